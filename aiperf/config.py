@@ -1,0 +1,252 @@
+"""The configuration of a run: frozen, checked, read from a TOML file and written back to one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from aiperf.errors import ConfigError
+from nas.record import RecordError, decode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "Bounds",
+    "Config",
+    "DataConfig",
+    "LimitsConfig",
+    "SearchConfig",
+    "TrainingConfig",
+    "from_toml",
+    "load_preset",
+    "preset_names",
+    "to_toml",
+    "with_overrides",
+]
+
+DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
+AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
+FORMATS = ("fp32", "tf32", "bf16", "fp16")
+DECAYS = ("cosine", "linear")
+SEARCHES = ("evolution", "random")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images."""
+
+    name: str
+    """One of digits, idx, cifar10, imagefolder, synthetic."""
+    channels: int
+    size: int
+    """Side in pixels of the square that the network sees."""
+    classes: int
+    path: str = ""
+    """Folder of the files; empty for digits and synthetic."""
+    training_images: int = 0
+    """At most so many, stratified; 0: all that validation leaves."""
+    validation_images: int = 0
+    """Taken from training, stratified."""
+    test_images: int = 0
+    """Synthetic data only; otherwise the official test part is used whole."""
+    augmentation: str = "none"
+    """In training only. One of none, shift, crop-flip, resized-crop-flip."""
+    loader_processes: int = 0
+    """Processes that decode images for each rank; 0: as many as cores for each rank, less one."""
+
+    def __post_init__(self) -> None:
+        _one_of("data.name", self.name, DATA_SETS)
+        _one_of("data.augmentation", self.augmentation, AUGMENTATIONS)
+        for name in ("channels", "size"):
+            _at_least(f"data.{name}", getattr(self, name), 1)
+        _at_least("data.classes", self.classes, 2)
+        _at_least("data.validation_images", self.validation_images, 1)
+        for name in ("training_images", "test_images", "loader_processes"):
+            _at_least(f"data.{name}", getattr(self, name), 0)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a candidate may be, as multiples of the seed's own figures."""
+
+    min_operations: float = 0.25
+    max_operations: float = 4.0
+    max_parameters: float = 4.0
+    max_activations: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_operations <= 1 <= self.max_operations:
+            raise ConfigError("search.bounds: needs 0 < min_operations ≤ 1 ≤ max_operations")
+        if self.max_parameters < 1 or self.max_activations < 1:
+            raise ConfigError("search.bounds: max_parameters and max_activations are at least 1")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How architectures are found."""
+
+    name: str = "evolution"
+    """evolution: aging evolution with carried weights. random: random walks from the seed."""
+    population: int = 100
+    """Completed trials that can be parents; the oldest dies first."""
+    morphisms: int = 1
+    """Morphisms a child may get at the most."""
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def __post_init__(self) -> None:
+        _one_of("search.name", self.name, SEARCHES)
+        _at_least("search.population", self.population, 2)
+        _at_least("search.morphisms", self.morphisms, 1)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a trial is trained."""
+
+    format: str
+    """Of the multiplications: fp32, tf32, bf16 or fp16. Weights and statistics stay fp32."""
+    batch_size: int
+    """Images a step, over all ranks of a group."""
+    learning_rate: float
+    epochs: tuple[int, ...]
+    """Passes over the training images by round; the last holds for all later rounds."""
+    validate_every_images: int
+    """A validation closes a segment after about so many training images."""
+    child_learning_rate: float = 0.0
+    """Peak rate of a trial that starts from its parent's weights; 0: as `learning_rate`."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.1
+    warmup: float = 0.1
+    """Share of a trial's steps in which the learning rate rises from 0."""
+    decay: str = "cosine"
+    """cosine or linear, to zero at the end of the trial."""
+    patience: int = 0
+    """Validations without a better error after which a trial ends; 0: never."""
+
+    def __post_init__(self) -> None:
+        _one_of("training.format", self.format, FORMATS)
+        _one_of("training.decay", self.decay, DECAYS)
+        _at_least("training.batch_size", self.batch_size, 2)
+        _at_least("training.validate_every_images", self.validate_every_images, 1)
+        _at_least("training.patience", self.patience, 0)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"training.learning_rate is {self.learning_rate}; it must be above 0")
+        if self.child_learning_rate < 0:
+            raise ConfigError("training.child_learning_rate is negative")
+        if not self.epochs or min(self.epochs) < 1:
+            raise ConfigError("training.epochs: needs one whole number ≥ 1 for each round")
+        for name in ("momentum", "label_smoothing", "warmup"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"training.{name} is {getattr(self, name)}; needs 0 ≤ it < 1")
+        if self.weight_decay < 0:
+            raise ConfigError("training.weight_decay is negative")
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """When a run ends: at the first of these. 0 or below for one that does not hold."""
+
+    minutes: float = 0.0
+    max_trials: int = 0
+    target_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.minutes, self.max_trials, self.target_error) < 0:
+            raise ConfigError("limits: none may be negative")
+        if not (self.minutes or self.max_trials or self.target_error):
+            raise ConfigError("limits: give minutes, max_trials or target_error, or the run never ends")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, whole."""
+
+    preset: str
+    """The preset this began as."""
+    seed_architecture: str
+    """A name of `nas.seeds.SEEDS`, or the path of a graph's JSON file."""
+    data: DataConfig
+    training: TrainingConfig
+    limits: LimitsConfig
+    search: SearchConfig = field(default_factory=SearchConfig)
+    random_seed: int = 1
+    ranked: bool = False
+    """Whether the run claims the class ranked: its rules are then checked before the clock starts."""
+
+
+def preset_names() -> list[str]:
+    folder = resources.files("aiperf") / "presets"
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_preset(name: str) -> Config:
+    """The preset of that name, or the configuration in that TOML file."""
+    if name.endswith(".toml"):
+        try:
+            return from_toml(Path(name).read_text(encoding="utf-8"), where=name)
+        except OSError as error:
+            raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
+    if name not in preset_names():
+        raise ConfigError(f"no preset is called {name!r}; there are: {', '.join(preset_names())}")
+    preset = resources.files("aiperf") / "presets" / f"{name}.toml"
+    return from_toml(preset.read_text(encoding="utf-8"), where=f"preset {name}")
+
+
+def from_toml(text: str, where: str) -> Config:
+    """Raises ConfigError, which names `where`, the key, and the keys there are."""
+    try:
+        return _checked(tomllib.loads(text))
+    except (ConfigError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    return tomli_w.dumps(asdict(config))
+
+
+def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Changes by dotted key: {"training.batch_size": 64}. Raises ConfigError for an unknown key."""
+    record = asdict(config)
+    for key, value in overrides.items():
+        table = record
+        *path, last = key.split(".")
+        for part in path:
+            table = table.get(part, {}) if isinstance(table, dict) else {}
+        if not isinstance(table, dict) or last not in table:
+            raise ConfigError(f"there is no key {key!r}; there are: {', '.join(_dotted(asdict(config)))}")
+        table[last] = value
+    return _checked(record)
+
+
+def _checked(record: Mapping[str, Any]) -> Config:
+    try:
+        return decode(Config, record)
+    except RecordError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _dotted(record: Mapping[str, Any], path: str = "") -> list[str]:
+    found = []
+    for name, value in record.items():
+        found += _dotted(value, f"{path}{name}.") if isinstance(value, dict) else [path + name]
+    return found
+
+
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{key} is {value!r}; it is one of {', '.join(known)}")
+
+
+def _at_least(key: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"{key} is {value}; it must be at least {least}")

@@ -1,0 +1,32 @@
+"""What a user can mend: each error is one line that says what, where and the remedy."""
+
+from __future__ import annotations
+
+__all__ = ["AiperfError", "ConfigError", "DataError", "JournalError", "MissingExtra", "WorldError"]
+
+
+class AiperfError(Exception):
+    """The command prints it as one line and exits with 1."""
+
+
+class ConfigError(AiperfError, ValueError):
+    """A configuration or an option that cannot be."""
+
+
+class DataError(AiperfError):
+    """A data set that is absent, unreadable or not what it should be."""
+
+
+class JournalError(AiperfError):
+    """A journal that cannot be read, written or continued."""
+
+
+class WorldError(AiperfError):
+    """Processes, devices or hosts that are not as the run needs them."""
+
+
+class MissingExtra(AiperfError):
+    """A library that is an extra, and is not installed."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"{library} is not installed; remedy: pip install 'aiperf-hpc[{extra}]'")

@@ -1,0 +1,50 @@
+"""The names of everything in a run directory, each written once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["RunFiles"]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """`runs/<run-id>/` and what lies in it."""
+
+    directory: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.directory / "journal.jsonl"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config.toml"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the master while it writes the journal."""
+        return self.directory / "lock"
+
+    @property
+    def weights_directory(self) -> Path:
+        return self.directory / "weights"
+
+    def weights(self, trial: int) -> Path:
+        """Weights, statistics, momentum and architecture of the trial's best validation."""
+        return self.weights_directory / f"{trial}.safetensors"
+
+    def telemetry(self, host: str) -> Path:
+        return self.directory / "telemetry" / f"{host}.jsonl"
+
+    def log(self, host: str) -> Path:
+        return self.directory / "logs" / f"{host}.log"
+
+    def witness(self, host: str, rank: int) -> Path:
+        """The steps of one rank as it logged them itself, before it reported them."""
+        return self.directory / "logs" / f"{host}.rank{rank}.steps.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.directory / "report.html"

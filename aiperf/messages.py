@@ -1,0 +1,192 @@
+"""What the master and the groups say to each other: typed records, sent as JSON.
+
+No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is a
+duration on the sender's clock, or its age at the moment of sending.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf.errors import WorldError
+from aiperf.trial import Segment, State, Trial
+from nas.record import RecordError, decode, encode
+
+__all__ = [
+    "Assign",
+    "Control",
+    "Evaluate",
+    "Evaluated",
+    "Finished",
+    "FromGroup",
+    "Quit",
+    "Ready",
+    "Release",
+    "Started",
+    "Steps",
+    "Stop",
+    "ToGroup",
+    "Validated",
+    "pack",
+    "unpack",
+]
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ToGroup:
+    """From the master to one group."""
+
+
+@dataclass(frozen=True)
+class Assign(ToGroup):
+    """Train this trial after those already assigned; prepare it as soon as possible."""
+
+    trial: Trial
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Release(ToGroup):
+    """The clock runs. Training ends in time for the closing validation."""
+
+    seconds_left: float | None
+    """To the deadline; None without one."""
+
+
+@dataclass(frozen=True)
+class Stop(ToGroup):
+    """Close the running trial with a validation, drop what was assigned."""
+
+
+@dataclass(frozen=True)
+class Evaluate(ToGroup):
+    """Evaluate the kept weights of a trial on the test images."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
+class Quit(ToGroup):
+    """The run is over."""
+
+
+@dataclass(frozen=True)
+class FromGroup:
+    """From one group to the master."""
+
+
+@dataclass(frozen=True)
+class Ready(FromGroup):
+    """One rank is initialised: device bound, data loaded and checked."""
+
+    rank: int
+    host: str
+    pid: int
+    device: str
+    memory_bytes: int
+    software: Mapping[str, str]
+    code_hash: str
+    data: Mapping[str, Any]
+    """The manifest of the data set as this rank sees it."""
+    initial_weights: str
+    """SHA-256 of the seed's initial weights."""
+    wall_seconds: float
+    """The host's own time of day (seconds since 1970), to compare the clocks of the hosts once."""
+    seconds: float
+    """From the start of the process to this message."""
+
+
+@dataclass(frozen=True)
+class Control(FromGroup):
+    """ResNet-50 v1.5 training steps on synthetic images, before the clock starts."""
+
+    rank: int
+    host: str
+    device: str
+    batch_size: int
+    steps: int
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Started(FromGroup):
+    """The first step of a trial is about to begin."""
+
+    trial: int
+    attempt: int
+    graph_key: str
+    """Of the architecture the group really built."""
+    prepare_seconds: float
+    """From assignment to readiness, most of it beside the trial before."""
+
+
+@dataclass(frozen=True)
+class Steps(FromGroup):
+    """A block of finished steps inside a segment."""
+
+    trial: int
+    attempt: int
+    segment: int
+    steps: int
+    images: int
+    seconds: float
+    age_seconds: float
+    """From the end of the last step to the sending of this."""
+    loss: float | None
+    """Mean over the block; None when it is not finite."""
+
+
+@dataclass(frozen=True)
+class Validated(FromGroup):
+    """A segment is closed by a validation."""
+
+    segment: Segment
+    age_seconds: float
+
+
+@dataclass(frozen=True)
+class Finished(FromGroup):
+    """A trial ended; the weights of its best validation are on disk if it has any."""
+
+    trial: int
+    attempt: int
+    state: State
+    reason: str
+    """Why it ended, for a failure with the rank, the host and the traceback's last line."""
+    out_of_memory: bool = False
+    traceback: str = ""
+    weights: str = ""
+    """SHA-256 of the file that was kept; empty when there is none."""
+    age_seconds: float = 0.0
+    """From the end of its last work to the sending of this (the weights are written in between)."""
+
+
+@dataclass(frozen=True)
+class Evaluated(FromGroup):
+    """Kept weights, evaluated on the test images."""
+
+    trial: int
+    correct: int
+    of: int
+    seconds: float
+
+
+def pack(message: ToGroup | FromGroup) -> bytes:
+    return json.dumps({"version": VERSION, **encode(message)}, allow_nan=False).encode()
+
+
+def unpack(family: type[ToGroup | FromGroup], data: bytes) -> Any:
+    """Raises WorldError for what is not a message of this version."""
+    try:
+        record = json.loads(data)
+        if record.pop("version", None) != VERSION:
+            raise WorldError("the ranks run different versions of aiperf-hpc; install one on all nodes")
+        return decode(family, record)
+    except (ValueError, AttributeError, RecordError) as error:
+        raise WorldError(f"a message cannot be read: {error}") from None

@@ -1,0 +1,80 @@
+"""A trial: one candidate that is trained, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nas.morphisms import Morphism
+
+__all__ = ["HyperParameters", "Segment", "State", "Trial"]
+
+
+class State(Enum):
+    """Where a trial stands. STOPPED is by the deadline or a limit: scored, but not told to the search."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    LOST = "LOST"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (State.WAITING, State.RUNNING)
+
+
+@dataclass(frozen=True)
+class HyperParameters:
+    """What is chosen for the training of one trial."""
+
+    learning_rate: float
+    batch_size: int
+    """Images a step, over all ranks of the group."""
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    """Not on batch norm and biases."""
+    label_smoothing: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the search decided: an architecture by its parent and morphisms, and how it is trained.
+
+    Trial 0 is the seed: no parent, no morphisms. Every other trial starts from its parent's weights.
+    """
+
+    number: int
+    parent: int | None
+    morphisms: tuple[Morphism, ...]
+    hyper: HyperParameters
+    round: int
+    """Of the epoch schedule: 1 + number // groups."""
+    epochs: int
+    """Passes over the training images, at the most (early stopping may end sooner)."""
+    seed: int
+    """Of the order of the images, the augmentation and dropout."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The steps of one attempt between two validations, with the validation that closes it.
+
+    Seconds are on the group's own clock and measured with the device synchronised at both ends.
+    """
+
+    trial: int
+    attempt: int
+    index: int
+    steps: int
+    train_images: int
+    train_seconds: float
+    correct: int
+    of: int
+    """Validated images."""
+    validate_seconds: float
+
+    @property
+    def error(self) -> float:
+        return 1 - self.correct / self.of

@@ -1,0 +1,1 @@
+"""Architectures as data, and how they grow."""

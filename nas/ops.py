@@ -1,0 +1,74 @@
+"""Counts of arithmetic operations by kind, and the price lists that turn a count into one number."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+__all__ = ["OPS", "TENSOR_OPS", "Cost", "Ops"]
+
+
+@dataclass(frozen=True)
+class Ops:
+    """A vector of exact integers, one for each kind of operation.
+
+    `exp` includes logarithms. A price list is another `Ops`; a price is the dot product of the two.
+    """
+
+    mac: int = 0
+    add: int = 0
+    mul: int = 0
+    div: int = 0
+    sqrt: int = 0
+    exp: int = 0
+    cmp: int = 0
+
+    def __add__(self, other: Ops) -> Ops:
+        return Ops(
+            self.mac + other.mac,
+            self.add + other.add,
+            self.mul + other.mul,
+            self.div + other.div,
+            self.sqrt + other.sqrt,
+            self.exp + other.exp,
+            self.cmp + other.cmp,
+        )
+
+    def __mul__(self, times: int) -> Ops:
+        return Ops(*(kind * times for kind in astuple(self)))
+
+    def price(self, prices: Ops) -> int:
+        """Operations, each kind weighed by its price."""
+        return sum(count * price for count, price in zip(astuple(self), astuple(prices)))
+
+
+# Ren et al., "AIPerf", Big Data Mining and Analytics 4(3), 2021: the price list of the score.
+OPS = Ops(mac=2, add=1, mul=1, div=4, sqrt=4, exp=8, cmp=1)
+# The numerator of MLPerf's "utilization": what matrix units do. Only this one over the peak is an MFU.
+TENSOR_OPS = Ops(mac=2)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Operations for one image: forward, the two halves of backward, and validation."""
+
+    forward: Ops = Ops()
+    input_grad: Ops = Ops()
+    weight_grad: Ops = Ops()
+    evaluate: Ops = Ops()
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.forward + other.forward,
+            self.input_grad + other.input_grad,
+            self.weight_grad + other.weight_grad,
+            self.evaluate + other.evaluate,
+        )
+
+    @property
+    def backward(self) -> Ops:
+        return self.input_grad + self.weight_grad
+
+    @property
+    def train(self) -> Ops:
+        """One training image: forward and backward."""
+        return self.forward + self.backward

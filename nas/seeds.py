@@ -1,0 +1,107 @@
+"""The starting architectures, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nas.graph import INPUT, Graph, Node
+from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
+
+__all__ = ["SEEDS", "residual", "resnet18", "resnet50", "resnet50_v1"]
+
+
+def resnet50(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
+    """ResNet-50 v1.5: the stride stands in the 3×3 convolution of a bottleneck (He et al., CVPR 2016;
+    v1.5 as in NVIDIA's DeepLearningExamples and MLPerf)."""
+    return _imagenet(input, classes, (3, 4, 6, 3), _Draft.bottleneck, stride_in_first=False)
+
+
+def resnet50_v1(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
+    """ResNet-50 as published: the stride stands in the first 1×1 convolution of a bottleneck."""
+    return _imagenet(input, classes, (3, 4, 6, 3), _Draft.bottleneck, stride_in_first=True)
+
+
+def resnet18(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
+    """ResNet-18 (He et al., CVPR 2016)."""
+    return _imagenet(input, classes, (2, 2, 2, 2), _Draft.basic)
+
+
+def residual(input: Shape = (1, 32, 32), classes: int = 10, widths: tuple[int, ...] = (4, 8, 16)) -> Graph:
+    """One basic block a stage, for images of 28² to 32²; every stage but the first halves the area."""
+    draft = _Draft()
+    draft.conv_bn_relu("stem", widths[0])
+    for stage, width in enumerate(widths, start=1):
+        draft.basic(f"stage{stage}.block1", width, stride=1 if stage == 1 else 2)
+    return draft.classifier(input, classes)
+
+
+SEEDS: Mapping[str, Callable[[Shape, int], Graph]] = {
+    "resnet50": resnet50,
+    "resnet50-v1": resnet50_v1,
+    "resnet18": resnet18,
+    "residual-4-8-16": residual,
+}
+
+
+@dataclass
+class _Draft:
+    """Nodes written down one after the other; each reads the one before unless told otherwise."""
+
+    nodes: list[Node] = field(default_factory=list)
+    widths: dict[str, int] = field(default_factory=dict)
+    last: str = INPUT
+
+    def put(self, name: str, layer: Layer, *inputs: str) -> str:
+        self.nodes.append(Node(name, layer, inputs or (self.last,)))
+        self.widths[name] = layer.channels if isinstance(layer, Conv2d) else self.widths.get(self.last, 0)
+        self.last = name
+        return name
+
+    def conv_bn(self, name: str, channels: int, kernel: int = 3, stride: int = 1, of: str = "") -> str:
+        self.put(f"{name}.conv", Conv2d(channels, kernel, stride), *([of] if of else []))
+        return self.put(f"{name}.bn", BatchNorm())
+
+    def conv_bn_relu(self, name: str, channels: int, kernel: int = 3, stride: int = 1) -> str:
+        self.conv_bn(name, channels, kernel, stride)
+        return self.put(f"{name}.relu", ReLU())
+
+    def join(self, name: str, entry: str, channels: int, stride: int) -> None:
+        """Adds the shortcut to the branch that ends here: the entry itself, or its projection."""
+        branch = self.last
+        shortcut = entry
+        if stride > 1 or self.widths[entry] != channels:
+            shortcut = self.conv_bn(f"{name}.shortcut", channels, 1, stride, of=entry)
+        self.put(f"{name}.add", Add(), branch, shortcut)
+        self.put(f"{name}.relu", ReLU())
+
+    def basic(self, name: str, width: int, stride: int) -> None:
+        entry = self.last
+        self.conv_bn_relu(f"{name}.1", width, 3, stride)
+        self.conv_bn(f"{name}.2", width, 3)
+        self.join(name, entry, width, stride)
+
+    def bottleneck(self, name: str, width: int, stride: int, stride_in_first: bool = False) -> None:
+        entry = self.last
+        self.conv_bn_relu(f"{name}.1", width, 1, stride if stride_in_first else 1)
+        self.conv_bn_relu(f"{name}.2", width, 3, 1 if stride_in_first else stride)
+        self.conv_bn(f"{name}.3", 4 * width, 1)
+        self.join(name, entry, 4 * width, stride)
+
+    def classifier(self, input: Shape, classes: int) -> Graph:
+        self.put("pool", GlobalPool())
+        self.put("classifier", Dense(classes))
+        return Graph(input, tuple(self.nodes))
+
+
+def _imagenet(
+    input: Shape, classes: int, depths: tuple[int, ...], block: Callable[..., None], **options: bool
+) -> Graph:
+    draft = _Draft()
+    draft.conv_bn_relu("stem", 64, 7, 2)
+    draft.put("stem.pool", MaxPool(3, 2))
+    for stage, depth in enumerate(depths, start=1):
+        for number in range(1, depth + 1):
+            stride = 2 if stage > 1 and number == 1 else 1
+            block(draft, f"stage{stage}.block{number}", 64 * 2 ** (stage - 1), stride, **options)
+    return draft.classifier(input, classes)

@@ -1,0 +1,215 @@
+"""The torch reading of a graph: a module for every layer, and the network that runs them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import singledispatch
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nas.graph import INPUT, Graph
+from nas.layers import (
+    Add,
+    AveragePool,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Dense,
+    Dropout,
+    Flatten,
+    Gate,
+    GlobalPool,
+    Layer,
+    MaxPool,
+    ReLU,
+    Shape,
+)
+
+__all__ = ["Network", "module_of"]
+
+# What PyTorch, torchvision and the published ResNets use.
+BATCH_NORM_MOMENTUM = 0.1
+BATCH_NORM_EPSILON = 1e-5
+
+# Their backward pass needs their own output, or their output is another tensor's memory.
+KEEP_THEIR_OUTPUT = (ReLU, Flatten, Dropout)
+
+
+@singledispatch
+def module_of(layer: Layer, *inputs: Shape) -> nn.Module:
+    """The module that computes `layer`; `inputs` are the shapes it reads, without the batch.
+
+    Its parameters and buffers carry the names of `layer.weights` and `layer.statistics`.
+    """
+    raise NotImplementedError(f"no module is written for the layer {type(layer).__name__}")
+
+
+class Network(nn.Module):
+    """A graph that computes: images (batch, channels, height, width) to logits (batch, classes).
+
+    Its tensors are uninitialised memory until `load`; they lie on torch's default device. Submodules
+    are numbered like the graph's nodes, whose own names may hold dots where torch allows none;
+    outside, a tensor is called "node.tensor", as in `Graph.weights` and `Graph.statistics`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        with torch.device("meta"):  # no time for random weights that `load` overwrites
+            modules = [module_of(node.layer, *graph.reads(node)) for node in graph.nodes]
+        self.layers = nn.ModuleList(modules).to_empty(device=torch.get_default_device())
+        for node, module in zip(graph.nodes, modules):
+            if isinstance(module, nn.ReLU):
+                module.inplace = _may_overwrite(graph, node.inputs[0])
+        self._plan = tuple(_plan(graph, modules))
+
+    def forward(self, images: Tensor) -> Tensor:
+        values: dict[int, Tensor] = {0: images}
+        for module, reads, place, dead in self._plan:
+            values[place] = module(*[values[index] for index in reads])
+            for index in dead:
+                del values[index]
+        return values[place]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The live parameters, then the live statistics, by name."""
+        modules = {node.name: module for node, module in zip(self.graph.nodes, self.layers)}
+        found: dict[str, Tensor] = {}
+        for name in (*self.graph.weights, *self.graph.statistics):
+            node, tensor = name.rsplit(".", 1)
+            found[name] = getattr(modules[node], tensor)
+        return found
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Copies every tensor in; devices, number types and memory formats stay as they are.
+
+        Raises ValueError when a tensor is missing, unknown or of another shape; then nothing is copied.
+        """
+        own = self.tensors()
+        if own.keys() != weights.keys():
+            strange = ", ".join(sorted(own.keys() ^ weights.keys())[:5])
+            raise ValueError(f"the weights are of another architecture; missing or unknown: {strange}")
+        for name, tensor in own.items():
+            if tensor.shape != weights[name].shape:
+                raise ValueError(f"{name} has the shape {weights[name].shape}, not {tuple(tensor.shape)}")
+        for name, tensor in own.items():
+            # torch warns of arrays it may not write to, even when it only reads.
+            tensor.copy_(torch.from_numpy(np.require(weights[name], requirements=["C", "W"])))
+
+    @torch.no_grad()
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of every tensor on the host, in the order of rows that numpy calls C."""
+        return {
+            name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format).numpy()
+            for name, tensor in self.tensors().items()
+        }
+
+
+Step = tuple[nn.Module, tuple[int, ...], int, tuple[int, ...]]
+"""A module, the places it reads, the place it writes, and the places nobody reads after it."""
+
+
+def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
+    place = {name: index for index, name in enumerate(graph.shapes)}
+    last_reader = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
+    for index, (node, module) in enumerate(zip(graph.nodes, modules)):
+        dead = [place[name] for name in dict.fromkeys(node.inputs) if last_reader[name] == index]
+        yield module, tuple(place[name] for name in node.inputs), place[node.name], tuple(dead)
+
+
+def _may_overwrite(graph: Graph, name: str) -> bool:
+    """Whether a tensor's only reader may write its result in its place, which spares memory and time."""
+    if name == INPUT or len(graph.readers[name]) > 1:
+        return False
+    return not isinstance(graph.node[name].layer, KEEP_THEIR_OUTPUT)
+
+
+class _Sum(nn.Module):
+    def forward(self, first: Tensor, *others: Tensor) -> Tensor:
+        for other in others:
+            first = first + other
+        return first
+
+
+class _Concatenation(nn.Module):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return torch.cat(inputs, dim=1)
+
+
+class _Mean(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean(dim=(2, 3))
+
+
+class _Gate(nn.Module):
+    def forward(self, images: Tensor, z: Tensor) -> Tensor:
+        return images * (2 * torch.sigmoid(z))[:, :, None, None]
+
+
+@module_of.register
+def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
+    padding = (layer.kernel - 1) // 2
+    return nn.Conv2d(
+        inputs[0][0], layer.channels, layer.kernel, layer.stride, padding, groups=layer.groups, bias=False
+    )
+
+
+@module_of.register
+def _(layer: Dense, *inputs: Shape) -> nn.Module:
+    return nn.Linear(inputs[0][0], layer.features, bias=layer.bias)
+
+
+@module_of.register
+def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
+    module = nn.BatchNorm2d(inputs[0][0], BATCH_NORM_EPSILON, BATCH_NORM_MOMENTUM)
+    # It matters only without a momentum, and counting is one more kernel a layer and step.
+    module.num_batches_tracked = None
+    return module
+
+
+@module_of.register
+def _(layer: ReLU, *inputs: Shape) -> nn.Module:
+    return nn.ReLU()
+
+
+@module_of.register
+def _(layer: MaxPool, *inputs: Shape) -> nn.Module:
+    return nn.MaxPool2d(layer.kernel, layer.stride, (layer.kernel - 1) // 2)
+
+
+@module_of.register
+def _(layer: AveragePool, *inputs: Shape) -> nn.Module:
+    return nn.AvgPool2d(layer.kernel, layer.stride, (layer.kernel - 1) // 2)
+
+
+@module_of.register
+def _(layer: GlobalPool, *inputs: Shape) -> nn.Module:
+    return _Mean()
+
+
+@module_of.register
+def _(layer: Add, *inputs: Shape) -> nn.Module:
+    return _Sum()
+
+
+@module_of.register
+def _(layer: Concat, *inputs: Shape) -> nn.Module:
+    return _Concatenation()
+
+
+@module_of.register
+def _(layer: Flatten, *inputs: Shape) -> nn.Module:
+    return nn.Flatten()
+
+
+@module_of.register
+def _(layer: Dropout, *inputs: Shape) -> nn.Module:
+    return nn.Dropout(layer.rate)
+
+
+@module_of.register
+def _(layer: Gate, *inputs: Shape) -> nn.Module:
+    return _Gate()

@@ -51,15 +51,21 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
     """
     if not isinstance(record, Mapping):
         raise RecordError(f"{path or kind.__name__} is no object of {kind.__name__}, but {record!r:.80}")
-    content = dict(record)
-    member = _member(kind, content.pop("type", None), path) if _is_family(kind) else kind
-    known = _hints(member)
-    for name in content:
+    named: Any = kind  # mypy takes no type[T] for hashable
+    tagged = bool(kind.__subclasses__()) or _is_member(named)
+    member = _member(named, record.get("type"), path) if tagged else named
+    known = _plan(member)
+    values = {}
+    for name, value in record.items():
+        if name == "type" and tagged:
+            continue
         if name not in known:
             raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known)}")
+        hint, plain = known[name]
+        values[name] = value if type(value) in plain else _value(hint, value, _join(path, name))
     try:
-        values = {name: _value(known[name], value, _join(path, name)) for name, value in content.items()}
-        return member(**values)
+        found: T = member(**values)
+        return found
     except TypeError as error:
         raise RecordError(f"{path or member.__name__}: {error}".replace("__init__() ", "")) from None
 
@@ -127,11 +133,20 @@ def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
         raise RecordError(f"{path} is {value!r:.80}; it is one of {known}") from None
 
 
-def _member(family: type[T], name: Any, path: str) -> type[T]:
-    known = {member.__name__: member for member in _members(family)}
-    if not isinstance(name, str) or name not in known:
+def _member(family: Any, name: Any, path: str) -> Any:
+    try:
+        return _member_named(family, str(name))
+    except KeyError as error:
         where = f"{path}: " if path else ""
-        raise RecordError(f"{where}{name!r:.80} is no {family.__name__}; known: {', '.join(sorted(known))}")
+        raise RecordError(f"{where}{name!r:.80} is no {family.__name__}; known: {error.args[0]}") from None
+
+
+@cache
+def _member_named(family: Any, name: str) -> Any:
+    """Raises KeyError with the names that there are (and looks again, should one have been added)."""
+    known = {member.__name__: member for member in _members(family) or [family]}
+    if name not in known:
+        raise KeyError(", ".join(sorted(known)))
     return known[name]
 
 
@@ -140,19 +155,23 @@ def _members(family: type[T]) -> list[type[T]]:
     return direct + [member for child in direct for member in _members(child)]
 
 
-def _is_family(kind: type[Any]) -> bool:
-    return bool(kind.__subclasses__())
-
-
 @cache
 def _is_member(kind: type[Any]) -> bool:
     return any(is_dataclass(base) for base in kind.__mro__[1:])
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _plan(kind: Any) -> dict[str, tuple[Any, tuple[type, ...]]]:
+    """Of each field the annotation, and the types of values that are as they should be."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind) if field.init}
+    return {
+        field.name: (hints[field.name], _plain(hints[field.name])) for field in fields(kind) if field.init
+    }
+
+
+def _plain(hint: Any) -> tuple[type, ...]:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(option for option in options if option in (int, float, str, bool, type(None)))
 
 
 def _join(path: str, name: str) -> str:

@@ -1,0 +1,96 @@
+"""The lock of a run directory: one master at a time, on any host that sees the directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import JournalError
+
+__all__ = ["SILENCE_SECONDS", "Lock"]
+
+SILENCE_SECONDS = 30.0
+"""A master writes a line at least every ten seconds; one that wrote none for so long is dead."""
+
+# File systems without locks (some Lustre and NFS mounts) answer one of these.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Held until `release`, or until the process ends, however it ends."""
+
+    path: Path
+    file: int
+
+    @classmethod
+    def take(cls, path: Path, beside: Path) -> Lock:
+        """Raises JournalError, naming process and host, when another process holds it.
+
+        The system's record lock decides; it dies with its process and is not passed to children. Where
+        locks do not reach the other host, what decides is whether `beside`, the journal, still grows.
+        """
+        file = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            locked = _locked(file)
+            holder = _holder(file)
+            if locked is False or (holder and not _died(holder, locked) and _grows(beside, file)):
+                raise JournalError(
+                    f"{path.parent} belongs to a run that is going on: {_named(holder)}; wait for its end "
+                    f"or choose another directory"
+                )
+            os.ftruncate(file, 0)
+            record = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+            os.pwrite(file, record.encode(), 0)
+            return cls(path, file)
+        except BaseException:
+            os.close(file)
+            raise
+
+    def release(self) -> None:
+        """Empties the file, so that the next one has nothing to ask about."""
+        os.ftruncate(self.file, 0)
+        os.close(self.file)
+
+
+def _locked(file: int) -> bool | None:
+    """Whether the lock is ours; None where the file system has none."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+def _holder(file: int) -> dict[str, object]:
+    try:
+        found = json.loads(os.pread(file, 4096, 0) or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _died(holder: dict[str, object], locked: bool | None) -> bool:
+    """Another process of this host, whose lock we now have."""
+    return bool(locked) and holder.get("host") == socket.gethostname() and holder.get("pid") != os.getpid()
+
+
+def _grows(journal: Path, file: int) -> bool:
+    """Both ages come from the file server: no host's clock is compared with another's."""
+    if not journal.exists():
+        return False
+    os.utime(file)
+    return os.fstat(file).st_mtime - journal.stat().st_mtime < SILENCE_SECONDS
+
+
+def _named(holder: dict[str, object]) -> str:
+    return f"process {holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown host')}"

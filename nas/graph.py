@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from nas.layers import Layer, Shape, ShapeError, softmax_cross_entropy
-from nas.ops import Cost, Ops
+from nas.ops import OPS, Cost, Ops
 
 __all__ = ["INPUT", "Graph", "Node", "Row"]
 
@@ -45,6 +45,7 @@ class Graph:
     input: Shape
     nodes: tuple[Node, ...]
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False, hash=False)
+    _facts: tuple[_Facts, ...] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -52,16 +53,20 @@ class Graph:
         if len(self.input) != 3 or min(self.input) < 1:
             raise ShapeError(f"the input is (channels, height, width), not {self.input}")
         shapes: dict[str, Shape] = {INPUT: self.input}
+        facts: list[_Facts] = []
         for node in self.nodes:
             if node.name in shapes:
                 raise ShapeError(f"two nodes are named {node.name!r}")
             try:
-                shapes[node.name] = _shape(node.layer, *[shapes[name] for name in node.inputs])
+                found = _facts(node.layer, *[shapes[name] for name in node.inputs])
             except KeyError as error:
                 raise ShapeError(f"{node.name} reads {error}, which is not above it") from None
             except ShapeError as error:
                 raise ShapeError(f"{node.name}: {error}") from None
+            shapes[node.name] = found.shape
+            facts.append(found)
         object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "_facts", tuple(facts))
         unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
         if unread != {self.output}:
             raise ShapeError(f"nobody reads {sorted(unread - {self.output}) or self.nodes[-1].name}")
@@ -94,8 +99,8 @@ class Graph:
     def trained(self) -> frozenset[str]:
         """The tensors with weights at or above them: those that a gradient must reach."""
         found: set[str] = set()
-        for node in self.nodes:
-            if not found.isdisjoint(node.inputs) or node.layer.weights(*self.reads(node)):
+        for node, facts in zip(self.nodes, self._facts):
+            if facts.num_parameters or not found.isdisjoint(node.inputs):
                 found.add(node.name)
         return frozenset(found)
 
@@ -108,8 +113,8 @@ class Graph:
         """Every trained tensor, as "node.tensor"."""
         return {
             f"{node.name}.{name}": shape
-            for node in self.nodes
-            for name, shape in node.layer.weights(*self.reads(node)).items()
+            for node, facts in zip(self.nodes, self._facts)
+            for name, shape in facts.weights.items()
         }
 
     @cached_property
@@ -123,21 +128,22 @@ class Graph:
 
     @cached_property
     def num_parameters(self) -> int:
-        return sum(prod(shape) for shape in self.weights.values())
+        return sum(facts.num_parameters for facts in self._facts)
 
     @cached_property
     def num_activations(self) -> int:
         """Elements of all node outputs, for one image. Times the format's width: activation bytes."""
-        return sum(prod(self.shapes[node.name]) for node in self.nodes)
+        return sum(facts.num_activations for facts in self._facts)
 
     @cached_property
     def rows(self) -> Mapping[str, Row]:
         """The table of operations for one image, by kind of layer, the loss and forks included."""
         num: Counter[str] = Counter()
         total: dict[str, Cost] = {}
-        for name, cost in self._charges():
-            num[name] += 1
-            total[name] = total[name] + cost if name in total else cost
+        for charge, times in Counter(self._charges).items():
+            for name, cost in charge.rows:
+                num[name] += times
+                total[name] = total.get(name, Cost()) + cost * times
         return {name: Row(num[name], total[name]) for name in total}
 
     @cached_property
@@ -146,36 +152,95 @@ class Graph:
         return sum((row.cost for row in self.rows.values()), Cost())
 
     @cached_property
+    def operations(self) -> int:
+        """OPS of one training image: the price of `cost.train`, faster, for a search's bounds."""
+        return sum(charge.train_price for charge in self._charges)
+
+    @cached_property
     def key(self) -> str:
         """A hash of the architecture that does not depend on names."""
         index = {name: str(place) for place, name in enumerate(self.shapes)}
         lines = [repr(self.input)]
-        lines += [f"{node.layer!r} {' '.join(map(index.__getitem__, node.inputs))}" for node in self.nodes]
+        lines += [
+            f"{facts.text} {' '.join([index[name] for name in node.inputs])}"
+            for node, facts in zip(self.nodes, self._facts)
+        ]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    def _charges(self) -> list[tuple[str, Cost]]:
-        charges: list[tuple[str, Cost]] = []
-        for node in self.nodes:
-            needs_input_grad = not self.trained.isdisjoint(node.inputs)
-            charges += _charged(node.layer, self.reads(node), needs_input_grad)
-        for name in self.trained:
-            forks = len(self.readers[name]) - 1
-            if forks > 0:
-                sums = Ops(add=forks * prod(self.shapes[name]))
-                charges.append(("grad_accum", Cost(input_grad=sums)))
-        charges.append(("softmax_xent", softmax_cross_entropy(self.classes)))
+    @cached_property
+    def _charges(self) -> list[_Charge]:
+        trained = self.trained
+        charges = [
+            facts.charge if trained.isdisjoint(node.inputs) else facts.charge_with_input_grad
+            for node, facts in zip(self.nodes, self._facts)
+        ]
+        readers = Counter(name for node in self.nodes for name in node.inputs if name in trained)
+        charges += [_fork(times - 1, self.shapes[name]) for name, times in readers.items() if times > 1]
+        charges.append(_loss(self.classes))
         return charges
 
 
-# Children share nearly all their layers with their parents.
-@lru_cache(maxsize=1 << 16)
-def _shape(layer: Layer, *inputs: Shape) -> Shape:
-    return layer.shape(*inputs)
+@dataclass(frozen=True, eq=False)
+class _Charge:
+    """Lines of the table of operations; one object wherever the same is charged again."""
+
+    rows: tuple[tuple[str, Cost], ...]
+
+    @cached_property
+    def train_price(self) -> int:
+        return sum(cost.train.price(OPS) for _, cost in self.rows)
 
 
-@lru_cache(maxsize=1 << 16)
-def _charged(layer: Layer, inputs: tuple[Shape, ...], input_grad: bool) -> tuple[tuple[str, Cost], ...]:
-    costs = layer.costs(*inputs).items()
-    if input_grad:
-        return tuple(costs)
-    return tuple((row, Cost(cost.forward, Ops(), cost.weight_grad, cost.evaluate)) for row, cost in costs)
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """All that follows from a layer and the shapes it reads."""
+
+    layer: Layer
+    inputs: tuple[Shape, ...]
+    shape: Shape
+
+    @cached_property
+    def text(self) -> str:
+        return repr(self.layer)
+
+    @cached_property
+    def weights(self) -> Mapping[str, Shape]:
+        return self.layer.weights(*self.inputs)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        return sum(map(prod, self.weights.values()))
+
+    @cached_property
+    def num_activations(self) -> int:
+        return prod(self.shape)
+
+    @cached_property
+    def charge_with_input_grad(self) -> _Charge:
+        return _Charge(tuple(self.layer.costs(*self.inputs).items()))
+
+    @cached_property
+    def charge(self) -> _Charge:
+        return _Charge(
+            tuple(
+                (name, Cost(cost.forward, Ops(), cost.weight_grad, cost.evaluate))
+                for name, cost in self.charge_with_input_grad.rows
+            )
+        )
+
+
+# Children share nearly all their layers with their parents. An entry is about 2 KB.
+@lru_cache(maxsize=1 << 14)
+def _facts(layer: Layer, *inputs: Shape) -> _Facts:
+    return _Facts(layer, inputs, layer.shape(*inputs))
+
+
+@lru_cache(maxsize=1 << 10)
+def _fork(sums: int, shape: Shape) -> _Charge:
+    """A tensor with `sums` + 1 readers gathers as many gradients."""
+    return _Charge((("grad_accum", Cost(input_grad=Ops(add=sums * prod(shape)))),))
+
+
+@lru_cache(maxsize=1 << 4)
+def _loss(classes: int) -> _Charge:
+    return _Charge((("softmax_xent", softmax_cross_entropy(classes)),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 __all__ = ["OPS", "TENSOR_OPS", "Cost", "Ops"]
 
@@ -34,11 +34,16 @@ class Ops:
         )
 
     def __mul__(self, times: int) -> Ops:
-        return Ops(*(kind * times for kind in astuple(self)))
+        return Ops(*[kind * times for kind in self.kinds])
 
     def price(self, prices: Ops) -> int:
         """Operations, each kind weighed by its price."""
-        return sum(count * price for count, price in zip(astuple(self), astuple(prices)))
+        return sum(count * price for count, price in zip(self.kinds, prices.kinds))
+
+    @property
+    def kinds(self) -> tuple[int, int, int, int, int, int, int]:
+        """In the order of the fields. (`dataclasses.astuple` copies deeply, which costs ten times as much.)"""
+        return self.mac, self.add, self.mul, self.div, self.sqrt, self.exp, self.cmp
 
 
 # Ren et al., "AIPerf", Big Data Mining and Analytics 4(3), 2021: the price list of the score.
@@ -62,6 +67,11 @@ class Cost:
             self.input_grad + other.input_grad,
             self.weight_grad + other.weight_grad,
             self.evaluate + other.evaluate,
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(
+            self.forward * times, self.input_grad * times, self.weight_grad * times, self.evaluate * times
         )
 
     @property

@@ -1,0 +1,64 @@
+"""scikit-learn's handwritten digits: 1,797 real images of 8 x 8, part of the library, no download.
+
+Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI repository, 1998; the
+test part of that set. It has no official split of its own, so the repository pins one.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import numpy as np
+import torch
+
+from aiperf.config import DataConfig
+from aiperf.data.arrays import Part, assemble, fingerprint
+from aiperf.data.split import Data
+from aiperf.data.stratify import stratified
+from aiperf.errors import DataError
+
+__all__ = ["load_digits_set"]
+
+WHERE = "scikit-learn's digits"
+# Of `fingerprint`: the images as bytes 0 … 255 with their labels.
+SHA256 = "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145"
+
+
+def load_digits_set(config: DataConfig, device: torch.device) -> Data:
+    """The pinned lists; of training and validation fewer where the configuration says so, stratified."""
+    whole = _digits()
+    whole.check(config)
+    digest = fingerprint(whole)
+    if digest != SHA256:
+        raise DataError(
+            f"{WHERE}: SHA-256 {digest} instead of {SHA256}; install the scikit-learn of constraints.txt"
+        )
+    pinned = _pinned()
+    training = _at_most(whole[pinned["training"]], config.training_images, "training")
+    validation = _at_most(whole[pinned["validation"]], config.validation_images, "validation")
+    return assemble(config, device, training, validation, whole[pinned["test"]], digest)
+
+
+def _digits() -> Part:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError(f"{WHERE}: {error}; remedy: pip install scikit-learn") from None
+    found = load_digits()
+    # Ink is told in 17 tones, 0 … 16.
+    images = np.round(found.images[..., None] * (255 / 16)).astype(np.uint8)
+    return Part(images, found.target.astype(np.int64), WHERE)
+
+
+def _pinned() -> dict[str, np.ndarray]:
+    text = (resources.files("aiperf") / "presets" / "digits_split.json").read_text(encoding="utf-8")
+    return {name: np.array(indices, dtype=np.int64) for name, indices in json.loads(text)["indices"].items()}
+
+
+def _at_most(part: Part, wanted: int, name: str) -> Part:
+    if wanted > len(part.labels):
+        raise DataError(
+            f"{WHERE}: data.{name}_images is {wanted}, the pinned list has {len(part.labels)}; lower it"
+        )
+    return part[stratified(part.labels, wanted)] if wanted else part

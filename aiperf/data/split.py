@@ -1,0 +1,61 @@
+"""What a training loop reads: three splits of one set of images, and what they hold as plain JSON."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["Batch", "Data", "Split", "share"]
+
+Batch = tuple[Tensor, Tensor]
+"""Images (n, channels, size, size), float32, normalised, channels-last; labels (n,), int64; both on the device.
+
+They may be views of a larger block: read them, never write into them.
+"""
+
+
+class Split(ABC):
+    """Images with their labels, in a fixed order; image i is the same on every rank."""
+
+    num_images: int
+
+    @abstractmethod
+    def stream(
+        self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
+    ) -> Iterator[Batch]:
+        """Batches without end, shuffled anew every pass, augmented where the split is.
+
+        The order is the passes' permutations one after the other, cut into steps of exactly
+        `batch_size` images over all `ranks`; each rank takes its even share of every step. Order and
+        augmentation depend on (seed, pass) alone, not on ranks, device or where the stream starts.
+        """
+
+    @abstractmethod
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        """Every image exactly once over all ranks, in order: not padded, not augmented.
+
+        A batch has at most `batch_size` images over all ranks. Ranks may get different numbers of
+        batches, so no collective belongs inside this loop.
+        """
+
+
+@dataclass(frozen=True)
+class Data:
+    """A checked set of images: trained on, chosen by, and tested with once at the end."""
+
+    train: Split
+    validation: Split
+    test: Split
+    manifest: Mapping[str, Any]
+    """Plain JSON, equal on every rank that sees the same images; the keys are in docs/data.md."""
+
+
+def share(total: int, rank: int, ranks: int) -> slice:
+    """The even share of `total` that falls to a rank; shares differ by one at the most."""
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} is none of {ranks} ranks")
+    return slice(rank * total // ranks, (rank + 1) * total // ranks)

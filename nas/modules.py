@@ -61,7 +61,7 @@ class Network(nn.Module):
             modules = [module_of(node.layer, *graph.reads(node)) for node in graph.nodes]
         self.layers = nn.ModuleList(modules).to_empty(device=torch.get_default_device())
         for node, module in zip(graph.nodes, modules):
-            if isinstance(module, nn.ReLU):
+            if isinstance(module, (nn.ReLU, _Sum)):
                 module.inplace = _may_overwrite(graph, node.inputs[0])
         self._plan = tuple(_plan(graph, modules))
 
@@ -128,10 +128,15 @@ def _may_overwrite(graph: Graph, name: str) -> bool:
 
 
 class _Sum(nn.Module):
-    def forward(self, first: Tensor, *others: Tensor) -> Tensor:
+    inplace = False
+
+    def forward(self, first: Tensor, second: Tensor, *others: Tensor) -> Tensor:
+        # In place only where it does not round the sum to a narrower type than a new tensor would have.
+        in_place = self.inplace and first.dtype == second.dtype
+        total = first.add_(second) if in_place else first + second
         for other in others:
-            first = first + other
-        return first
+            total = total + other
+        return total
 
 
 class _Concatenation(nn.Module):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
-from nas.layers import Layer, Shape, ShapeError, softmax_cross_entropy
+from nas.layers import Layer, Shape, ShapeError, is_size, softmax_cross_entropy
 from nas.ops import OPS, Cost, Ops
 
 __all__ = ["INPUT", "Graph", "Node", "Row"]
@@ -24,6 +24,11 @@ class Node:
     name: str
     layer: Layer
     inputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        # Names become keys of weight files and words of error lines.
+        if not self.name or not self.name.isprintable():
+            raise ShapeError(f"a node is named {self.name!r:.80}; a name needs printable characters only")
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,10 @@ class Graph:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise ShapeError("a graph needs at least one node")
-        if len(self.input) != 3 or min(self.input) < 1:
-            raise ShapeError(f"the input is (channels, height, width), not {self.input}")
+        if len(self.input) != 3 or not all(is_size(side) for side in self.input):
+            raise ShapeError(
+                f"the input is {self.input!r:.80}; it must be (channels, height, width), each ≥ 1"
+            )
         shapes: dict[str, Shape] = {INPUT: self.input}
         facts: list[_Facts] = []
         for node in self.nodes:
@@ -69,7 +76,7 @@ class Graph:
         object.__setattr__(self, "_facts", tuple(facts))
         unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
         if unread != {self.output}:
-            raise ShapeError(f"nobody reads {sorted(unread - {self.output}) or self.nodes[-1].name}")
+            raise ShapeError(f"nobody reads {', '.join(sorted(unread - {self.output}))}")
         if len(shapes[self.output]) != 1:
             raise ShapeError(f"the output has the shape {shapes[self.output]}, not (classes,)")
 

@@ -29,10 +29,13 @@ __all__ = [
     "ReLU",
     "Shape",
     "ShapeError",
+    "is_size",
     "softmax_cross_entropy",
 ]
 
 Shape = tuple[int, ...]
+
+LARGEST_SIZE = 2**31 - 1  # what cuDNN and oneDNN take for one side of a tensor
 
 
 class ShapeError(ValueError):
@@ -74,7 +77,7 @@ class Conv2d(Layer):
     groups: int = 1
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self, "channels", "kernel", "stride", "groups")
+        _refuse_no_sizes(self, "channels", "kernel", "stride", "groups")
         if self.kernel % 2 == 0:
             raise ShapeError(f"Conv2d: kernel {self.kernel} is even; use an odd one")
         if self.channels % self.groups:
@@ -105,7 +108,7 @@ class Dense(Layer):
     bias: bool = True
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self, "features")
+        _refuse_no_sizes(self, "features")
 
     def shape(self, *inputs: Shape) -> Shape:
         _vector(self, inputs)
@@ -176,7 +179,7 @@ class MaxPool(Layer):
     stride: int
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self, "kernel", "stride")
+        _refuse_no_sizes(self, "kernel", "stride")
 
     def shape(self, *inputs: Shape) -> Shape:
         (channels, *area) = _image(self, inputs)
@@ -196,7 +199,7 @@ class AveragePool(Layer):
     stride: int
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self, "kernel", "stride")
+        _refuse_no_sizes(self, "kernel", "stride")
 
     def shape(self, *inputs: Shape) -> Shape:
         (channels, *area) = _image(self, inputs)
@@ -309,6 +312,11 @@ def softmax_cross_entropy(classes: int) -> Cost:
     )
 
 
+def is_size(value: object) -> bool:
+    """Whether a value can be one side of a tensor; a bool cannot."""
+    return type(value) is int and 1 <= value <= LARGEST_SIZE
+
+
 def _only(layer: Layer, inputs: tuple[Shape, ...]) -> Shape:
     if len(inputs) != 1:
         raise ShapeError(f"{type(layer).__name__}: reads one input, not {len(inputs)}")
@@ -337,8 +345,11 @@ def _windows(layer: Layer, area: list[int], kernel: int, stride: int) -> list[in
     return [(side - kernel) // stride + 1 for side in padded]
 
 
-def _refuse_below_one(layer: Layer, *names: str) -> None:
+def _refuse_no_sizes(layer: Layer, *names: str) -> None:
     for name in names:
         value = getattr(layer, name)
-        if type(value) is not int or value < 1:
-            raise ShapeError(f"{type(layer).__name__}: {name} is {value!r}, not a whole number ≥ 1")
+        if not is_size(value):
+            shown = repr(value)[:40]
+            raise ShapeError(
+                f"{type(layer).__name__}: {name} is {shown}, not a whole number from 1 to 2^31 − 1"
+            )

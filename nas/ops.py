@@ -42,7 +42,7 @@ class Ops:
 
     @property
     def kinds(self) -> tuple[int, int, int, int, int, int, int]:
-        """In the order of the fields. (`dataclasses.astuple` copies deeply, which costs ten times as much.)"""
+        """In the order of the fields. (`dataclasses.astuple` copies deeply: ten times the cost.)"""
         return self.mac, self.add, self.mul, self.div, self.sqrt, self.exp, self.cmp
 
 

@@ -7,19 +7,23 @@ as "type"; any other dataclass is a plain object. Fields that hold their default
 from __future__ import annotations
 
 import json
+import reprlib
 import types
+from collections import abc
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nas.graph import Graph, Node
-from nas.layers import Layer, ShapeError
+from nas.graph import Graph
+from nas.layers import ShapeError
 
 __all__ = ["RecordError", "decode", "encode", "graph_from_json", "graph_to_json"]
 
 T = TypeVar("T")
+
+LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
 class RecordError(ValueError):
@@ -32,7 +36,7 @@ def encode(value: Any) -> Any:
         record = {"type": type(value).__name__} if _is_member(type(value)) else {}
         for field in fields(value):
             content = getattr(value, field.name)
-            if field.default is MISSING or content != field.default:
+            if field.init and (field.default is MISSING or content != field.default):
                 record[field.name] = encode(content)
         return record
     if isinstance(value, Enum):
@@ -50,7 +54,9 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
     Raises RecordError, which names the field by `path`, and whatever the class itself refuses.
     """
     if not isinstance(record, Mapping):
-        raise RecordError(f"{path or kind.__name__} is no object of {kind.__name__}, but {record!r:.80}")
+        raise RecordError(
+            f"{path or kind.__name__} is {_shown(record)}; it must be an object of {kind.__name__}"
+        )
     named: Any = kind  # mypy takes no type[T] for hashable
     tagged = bool(kind.__subclasses__()) or _is_member(named)
     member = _member(named, record.get("type"), path) if tagged else named
@@ -66,15 +72,18 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
     try:
         found: T = member(**values)
         return found
-    except TypeError as error:
-        raise RecordError(f"{path or member.__name__}: {error}".replace("__init__() ", "")) from None
+    except ShapeError as error:
+        raise ShapeError(f"{path}: {error}" if path else str(error)) from None
+    except TypeError:
+        missing = [name for name in _needed(member) if name not in values]
+        if not missing:
+            raise
+        raise RecordError(f"{path or member.__name__} lacks {', '.join(missing)}") from None
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    nodes = [
-        {"name": node.name, "layer": encode(node.layer), "inputs": list(node.inputs)} for node in graph.nodes
-    ]
-    return {"input": list(graph.input), "nodes": nodes}
+    record: dict[str, Any] = encode(graph)
+    return record
 
 
 def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
@@ -83,16 +92,16 @@ def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
     Raises RecordError for what is no graph and ShapeError for a graph that cannot be.
     """
     try:
-        found = json.loads(record) if isinstance(record, str) else record
-        nodes = tuple(
-            Node(str(node["name"]), decode(Layer, node["layer"], str(node["name"])), tuple(node["inputs"]))
-            for node in found["nodes"]
-        )
-        return Graph(tuple(map(int, found["input"])), nodes)
-    except (ShapeError, RecordError):
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"this is no graph: {type(error).__name__}: {error}") from None
+        return decode(Graph, _parsed(record) if isinstance(record, str) else record)
+    except RecursionError:
+        raise RecordError("this is no graph: it is nested too deeply") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:  # also for a number of more digits than Python converts
+        raise RecordError(f"this is no JSON: {error}") from None
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
@@ -104,25 +113,36 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return decode(hint, value, path)  # type: ignore[arg-type]
     if get_origin(hint) is tuple:
         return _items(get_args(hint), value, path)
-    if get_origin(hint) is not None or hint is Any:
+    if get_origin(hint) is abc.Mapping:
+        return _mapping(get_args(hint)[1], value, path)
+    if hint is Any:
         return value
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint, value, path)
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
         return float(value)
     if type(value) is not hint:
-        raise RecordError(f"{path} is {value!r:.80}; it must be of type {hint.__name__}")
+        raise RecordError(f"{path} is {_shown(value)}; it must be of type {hint.__name__}")
     return value
 
 
 def _items(hints: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise RecordError(f"{path} is {value!r:.80}; it must be a list")
+        raise RecordError(f"{path} is {_shown(value)}; it must be a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
         hints = hints[:1] * len(value)
     if len(hints) != len(value):
         raise RecordError(f"{path} has {len(value)} items; it must have {len(hints)}")
-    return tuple(_value(hint, item, path) for hint, item in zip(hints, value))
+    return tuple(
+        item if type(item) is hint else _value(hint, item, f"{path}[{index}]")
+        for index, (hint, item) in enumerate(zip(hints, value))
+    )
+
+
+def _mapping(hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RecordError(f"{path} is {_shown(value)}; it must be an object")
+    return {name: _value(hint, item, _join(path, name)) for name, item in value.items()}
 
 
 def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
@@ -130,15 +150,15 @@ def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
         return kind(value)
     except ValueError:
         known = ", ".join(str(member.value) for member in kind)
-        raise RecordError(f"{path} is {value!r:.80}; it is one of {known}") from None
+        raise RecordError(f"{path} is {_shown(value)}; it is one of {known}") from None
 
 
 def _member(family: Any, name: Any, path: str) -> Any:
     try:
-        return _member_named(family, str(name))
+        return _member_named(family, name if isinstance(name, str) else "")
     except KeyError as error:
         where = f"{path}: " if path else ""
-        raise RecordError(f"{where}{name!r:.80} is no {family.__name__}; known: {error.args[0]}") from None
+        raise RecordError(f"{where}{_shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
 
 
 @cache
@@ -169,10 +189,25 @@ def _plan(kind: Any) -> dict[str, tuple[Any, tuple[type, ...]]]:
     }
 
 
+def _needed(kind: Any) -> list[str]:
+    return [
+        field.name
+        for field in fields(kind)
+        if field.init and field.default is MISSING and field.default_factory is MISSING
+    ]
+
+
 def _plain(hint: Any) -> tuple[type, ...]:
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return tuple(option for option in options if option in (int, float, str, bool, type(None)))
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+def _join(path: str, name: Any) -> str:
+    plain = isinstance(name, str) and name.isprintable() and len(name) <= 80
+    shown = name if plain else _shown(name)
+    return f"{path}.{shown}" if path else shown
+
+
+def _shown(value: Any) -> str:
+    """A foreign value for a line of text: cut in length and in depth."""
+    return reprlib.repr(value)

@@ -1,14 +1,20 @@
-"""The starting architectures, by name."""
+"""The starting architectures, by name or from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
+from nas.record import graph_from_json
 
-__all__ = ["SEEDS", "residual", "resnet18", "resnet50", "resnet50_v1"]
+__all__ = ["SEEDS", "SeedError", "residual", "resnet18", "resnet50", "resnet50_v1", "resolve_seed"]
+
+
+class SeedError(ValueError):
+    """A starting architecture that is not there, cannot be read, or is for other images."""
 
 
 def resnet50(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
@@ -36,12 +42,42 @@ def residual(input: Shape = (1, 32, 32), classes: int = 10, widths: tuple[int, .
     return draft.classifier(input, classes)
 
 
-SEEDS: Mapping[str, Callable[[Shape, int], Graph]] = {
+SEEDS: Mapping[str, Callable[..., Graph]] = {
     "resnet50": resnet50,
     "resnet50-v1": resnet50_v1,
     "resnet18": resnet18,
     "residual-4-8-16": residual,
 }
+
+
+def resolve_seed(name_or_path: str, input: Shape | None = None, classes: int | None = None) -> Graph:
+    """The seed of that name for `input` and `classes`, or the graph in that JSON file.
+
+    What is None is as the seed or the file has it. Raises SeedError for an unknown name, a file that
+    holds no graph, and a file's graph for other images or classes than those given; ShapeError for sizes
+    that cannot be.
+    """
+    if name_or_path in SEEDS:
+        given = {"input": input, "classes": classes}
+        return SEEDS[name_or_path](**{key: value for key, value in given.items() if value is not None})
+    graph = _read(name_or_path)
+    if input not in (None, graph.input):
+        raise SeedError(f"{name_or_path} is for images of {graph.input}, not {input}")
+    if classes not in (None, graph.classes):
+        raise SeedError(f"{name_or_path} is for {graph.classes} classes, not {classes}")
+    return graph
+
+
+def _read(path: str) -> Graph:
+    try:
+        return graph_from_json(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        names = ", ".join(SEEDS)
+        raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None
+    except OSError as error:
+        raise SeedError(f"{path}: {error.strerror}; give a graph's JSON file or a seed's name") from None
+    except ValueError as error:
+        raise SeedError(f"{path}: {error}") from None
 
 
 @dataclass

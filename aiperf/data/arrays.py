@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from aiperf.config import DataConfig
 from aiperf.data.augment import augmentation
 from aiperf.data.manifest import Counts, manifest
+from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
 from aiperf.data.split import Data
 from aiperf.data.stratify import take_validation
@@ -26,7 +29,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Part:
-    """Images, bytes (n, height, width, channels), with labels (n,). Raises DataError for what does not fit."""
+    """Images, bytes (n, height, width, channels), with labels (n,). Raises DataError for a misfit."""
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -42,7 +45,8 @@ class Part:
         if not len(self.images):
             raise DataError(f"{self.where}: no images; fetch the files again")
         if self.images.shape[1] != self.images.shape[2]:
-            raise DataError(f"{self.where}: images of {self.images.shape[1:3]} are not square; crop them first")
+            height, width = self.images.shape[1:3]
+            raise DataError(f"{self.where}: images of {height} x {width} are not square; crop them first")
 
     def __getitem__(self, chosen: NDArray[np.int64]) -> Part:
         return Part(self.images[chosen], self.labels[chosen], self.where)
@@ -51,8 +55,8 @@ class Part:
         """Raises DataError when the configuration says otherwise."""
         if self.images.shape[3] != config.channels:
             raise DataError(
-                f"{self.where}: images have {self.images.shape[3]} channels, data.channels is {config.channels}; "
-                f"set data.channels = {self.images.shape[3]}"
+                f"{self.where}: images have {self.images.shape[3]} channels, data.channels is "
+                f"{config.channels}; set data.channels = {self.images.shape[3]}"
             )
         low, high = int(self.labels.min()), int(self.labels.max())
         if low < 0 or high >= config.classes:
@@ -72,30 +76,33 @@ def split_official(config: DataConfig, device: torch.device, training: Part, tes
     for part in (training, test):
         part.check(config)
     chosen, held_back = take_validation(training.labels, config, training.where)
-    return assemble(
-        config, device, training[chosen], training[held_back], test, fingerprint(training, test)
-    )
+    parts = (training[chosen], training[held_back], test)
+    return assemble(config, device, parts, fingerprint(training, test), len(training.labels))
 
 
 def assemble(
-    config: DataConfig, device: torch.device, training: Part, validation: Part, test: Part, digest: str
+    config: DataConfig,
+    device: torch.device,
+    parts: tuple[Part, Part, Part],
+    digest: str,
+    official_training_images: int,
 ) -> Data:
-    """The three splits on the device, normalised by mean and deviation of the training images."""
+    """Training, validation and test on the device, normalised by the training images."""
+    training = parts[0]
     if config.augmentation == "resized-crop-flip":
         raise DataError(
             f"{training.where}: data.augmentation 'resized-crop-flip' is for folders of larger images; "
             "set it to 'none', 'shift' or 'crop-flip'"
         )
-    parts = (training, validation, test)
     images = [_resized(torch.from_numpy(part.images), config.size) for part in parts]
-    scale, shift = (values.to(device) for values in _normalisation(images[0], training.where))
-    ways = (augmentation(config.augmentation, config.size), augmentation("none", config.size))
-    train_split, validation_split, test_split = (
-        HeldSplit(pixels.to(device), torch.from_numpy(part.labels).to(device), scale, shift, way)
-        for pixels, part, way in zip(images, parts, (ways[0], ways[1], ways[1]))
+    normalisation = measured(images[0], training.where).to(device)
+    moved, still = (augmentation(name, config.size) for name in (config.augmentation, "none"))
+    train, validation, test = (
+        HeldSplit(pixels.to(device), torch.from_numpy(part.labels).to(device), normalisation, way)
+        for pixels, part, way in zip(images, parts, (moved, still, still))
     )
     counts = Counts(*(np.bincount(part.labels, minlength=config.classes).tolist() for part in parts))
-    return Data(train_split, validation_split, test_split, manifest(config, counts, digest))
+    return Data(train, validation, test, manifest(config, counts, digest, official_training_images))
 
 
 def fingerprint(*parts: Part) -> str:
@@ -112,22 +119,6 @@ def _resized(images: Tensor, size: int) -> Tensor:
     """Bytes (n, size, size, channels), bilinear with antialiasing (as Pillow), rounded."""
     if images.shape[1] == size:
         return images
-    resized = [
-        torch.nn.functional.interpolate(
-            chunk.permute(0, 3, 1, 2).float(), (size, size), mode="bilinear", align_corners=False, antialias=True
-        )
-        for chunk in images.split(CHUNK)
-    ]
-    return torch.cat([chunk.round_().to(torch.uint8).permute(0, 2, 3, 1) for chunk in resized]).contiguous()
-
-
-def _normalisation(images: Tensor, where: str) -> tuple[Tensor, Tensor]:
-    """Scale and shift by channel that give mean 0 and deviation 1; from exact integer sums."""
-    tones = np.arange(256)
-    counts = np.stack([np.bincount(channel.numpy().ravel(), minlength=256) for channel in images.unbind(3)])
-    mean = counts @ tones / counts.sum(1)
-    deviation = np.sqrt(counts @ tones**2 / counts.sum(1) - mean**2)
-    if not deviation.all():
-        raise DataError(f"{where}: all pixels of a channel are equal; fetch the files again")
-    scale = torch.from_numpy(1 / deviation).float()
-    return scale, torch.from_numpy(-mean / deviation).float()
+    resize = partial(interpolate, size=(size, size), mode="bilinear", align_corners=False, antialias=True)
+    chunks = (resize(chunk.permute(0, 3, 1, 2).float()) for chunk in images.split(CHUNK))
+    return torch.cat([chunk.round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous() for chunk in chunks])

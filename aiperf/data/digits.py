@@ -37,7 +37,8 @@ def load_digits_set(config: DataConfig, device: torch.device) -> Data:
     pinned = _pinned()
     training = _at_most(whole[pinned["training"]], config.training_images, "training")
     validation = _at_most(whole[pinned["validation"]], config.validation_images, "validation")
-    return assemble(config, device, training, validation, whole[pinned["test"]], digest)
+    official = len(pinned["training"]) + len(pinned["validation"])
+    return assemble(config, device, (training, validation, whole[pinned["test"]]), digest, official)
 
 
 def _digits() -> Part:

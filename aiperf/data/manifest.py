@@ -20,8 +20,12 @@ class Counts:
     test: Sequence[int]
 
 
-def manifest(config: DataConfig, counts: Counts, sha256: str, synthetic: bool = False) -> dict[str, Any]:
+def manifest(
+    config: DataConfig, counts: Counts, sha256: str, official_training_images: int, synthetic: bool = False
+) -> dict[str, Any]:
     """`sha256` is of the source: every image of it, whatever part of them a split takes.
+
+    `official_training_images` are all of its training part, from which validation is taken.
 
     Of the classes the smallest and the largest are told, not all: every rank of a run sends this.
     """
@@ -33,6 +37,7 @@ def manifest(config: DataConfig, counts: Counts, sha256: str, synthetic: bool = 
         "classes": config.classes,
         "augmentation": config.augmentation,
         "sha256": sha256,
+        "official_training_images": official_training_images,
     }
     for name, by_class in vars(counts).items():
         found[f"{name}_images"] = sum(by_class)

@@ -9,7 +9,8 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from aiperf.data.augment import Augmentation, crop
+from aiperf.data.augment import Augmentation
+from aiperf.data.normalise import Normalisation
 from aiperf.data.order import Order
 from aiperf.data.split import Batch, Split, share
 
@@ -64,27 +65,22 @@ class ResidentSplit(Split):
 
 
 class HeldSplit(ResidentSplit):
-    """A whole set on the device.
-
-    `images` are bytes (n, size, size, channels); shown is `image · scale + shift`, by channel.
-    """
+    """A whole set on the device: bytes (n, size, size, channels) and labels (n,)."""
 
     def __init__(
-        self, images: Tensor, labels: Tensor, scale: Tensor, shift: Tensor, augmentation: Augmentation
+        self, images: Tensor, labels: Tensor, normalisation: Normalisation, augmentation: Augmentation
     ) -> None:
         self._size = images.shape[1]
         super().__init__(labels, images[0].numel(), augmentation.draws)
         self._augmentation = augmentation
-        self._scale, self._shift = scale, shift
-        pad = augmentation.pad
-        # The border is black before normalisation, as in He et al., CVPR 2016, section 4.2.
-        held = torch.nn.functional.pad(images, (0, 0, pad, pad, pad, pad)) if pad else images
+        self._normalisation = normalisation
+        held = augmentation.border(images)
         self._held = self._normalised(held) if 4 * held.numel() <= NORMALISED_BYTES else held
 
     def show(self, images: Tensor, draws: Tensor) -> Tensor:
         if not self._augmentation.draws:
             return self._normalised(self._held.index_select(0, images))
-        return self._normalised(crop(self._held, images, draws, self._size, self._augmentation))
+        return self._normalised(self._augmentation.crop(self._held, images, draws))
 
     def show_range(self, start: int, stop: int) -> Tensor:
         pad = self._augmentation.pad
@@ -92,9 +88,7 @@ class HeldSplit(ResidentSplit):
         return self._normalised(self._held[start:stop, inside, inside].contiguous())
 
     def _normalised(self, images: Tensor) -> Tensor:
-        if images.dtype == torch.float32:
-            return images
-        return images.to(torch.float32).mul_(self._scale).add_(self._shift)
+        return images if images.dtype == torch.float32 else self._normalisation(images)
 
 
 def _to_device(values: Tensor, device: torch.device) -> Tensor:

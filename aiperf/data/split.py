@@ -12,9 +12,9 @@ from torch import Tensor
 __all__ = ["Batch", "Data", "Split", "share"]
 
 Batch = tuple[Tensor, Tensor]
-"""Images (n, channels, size, size), float32, normalised, channels-last; labels (n,), int64; both on the device.
+"""Images (n, channels, size, size), float32, normalised, channels-last, and labels (n,), int64.
 
-They may be views of a larger block: read them, never write into them.
+Both lie on the device. They may be views of a larger block: read them, never write into them.
 """
 
 

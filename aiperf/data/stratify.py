@@ -24,8 +24,9 @@ def take_validation(labels: Indices, config: DataConfig, where: str) -> tuple[In
     wanted = config.training_images or len(labels) - config.validation_images
     if wanted < 1 or wanted + config.validation_images > len(labels):
         raise DataError(
-            f"{where}: {len(labels)} training images cannot give {config.training_images or 'some'} for training "
-            f"and {config.validation_images} for validation; lower data.training_images or data.validation_images"
+            f"{where}: {len(labels)} training images cannot give {config.training_images or 'some'} for "
+            f"training and {config.validation_images} for validation; lower data.training_images or "
+            "data.validation_images"
         )
     validation = stratified(labels, config.validation_images)
     rest = np.setdiff1d(np.arange(len(labels)), validation)

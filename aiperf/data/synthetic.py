@@ -18,29 +18,32 @@ __all__ = ["load_synthetic"]
 
 # A class is a coarse picture of CELLS x CELLS; an image of it adds white noise of equal power.
 CELLS = 8
-# Noise is read from one pool at one of so many places: with 10 classes 5 million images differ.
-PLACES = 1 << 20
-# Odd, hence coprime to PLACES: consecutive images read far from each other (Knuth, TAOCP 3, 6.4).
-STRIDE = 648_055
+# An image's noise is put together, line by line, out of one pool of so many lines of pixels.
+LINES = 2048
 
 
 class SyntheticSplit(ResidentSplit):
-    """Images first, first + 1, … of the endless generated set: image g is of class g mod classes."""
+    """Images first, first + 1, … of the endless generated set: image g is of class g mod classes.
 
-    def __init__(self, first: int, num_images: int, prototypes: Tensor, noise: Tensor, size: int) -> None:
-        classes, channels = prototypes.shape[:2]
+    Its row r shows line (a + r·b) mod LINES of the pool, b odd; (a, b) takes LINES²/2 = 2 million values.
+    """
+
+    def __init__(self, first: int, num_images: int, prototypes: Tensor, noise: Tensor) -> None:
+        classes, _, _, channels = prototypes.shape
+        self._size = noise.shape[1] // channels
         numbers = torch.arange(first, first + num_images, device=noise.device)
-        super().__init__(numbers % classes, channels * size * size)
-        self._places = numbers * STRIDE % PLACES
-        self._prototypes = prototypes
-        self._shape = (size, size, channels)
-        self._noise = noise.as_strided((PLACES, channels * size * size), (1, 1))
+        super().__init__(numbers % classes, channels * self._size**2)
+        self._prototypes, self._noise = prototypes, noise
+        self._starts = numbers % LINES
+        self._strides = numbers // LINES * 2 % LINES + 1
+        self._along = torch.arange(self._size, device=noise.device)
 
     def show(self, images: Tensor, draws: Tensor) -> Tensor:
-        shown = self._noise.index_select(0, self._places[images]).view(-1, *self._shape)
+        lines = (self._starts[images, None] + self._strides[images, None] * self._along) % LINES
+        shown = self._noise.index_select(0, lines.view(-1)).view(len(images), self._size, self._size, -1)
+        cell = self._along * CELLS // self._size
         coarse = self._prototypes.index_select(0, self.labels[images])
-        fine = torch.nn.functional.interpolate(coarse, self._shape[:2], mode="bilinear", align_corners=False)
-        return shown.add_(fine.permute(0, 2, 3, 1)).mul_(0.5**0.5)
+        return shown.add_(coarse.index_select(2, cell).index_select(1, cell))
 
     def show_range(self, start: int, stop: int) -> Tensor:
         images = torch.arange(start, stop, device=self.labels.device)
@@ -62,17 +65,17 @@ def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
         )
     # NumPy's normals, not torch's: those depend on the vector instructions of the processor.
     source = np.random.default_rng(seed)
-    shape = (config.classes, config.channels, CELLS, CELLS)
+    shape = (config.classes, CELLS, CELLS, config.channels)
     prototypes = source.standard_normal(shape, dtype=np.float32)
-    noise = source.standard_normal(PLACES + config.channels * config.size**2, dtype=np.float32)
+    noise = source.standard_normal((LINES, config.size * config.channels), dtype=np.float32)
     digest = sha256(prototypes.tobytes() + noise.tobytes()).hexdigest()
 
-    on_device = [torch.from_numpy(values).to(device) for values in (prototypes, noise)]
+    on_device = [torch.from_numpy(values * np.float32(0.5**0.5)).to(device) for values in (prototypes, noise)]
     splits = []
     first = 0
     for length in lengths:
-        splits.append(SyntheticSplit(first, length, on_device[0], on_device[1], config.size))
+        splits.append(SyntheticSplit(first, length, *on_device))
         first += length
     train, validation, test = splits
     counts = Counts(*(split.labels.bincount(minlength=config.classes).tolist() for split in splits))
-    return Data(train, validation, test, manifest(config, counts, digest, synthetic=True))
+    return Data(train, validation, test, manifest(config, counts, digest, sum(lengths[:2]), synthetic=True))

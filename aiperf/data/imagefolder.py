@@ -1,0 +1,150 @@
+"""Folders of JPEG and PNG files, a folder a class: ImageNet's layout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count, repeat
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aiperf.config import DataConfig
+from aiperf.data.decode import MODES, PIECE, Decoders, Item, Piece
+from aiperf.data.listing import Listing, check_files, fingerprint, scan
+from aiperf.data.manifest import Counts, manifest
+from aiperf.data.normalise import Normalisation, imagenet
+from aiperf.data.order import Order
+from aiperf.data.split import Batch, Data, Split, share
+from aiperf.data.stratify import take_validation
+from aiperf.errors import DataError
+
+__all__ = ["load_imagefolder"]
+
+
+class FolderSplit(Split):
+    """Some images of a listing, decoded as they are needed."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        chosen: NDArray[np.int64],
+        decoders: Decoders,
+        normalisation: Normalisation,
+        augmented: bool,
+    ) -> None:
+        self.num_images = len(chosen)
+        self._listing = listing
+        self._chosen = chosen
+        self._decoders = decoders
+        self._normalisation = normalisation
+        self._augmented = augmented
+
+    def stream(
+        self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
+    ) -> Iterator[Batch]:
+        mine = share(batch_size, rank, ranks)
+
+        def plan() -> Iterator[list[Item]]:
+            order = Order(self.num_images, seed)
+            for step in count(start_step):
+                first = step * batch_size + mine.start
+                images, _ = order.take(first, first + mine.stop - mine.start)
+                places = count(first)
+                yield from _pieces(
+                    [self._item(image, f"{seed}/{place}") for image, place in zip(images.tolist(), places)]
+                )
+
+        return self._batches(self._decoders.run(plan()), repeat(mine.stop - mine.start))
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        mine = share(self.num_images, rank, ranks)
+        size = max(1, batch_size // ranks)
+        batches = [range(first, min(first + size, mine.stop)) for first in range(mine.start, mine.stop, size)]
+        plan = (piece for batch in batches for piece in _pieces([self._item(image, "") for image in batch]))
+        return self._batches(self._decoders.run(plan), map(len, batches))
+
+    def _item(self, image: int, draws: str) -> Item:
+        index = int(self._chosen[image])
+        moved = draws if self._augmented else ""
+        return Item(self._listing.path(index), int(self._listing.labels[index]), moved)
+
+    def _batches(self, pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Batch]:
+        """Piece by piece onto the device: from pinned memory, so that nothing waits for the copies."""
+        device = self._normalisation.scale.device
+        for size in sizes:
+            parts = [next(pieces) for _ in range(-(-size // PIECE))]
+            images, labels = (
+                torch.cat([part.to(device, non_blocking=True) for part in kind]) for kind in zip(*parts)
+            )
+            yield self._normalisation(images).permute(0, 3, 1, 2), labels
+
+
+def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
+    """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
+    root = Path(config.path)
+    _check_config(config, root)
+    training = scan(root / "train")
+    test = scan(_test_folder(root))
+    for name, one, other in (("train", training, test), (test.root.name, test, training)):
+        for missing in sorted(set(one.classes) - set(other.classes)):
+            raise DataError(
+                f"{other.root}: class folder {missing!r} of {name}/ is missing; add it or remove the other"
+            )
+    if len(training.classes) != config.classes:
+        raise DataError(
+            f"{training.root}: {len(training.classes)} class folders, data.classes is {config.classes}; "
+            f"set data.classes = {len(training.classes)}"
+        )
+    chosen, held_back = take_validation(training.labels, config, str(training.root))
+    for listing in (training, test):
+        check_files(listing)
+
+    processes = config.loader_processes or _spare_cores(local_ranks)
+    decoders = Decoders(config.channels, config.size, processes, pin=device.type not in ("cpu", "mps"))
+    normalisation = imagenet(config.channels).to(device)
+    augmented = config.augmentation != "none"
+    everything = np.arange(len(test.labels))
+    parts = ((training, chosen, augmented), (training, held_back, False), (test, everything, False))
+    train, validation, tested = (
+        FolderSplit(files, which, decoders, normalisation, moved) for files, which, moved in parts
+    )
+    by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, which, _ in parts)
+    counts = Counts(*(numbers.tolist() for numbers in by_class))
+    told = manifest(config, counts, fingerprint(training, test), len(training.labels))
+    return Data(train, validation, tested, told)
+
+
+def _pieces(items: list[Item]) -> Iterator[list[Item]]:
+    return (items[first : first + PIECE] for first in range(0, len(items), PIECE))
+
+
+def _check_config(config: DataConfig, root: Path) -> None:
+    if config.channels not in MODES:
+        raise DataError(f"{root}: data.channels is {config.channels}; set it to 1 (grey) or 3 (RGB)")
+    if config.augmentation not in ("none", "resized-crop-flip"):
+        raise DataError(
+            f"{root}: data.augmentation {config.augmentation!r} is for small images of one size; "
+            "set it to 'resized-crop-flip' or 'none'"
+        )
+    if not (root / "train").is_dir():
+        raise DataError(
+            f"{root}: has no folder train/; set data.path to the folder that holds train/ and val/ or test/"
+        )
+
+
+def _test_folder(root: Path) -> Path:
+    """ImageNet's own test/ has no classes; there, as everywhere, val/ is what is tested with."""
+    for folder in (root / "test", root / "val"):
+        if folder.is_dir() and any(entry.is_dir() for entry in os.scandir(folder)):
+            return folder
+    raise DataError(f"{root}: neither test/ nor val/ holds class folders; put the official test images there")
+
+
+def _spare_cores(local_ranks: int) -> int:
+    """Cores of this rank less one: those it is bound to, else its share of the host's."""
+    host = os.cpu_count() or 1
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else host
+    return max(1, (bound if bound < host else host // local_ranks) - 1)

@@ -1,0 +1,90 @@
+"""The files of one part of an image folder: found, fingerprinted and looked into."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.data.decode import check_file
+from aiperf.errors import DataError
+
+__all__ = ["Listing", "check_files", "fingerprint", "scan"]
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+# Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
+# evenly spread. A bad file among the others ends the trial that meets it, with its name.
+CHECKED_FILES = 20_000
+# Threads that wait for the file system.
+READERS = 16
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one part: classes in order of their names, and in each the files in order of theirs."""
+
+    root: Path
+    classes: tuple[str, ...]
+    names: NDArray[np.bytes_]
+    sizes: NDArray[np.int64]
+    """In bytes."""
+    labels: NDArray[np.int64]
+
+    def path(self, index: int) -> str:
+        return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
+
+
+def scan(root: Path) -> Listing:
+    """Raises DataError for a folder that cannot be read, and for a class without images."""
+    try:
+        classes = sorted(
+            entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")
+        )
+        with ThreadPoolExecutor(READERS) as readers:
+            files = list(readers.map(_files, (root / name for name in classes)))
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}; make it readable") from None
+    for name, found in zip(classes, files):
+        if not found:
+            raise DataError(
+                f"{root / name}: holds no {' '.join(SUFFIXES)} file; add images or remove the folder"
+            )
+    labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
+    names = np.array([os.fsencode(name) for found in files for name, _ in found])
+    sizes = np.array([size for found in files for _, size in found], dtype=np.int64)
+    return Listing(root, tuple(classes), names, sizes, labels)
+
+
+def check_files(listing: Listing) -> None:
+    """Raises DataError for an empty file (of all), or one that cannot be decoded (of `CHECKED_FILES`)."""
+    for index in np.flatnonzero(listing.sizes == 0)[:1]:
+        raise DataError(f"{listing.path(index)}: is empty; fetch the set again")
+    total = len(listing.names)
+    chosen = np.linspace(0, total - 1, min(total, CHECKED_FILES)).astype(np.int64)
+    with ThreadPoolExecutor(READERS) as readers:
+        for _ in readers.map(check_file, (Path(listing.path(index)) for index in chosen)):
+            pass
+
+
+def fingerprint(*listings: Listing) -> str:
+    """SHA-256 of the lines "class, tab, file name, tab, bytes", sorted, training before test."""
+    digest = sha256()
+    for listing in listings:
+        for label, name, size in zip(listing.labels, listing.names, listing.sizes):
+            line = f"{listing.classes[label]}\t{os.fsdecode(name)}\t{size}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[tuple[str, int]]:
+    """Name and bytes, sorted; what has no image's suffix is no image."""
+    return sorted(
+        (entry.name, entry.stat().st_size)
+        for entry in os.scandir(folder)
+        if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
+    )

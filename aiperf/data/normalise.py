@@ -1,0 +1,58 @@
+"""Bytes to numbers of mean 0 and deviation 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aiperf.errors import DataError
+
+__all__ = ["Normalisation", "imagenet", "measured"]
+
+# Mean and deviation of ImageNet's red, green and blue as shares of full scale, as in torchvision's
+# reference training; for grey images their averages.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """`image · scale + shift`, by channel (c,)."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Bytes (n, height, width, c) as new float32 of that shape."""
+        # By the line: an inner loop over three channels would be too short to be fast.
+        width = images.shape[2]
+        lines = images.flatten(2).to(torch.float32)
+        return lines.mul_(self.scale.repeat(width)).add_(self.shift.repeat(width)).view(images.shape)
+
+    def to(self, device: torch.device) -> Normalisation:
+        return Normalisation(self.scale.to(device), self.shift.to(device))
+
+
+def measured(images: Tensor, where: str) -> Normalisation:
+    """From all pixels of bytes (n, height, width, c), by exact integer sums: the same on every host."""
+    tones = np.arange(256)
+    counts = np.stack([np.bincount(channel.numpy().ravel(), minlength=256) for channel in images.unbind(3)])
+    mean = counts @ tones / counts.sum(1)
+    deviation = np.sqrt(counts @ tones**2 / counts.sum(1) - mean**2)
+    if not deviation.all():
+        raise DataError(f"{where}: all pixels of a channel are equal; fetch the files again")
+    return _from(mean, deviation)
+
+
+def imagenet(channels: int) -> Normalisation:
+    mean, deviation = np.array(IMAGENET_MEAN), np.array(IMAGENET_DEVIATION)
+    if channels == 1:
+        mean, deviation = mean.mean(keepdims=True), deviation.mean(keepdims=True)
+    return _from(255 * mean, 255 * deviation)
+
+
+def _from(mean: np.ndarray, deviation: np.ndarray) -> Normalisation:
+    return Normalisation(torch.from_numpy(1 / deviation).float(), torch.from_numpy(-mean / deviation).float())

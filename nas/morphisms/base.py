@@ -1,0 +1,55 @@
+"""What every morphism is: an edit of a graph that comes with the weights that keep its function."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from nas.graph import Graph
+from nas.layers import ShapeError
+from nas.morphisms.carry import Edit, carried, carried_momentum
+from nas.morphisms.channels import MorphismError
+from nas.weights import Array, Weights
+
+__all__ = ["Morphism"]
+
+
+@dataclass(frozen=True)
+class Morphism:
+    """A function-preserving edit of a graph.
+
+    `carry` gives the child the weights with which it computes what its parent computes, in training
+    as in validation.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        """The child. Raises MorphismError or ShapeError where there can be none."""
+        return self.edit(graph).child
+
+    def applies(self, graph: Graph) -> bool:
+        try:
+            self.edit(graph)
+        except (MorphismError, ShapeError):
+            return False
+        return True
+
+    def carry(self, graph: Graph, weights: Weights) -> dict[str, Array]:
+        """The child's parameters and statistics, from the parent `graph` and its `weights`.
+
+        Of the type of `weights`, computed in fp64 and rounded once. Tensors that do not change are
+        the parent's own arrays, not copies.
+        """
+        return carried(graph, self.edit(graph), weights)
+
+    def carry_momentum(self, graph: Graph, momentum: Weights) -> dict[str, Array]:
+        """The momentum of the child's parameters: what the edit makes of a gradient, 0 where new."""
+        return carried_momentum(graph, self.edit(graph), momentum)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Morphism:
+        """One that applies, its place and size drawn from `rng`. Raises MorphismError: there is no place."""
+        raise NotImplementedError
+
+    def edit(self, graph: Graph) -> Edit:
+        """The child, and what `carry` must know. Raises MorphismError or ShapeError."""
+        raise NotImplementedError

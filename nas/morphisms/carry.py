@@ -1,0 +1,155 @@
+"""The child's tensors from the parent's: one rule for all layers.
+
+The first axis of a tensor is what its node puts out, the second what it reads; both are known once
+the channels are followed through the graph. Then
+
+    weight[i, j]   = share[j] · parent's weight[source[i], source[j]]
+    gradient[i, j] = share[i] · parent's gradient[source[i], source[j]]
+
+and the second is the chain rule for the first: a copy is read with its share, so its share of the
+gradient comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.graph import Graph, Node
+from nas.layers import Shape
+from nas.morphisms.channels import Channels, Index, Reading, follow, reading
+from nas.weights import Array, Weights, generator, starts
+
+__all__ = ["Edit", "Twin", "carried", "carried_momentum"]
+
+Shares = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Takes its tensors from the parent's node `of`, times a factor."""
+
+    of: str
+    share: float = 1.0
+    """Of the trained tensors; statistics are taken whole."""
+    gradient: float = 1.0
+    """What arrives of the parent's gradient."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A child, and all that must be known to carry a parent's tensors to it."""
+
+    child: Graph
+    channels: Mapping[str, Channels] = field(default_factory=dict)
+    """Of the outputs that differ from the parent's. Where they go from there is followed."""
+    zeros: frozenset[str] = frozenset()
+    """New tensors that start at zero."""
+    magnitudes: frozenset[str] = frozenset()
+    """New tensors that start without a sign."""
+    twins: Mapping[str, Twin] = field(default_factory=dict)
+    """Nodes that take their tensors, or shares of them, from a node of the parent."""
+    seed: int = 0
+    """Of all other new values."""
+
+    def new(self, node: Node, tensor: str, shape: Shape) -> Array:
+        """Starting values for a tensor of the child, or for the `shape` of some of its rows."""
+        name = f"{node.name}.{tensor}"
+        if name in self.zeros:
+            return np.zeros(shape, np.float32)
+        values = starts(node.layer, tensor, shape, self.child.reads(node), generator(self.seed, name))
+        return np.abs(values) if name in self.magnitudes else values
+
+
+def carried(parent: Graph, edit: Edit, weights: Weights) -> dict[str, Array]:
+    """Every parameter and statistic of the child."""
+    child, found = edit.child, {}
+    channels = follow(parent, child, edit.channels)
+    for node in child.nodes:
+        twin = edit.twins.get(node.name, Twin(node.name))
+        old = parent.node.get(twin.of)
+        trained = node.layer.weights(*child.reads(node))
+        for tensor, shape in {**trained, **node.layer.statistics(*child.reads(node))}.items():
+            name = f"{node.name}.{tensor}"
+            if old is None:
+                found[name] = edit.new(node, tensor, shape).astype(_type(weights), copy=False)
+                continue
+            way = reading(parent, old, node, channels)
+            share = np.full(len(way.rows.share), twin.share if tensor in trained else 1.0)
+            values = _placed(weights[f"{old.name}.{tensor}"], shape, way, share, way.columns.share)
+            new = way.rows.source < 0
+            if new.any():
+                values[new] = edit.new(node, tensor, (int(new.sum()), *shape[1:]))
+            found[name] = values
+    return found
+
+
+def carried_momentum(parent: Graph, edit: Edit, momentum: Weights) -> dict[str, Array]:
+    """For every parameter of the child; 0 where it is new."""
+    child, found = edit.child, {}
+    channels = follow(parent, child, edit.channels)
+    for node in child.nodes:
+        twin = edit.twins.get(node.name, Twin(node.name))
+        old = parent.node.get(twin.of)
+        for tensor, shape in node.layer.weights(*child.reads(node)).items():
+            name = f"{node.name}.{tensor}"
+            if old is None:
+                found[name] = np.zeros(shape, _type(momentum))
+                continue
+            way = reading(parent, old, node, channels)
+            arriving = way.rows.share * (twin.gradient if len(shape) > 1 else 1.0)
+            values = momentum[f"{old.name}.{tensor}"]
+            found[name] = _placed(values, shape, way, arriving, np.ones(len(way.columns.share)))
+    return found
+
+
+def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Shares) -> Array:
+    """The parent's values where the child copies them, times the factors of its rows and columns."""
+    if way.same and values.shape == shape and (rows == 1).all():
+        return values
+    found = np.zeros(shape, values.dtype)
+    if len(shape) == 1:
+        kept = np.flatnonzero(way.rows.source >= 0)
+        found[kept] = _portion(values[way.rows.source[kept]], rows[kept])
+        return found
+    # A larger kernel has the parent's in its middle.
+    margin = (shape[-1] - values.shape[-1]) // 2 if len(shape) == 4 else 0
+    inner = found[..., margin : shape[-2] - margin, margin : shape[-1] - margin] if margin else found
+    spread = (1,) * (len(shape) - 2)
+    for block in way.blocks():
+        taken = values[_span(way.rows.source[block.rows])]
+        taken = taken[:, _span(way.columns.source[block.columns] - block.was_first)]
+        taken = _portion(taken, columns[block.columns].reshape(-1, *spread))
+        taken = _portion(taken, rows[block.rows].reshape(-1, 1, *spread))
+        into, at = _span(block.rows), _span(block.columns - block.first)
+        if isinstance(into, slice) or isinstance(at, slice):
+            inner[into, at] = taken
+        else:
+            inner[np.ix_(into, at)] = taken
+    return found
+
+
+def _portion(values: Array, share: Shares) -> Array:
+    """values · share, such that what `share` and 1 − share give adds up to `values` exactly.
+
+    The greater is rounded once; by Sterbenz's lemma the rest of `values` then needs no rounding.
+    """
+    if (share == 1).all():
+        return values
+    greater = (values * np.maximum(share, 1 - share)).astype(values.dtype)
+    return np.where(share >= 0.5, greater, values - greater)
+
+
+def _span(index: Index) -> slice | Index:
+    """A run of consecutive numbers as a slice, with which numpy is many times faster."""
+    if len(index) and (np.diff(index) == 1).all():
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return index
+
+
+def _type(weights: Weights) -> np.dtype[Any]:
+    return next(iter(weights.values())).dtype

@@ -1,0 +1,180 @@
+"""Which of the parent's channels each channel of the child copies, followed through the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.graph import Graph, Node
+from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Flatten, Gate, Layer, Shape
+
+__all__ = ["NEW", "Block", "Channels", "Index", "MorphismError", "Reading", "follow", "reading"]
+
+NEW = -1
+Index = NDArray[np.intp]
+
+
+class MorphismError(ValueError):
+    """A morphism that does not apply to this graph."""
+
+
+@dataclass(frozen=True, eq=False)
+class Channels:
+    """For each channel of a child's tensor: the parent's channel that it copies, and its share.
+
+    `source` is NEW for a channel that copies none. Whoever reads the tensor multiplies its weights
+    for a channel by `share`: the shares of all copies of a channel add up to 1, and what is to be
+    read with zeros has the share 0.
+    """
+
+    source: Index
+    share: NDArray[np.float64]
+
+    @staticmethod
+    def same(width: int) -> Channels:
+        return Channels(np.arange(width), np.ones(width))
+
+    @property
+    def identical(self) -> bool:
+        return self.agrees(Channels.same(len(self.source)))
+
+    def agrees(self, other: Channels) -> bool:
+        return np.array_equal(self.source, other.source) and np.array_equal(self.share, other.share)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What a group of the child's convolution takes from a group of the parent's.
+
+    weight[rows, columns - first] comes from the parent's [source of rows, source of columns - was_first].
+    """
+
+    rows: Index
+    columns: Index
+    first: int
+    was_first: int
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A convolution or dense layer of the child and of the parent, by what they read and put out."""
+
+    rows: Channels
+    columns: Channels
+    groups: int
+    was_groups: int
+    was_rows: int
+    was_columns: int
+
+    @property
+    def same(self) -> bool:
+        return self.groups == self.was_groups and self.rows.identical and self.columns.identical
+
+    def blocks(self) -> Iterator[Block]:
+        """One for each pair of groups with something to take. Ungrouped layers have one."""
+        kept = np.flatnonzero(self.rows.source >= 0)
+        reads, was_reads = len(self.columns.source) // self.groups, self.was_columns // self.was_groups
+        group = kept * self.groups // len(self.rows.source)
+        was_group = self.rows.source[kept] * self.was_groups // self.was_rows
+        for one, was in sorted(set(zip(group.tolist(), was_group.tolist()))):
+            seen = self.columns.source[one * reads : (one + 1) * reads]
+            inside = (seen >= was * was_reads) & (seen < (was + 1) * was_reads)
+            yield Block(
+                rows=kept[(group == one) & (was_group == was)],
+                columns=np.flatnonzero(inside) + one * reads,
+                first=one * reads,
+                was_first=was * was_reads,
+            )
+
+    def keeps(self) -> bool:
+        """Whether every copied output channel still sees, once, all that it saw."""
+        needed = self.was_columns // self.was_groups
+        for block in self.blocks():
+            source = self.columns.source[block.columns] - block.was_first
+            if not np.array_equal(
+                np.bincount(source, self.columns.share[block.columns], needed), np.ones(needed)
+            ):
+                return False
+        return True
+
+
+def follow(parent: Graph, child: Graph, given: Mapping[str, Channels]) -> dict[str, Channels]:
+    """The channels of every tensor of the child that are not just the parent's, from the `given` ones.
+
+    Raises MorphismError where copies or zeros cannot keep the function.
+    """
+    found = dict(given)
+    for node in child.nodes:
+        old = parent.node.get(node.name)
+        if old is None or (node.layer == old.layer and not any(name in found for name in node.inputs)):
+            continue
+        if isinstance(node.layer, (Conv2d, Dense)):
+            if not reading(parent, old, node, found).keeps():
+                raise MorphismError(f"{node.name}: its groups would not see the channels that they saw")
+        elif node.name not in found:
+            read = [found.get(name) or _same(parent, was) for name, was in zip(node.inputs, old.inputs)]
+            try:
+                found[node.name] = _passed(node.layer, read, parent.reads(old))
+            except MorphismError as error:
+                raise MorphismError(f"{node.name}: {error}") from None
+    return found
+
+
+def reading(parent: Graph, old: Node, node: Node, found: Mapping[str, Channels]) -> Reading:
+    """How `node` of the child takes from `old` of the parent."""
+    return Reading(
+        rows=found.get(node.name) or _same(parent, old.name),
+        columns=found.get(node.inputs[0]) or _same(parent, old.inputs[0]),
+        groups=node.layer.groups if isinstance(node.layer, Conv2d) else 1,
+        was_groups=old.layer.groups if isinstance(old.layer, Conv2d) else 1,
+        was_rows=parent.shapes[old.name][0],
+        was_columns=parent.shapes[old.inputs[0]][0],
+    )
+
+
+def _same(parent: Graph, name: str) -> Channels:
+    return Channels.same(parent.shapes[name][0])
+
+
+@singledispatch
+def _passed(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
+    """The channels that a layer puts out, from those it reads: the same, where nothing else is said.
+
+    `shapes` are those that the layer read in the parent.
+    """
+    return read[0]
+
+
+@_passed.register(Add)
+@_passed.register(Gate)
+def _tied(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
+    if not all(read[0].agrees(other) for other in read[1:]):
+        raise MorphismError("it reads channels that are widened differently")
+    return read[0]
+
+
+@_passed.register(Concat)
+def _joined(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
+    starts = np.cumsum([0, *(shape[0] for shape in shapes[:-1])])
+    sources = [np.where(part.source < 0, NEW, part.source + start) for part, start in zip(read, starts)]
+    return Channels(np.concatenate(sources), np.concatenate([part.share for part in read]))
+
+
+@_passed.register(Flatten)
+def _spread(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
+    area = prod(shapes[0][1:])
+    features = read[0].source[:, None] * area + np.arange(area)
+    features[read[0].source < 0] = NEW
+    return Channels(features.ravel(), np.repeat(read[0].share, area))
+
+
+@_passed.register(Dropout)
+def _dropped(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
+    if not np.isin(read[0].share, (0, 1)).all():
+        raise MorphismError("in training, dropout tears copies of a channel apart")
+    return read[0]

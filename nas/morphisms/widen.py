@@ -1,0 +1,164 @@
+"""More channels: new ones that are read with zeros at first, or copies that share their readers' weights.
+
+Copies: Chen, Goodfellow, Shlens, "Net2Net", ICLR 2016, but with uneven shares instead of noise: equal
+copies would get equal gradients for ever.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nas.graph import Graph
+from nas.layers import Conv2d, Dense, Layer
+from nas.morphisms.base import Morphism
+from nas.morphisms.carry import Edit
+from nas.morphisms.channels import NEW, Channels, MorphismError, follow
+from nas.morphisms.sites import Tie, choose, replaced, rounded, seed_from, ties
+from nas.weights import generator
+
+__all__ = ["Widen", "WidenByCopies", "WidenTrunk", "WidenTrunkByCopies"]
+
+FACTORS = (1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class Widen(Morphism):
+    """Gives a convolution or dense layer new output channels with random weights, read with zeros."""
+
+    node: str
+    channels: int
+    """After the edit."""
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        return _edit(graph, _alone(graph), self.node, self.channels, self.seed, _unread)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(*_proposal(_alone(graph), rng))
+
+
+@dataclass(frozen=True)
+class WidenTrunk(Morphism):
+    """As `Widen`, for all the layers whose outputs additions and gates tie to one width."""
+
+    node: str
+    """One of them."""
+    channels: int
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        return _edit(graph, _trunks(graph), self.node, self.channels, self.seed, _unread)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> WidenTrunk:
+        return cls(*_proposal(_trunks(graph), rng))
+
+
+@dataclass(frozen=True)
+class WidenByCopies(Morphism):
+    """Gives a convolution or dense layer copies of some of its output channels."""
+
+    node: str
+    channels: int
+    """After the edit; at most twice as many as before."""
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        return _edit(graph, _copyable(_alone(graph)), self.node, self.channels, self.seed, _copied)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> WidenByCopies:
+        return cls(*_proposal(_copyable(_alone(graph)), rng, most=2))
+
+
+@dataclass(frozen=True)
+class WidenTrunkByCopies(Morphism):
+    """As `WidenByCopies`, for all the layers whose outputs additions and gates tie to one width."""
+
+    node: str
+    """One of them."""
+    channels: int
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        return _edit(graph, _copyable(_trunks(graph)), self.node, self.channels, self.seed, _copied)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> WidenTrunkByCopies:
+        return cls(*_proposal(_copyable(_trunks(graph)), rng, most=2))
+
+
+Filling = Callable[[int, int, np.random.Generator], Channels]
+"""From the old and the new number of channels: which copies which."""
+
+
+def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:
+    source = np.concatenate([np.arange(old), np.full(new - old, NEW)])
+    return Channels(source, (source >= 0).astype(np.float64))
+
+
+def _copied(old: int, new: int, rng: np.random.Generator) -> Channels:
+    if new > 2 * old:
+        raise MorphismError(f"{old} channels make {2 * old} with their copies, not {new}")
+    twice = rng.permutation(old)[: new - old]
+    # In 256ths, so that both shares are exact numbers.
+    kept = rng.integers(160, 225, new - old) / 256
+    share = np.ones(new)
+    share[twice], share[old:] = kept, 1 - kept
+    return Channels(np.concatenate([np.arange(old), twice]), share)
+
+
+def _edit(graph: Graph, sites: Sequence[Tie], name: str, channels: int, seed: int, filling: Filling) -> Edit:
+    for tie in sites:
+        if name in tie.producers:
+            break
+    else:
+        raise MorphismError(f"{name!r} cannot be widened so")
+    if channels <= tie.width or channels % tie.groups:
+        raise MorphismError(
+            f"{name} has {tie.width} channels in {tie.groups} groups, which cannot become {channels}"
+        )
+    child = replaced(graph, {node: _wider(graph.node[node].layer, channels) for node in tie.producers})
+    # Grouped convolutions keep runs of channels apart; each run grows by itself.
+    old, new, rng = tie.width // tie.groups, channels // tie.groups, generator(seed, name)
+    runs = [filling(old, new, rng) for _ in range(tie.groups)]
+    source = [np.where(run.source < 0, NEW, run.source + place * old) for place, run in enumerate(runs)]
+    wider = Channels(np.concatenate(source), np.concatenate([run.share for run in runs]))
+    edit = Edit(child, dict.fromkeys(tie.producers, wider), seed=seed)
+    follow(graph, child, edit.channels)  # refuses where the copies would be torn
+    return edit
+
+
+def _wider(layer: Layer, channels: int) -> Layer:
+    if isinstance(layer, Conv2d):
+        return replace(layer, channels=channels)
+    assert isinstance(layer, Dense)
+    return replace(layer, features=channels)
+
+
+def _alone(graph: Graph) -> list[Tie]:
+    return [tie for tie in ties(graph) if len(tie.producers) == 1]
+
+
+def _trunks(graph: Graph) -> list[Tie]:
+    return [tie for tie in ties(graph) if len(tie.producers) > 1]
+
+
+def _copyable(sites: Sequence[Tie]) -> list[Tie]:
+    return [tie for tie in sites if not tie.dropout]
+
+
+def _proposal(sites: Sequence[Tie], rng: random.Random, most: float = np.inf) -> tuple[str, int, int]:
+    options = {tie: sorted(set(_widths(tie, most))) for tie in sites}
+    tie = choose(rng, [tie for tie in sites if options[tie]], "width that can grow so")
+    return tie.producers[0], rng.choice(options[tie]), seed_from(rng)
+
+
+def _widths(tie: Tie, most: float) -> list[int]:
+    widths = [rounded(factor * tie.width, tie.groups) for factor in FACTORS]
+    return [width for width in widths if tie.width < width <= most * tie.width]

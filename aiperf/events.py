@@ -154,6 +154,8 @@ class Ended(Event):
     weights: str
     """SHA-256 of the kept file; empty when there is none."""
     end: float
+    out_of_memory: bool = False
+    """It is tried again with half the batch."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ class RunFiles:
         """Weights, statistics, momentum and architecture of the trial's best validation."""
         return self.weights_directory / f"{trial}.safetensors"
 
+    def kept_weights(self) -> list[Path]:
+        """Every file of weights that lies there."""
+        return list(self.weights_directory.glob("*.safetensors"))
+
     def telemetry(self, host: str) -> Path:
         return self.directory / "telemetry" / f"{host}.jsonl"
 

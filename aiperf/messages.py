@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.trial import Segment, State, Trial
 from nas.record import RecordError, decode, encode
@@ -22,9 +23,11 @@ __all__ = [
     "Evaluated",
     "Finished",
     "FromGroup",
+    "MeasureControl",
     "Quit",
     "Ready",
     "Release",
+    "Setup",
     "Started",
     "Steps",
     "Stop",
@@ -43,8 +46,26 @@ class ToGroup:
 
 
 @dataclass(frozen=True)
+class Setup(ToGroup):
+    """The first message: what to initialise for."""
+
+    config: Config
+    seed_graph: Mapping[str, Any]
+    directory: str
+    """The run's."""
+
+
+@dataclass(frozen=True)
+class MeasureControl(ToGroup):
+    """Time the control; all groups at once."""
+
+
+@dataclass(frozen=True)
 class Assign(ToGroup):
-    """Train this trial after those already assigned; prepare it as soon as possible."""
+    """Train this trial after those already assigned; prepare it as soon as possible.
+
+    Every assignment is answered by one `Finished`, of the state WAITING if the trial never began.
+    """
 
     trial: Trial
     attempt: int

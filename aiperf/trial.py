@@ -42,7 +42,8 @@ class HyperParameters:
 class Trial:
     """What the search decided: an architecture by its parent and morphisms, and how it is trained.
 
-    Trial 0 is the seed: no parent, no morphisms. Every other trial starts from its parent's weights.
+    A trial with a parent starts from the parent's weights. One without starts from the seed and its
+    initial weights; trial 0 is the seed itself, without morphisms.
     """
 
     number: int
@@ -74,6 +75,8 @@ class Segment:
     of: int
     """Validated images."""
     validate_seconds: float
+    skipped: int = 0
+    """Steps that the optimizer did not make (fp16 gradients overflowed); a segment with any earns nothing."""
 
     @property
     def error(self) -> float:

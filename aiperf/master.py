@@ -1,0 +1,356 @@
+"""The master: it dispatches trials to groups, hears what becomes of them, and writes the journal.
+
+Driven by messages, one at a time. Everything that can be derived is read from the replay of the
+journal as it is being written. It touches no device and holds no weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiperf.config import Config
+from aiperf.errors import WorldError
+from aiperf.events import (
+    Began,
+    Beat,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    RankReady,
+    Released,
+    Stepped,
+    Tested,
+)
+from aiperf.files import RunFiles
+from aiperf.jobs import Jobs
+from aiperf.journal import JournalWriter
+from aiperf.messages import (
+    Assign,
+    Control,
+    Evaluate,
+    Evaluated,
+    Finished,
+    FromGroup,
+    MeasureControl,
+    Ready,
+    Release,
+    Setup,
+    Started,
+    Steps,
+    Stop,
+    ToGroup,
+    Validated,
+)
+from aiperf.replay import Replay
+from aiperf.trial import State
+from aiperf.world import Gone, World
+from nas.graph import Graph
+from nas.record import graph_to_json
+from nas.search import Exhausted
+
+__all__ = ["Master"]
+
+BEAT_SECONDS = 5.0  # a killed leg ends ten seconds after its last line
+TICK_SECONDS = 0.25
+AHEAD = 2  # trials of a group at a time: the one that trains and the one that is prepared
+READY_SECONDS = 1800.0
+STOP_SECONDS = 30.0  # for the groups to obey, after a stop is asked for and after the deadline
+RESTARTS = 3  # of one group without a validation in between
+REST_SECONDS = 30.0  # the longest pause of a group whose trials keep failing
+
+
+@dataclass
+class _Group:
+    """What the master knows of a group beside the journal."""
+
+    ranks: int
+    assigned: deque[Dispatched] = field(default_factory=deque)
+    ready: int = 0
+    measured: int = 0
+    alive: bool = True
+    restarts: int = 0
+    failures: int = 0
+    """In a row."""
+    rests_until: float = 0.0
+
+
+class Master:
+    """One leg of a run: from initialisation to the last test."""
+
+    def __init__(
+        self,
+        config: Config,
+        files: RunFiles,
+        seed: Graph,
+        world: World,
+        jobs: Jobs,
+        journal: JournalWriter,
+        replay: Replay,
+        watch: Callable[[float], None],
+    ) -> None:
+        """`watch` is called with the leg's time a few times a second, to show what `replay` holds."""
+        self.config, self.files, self.world, self.jobs = config, files, world, jobs
+        self.journal, self.replay, self.watch = journal, replay, watch
+        self.setup = Setup(config, graph_to_json(seed), str(files.directory))
+        self.groups = [_Group(len(ranks)) for ranks in world.groups]
+        self.deadline: float | None = None
+        self._stop_asked = ""
+        self._closing = ""
+        self._closing_since = 0.0
+        self._last_idle = 0.0
+        self._zero = time.monotonic()
+        self._written = 0.0
+
+    def stop(self, reason: str) -> None:
+        """Asks for a clean end; may be called from a signal handler."""
+        self._stop_asked = self._stop_asked or reason
+
+    def run(self, started: str, command: tuple[str, ...]) -> None:
+        """Raises WorldError when the groups do not come up; what happened stands in the journal."""
+        self._write(LegBegan(self.replay.num_legs, started, command, self.world.groups))
+        try:
+            self._initialise()
+            self._release()
+            while not self._over():
+                self._turn(self._lose)
+                self._check_limits()
+                self._fill()
+        except Exception as error:
+            self._write(LegEnded(f"error: {error}", self._t()))
+            raise
+        self._write(LegEnded(self._closing, self._end_of_span()))
+        self._test()
+
+    def _initialise(self) -> None:
+        self._say_all(self.setup)
+        self._await(lambda: all(group.ready == group.ranks for group in self.groups))
+        self._say_all(MeasureControl())
+        self._await(lambda: all(group.measured == group.ranks for group in self.groups))
+
+    def _await(self, reached: Callable[[], bool]) -> None:
+        until = self._t() + READY_SECONDS
+        while not reached():
+            self._turn(self._refuse_loss)
+            if self._stop_asked:
+                raise WorldError(f"{self._stop_asked} before the run began")
+            if self._t() > until:
+                raise WorldError(f"not all ranks were ready in {READY_SECONDS / 60:.0f} minutes; see logs/")
+
+    def _release(self) -> None:
+        limit = self.config.limits.minutes * 60
+        left = max(0.0, limit - self.replay.span_seconds) if limit else None
+        self.deadline = None if left is None else self._t() + left
+        self._write(Released(self.deadline))
+        self._say_all(Release(left))
+        self._fill()
+
+    def _check_limits(self) -> None:
+        if self._closing:
+            return
+        limits, best = self.config.limits, self.replay.best
+        if self._stop_asked:
+            self._close(self._stop_asked)
+        elif self.deadline is not None and self._t() >= self.deadline:
+            self._close("deadline")
+        elif limits.target_error and best and best.error is not None and best.error <= limits.target_error:
+            self._close("target")
+        elif not any(group.alive for group in self.groups):
+            self._close("error: every group is lost")
+        elif self.jobs.exhausted and not any(group.assigned for group in self.groups):
+            self._close("trials")
+
+    def _close(self, reason: str) -> None:
+        self._closing, self._closing_since = reason, self._t()
+        if reason != "deadline":  # which the groups keep by themselves
+            self._say_all(Stop())
+
+    def _over(self) -> bool:
+        if self._closing and self._t() > self._closing_since + STOP_SECONDS:
+            for index, group in enumerate(self.groups):
+                if group.assigned:
+                    self._bury(index, f"did not stop within {STOP_SECONDS:.0f} s")
+        return bool(self._closing) and not any(group.assigned for group in self.groups)
+
+    def _end_of_span(self) -> float:
+        """The deadline, whatever was credited last; without it, when the last group became idle."""
+        if self._closing == "deadline" and self.deadline is not None:
+            return self.deadline
+        return self._last_idle or self._t()
+
+    def _test(self) -> None:
+        """The best network on the test images, once, by any group that is left."""
+        best = self.replay.best
+        alive = [index for index, group in enumerate(self.groups) if group.alive]
+        if best is None or not alive or self.replay.tested is not None:
+            return
+        self.world.send(alive[0], Evaluate(best.trial.number))
+        until = self._t() + READY_SECONDS
+        while self.replay.tested is None and self._t() < until and self.groups[alive[0]].alive:
+            self._turn(self._bury)
+
+    # Messages
+
+    def _turn(self, on_loss: Callable[[int, str], None]) -> None:
+        """Waits a moment for one message and deals with it."""
+        received = self.world.receive(TICK_SECONDS)
+        if received is not None:
+            index, message = received
+            if isinstance(message, Gone):
+                on_loss(index, message.reason)
+            elif self._expects(index, message):
+                self._hear(index, message)
+        if self._t() - self._written > BEAT_SECONDS:
+            self._write(Beat())
+        self.watch(self._t())
+
+    def _expects(self, index: int, message: FromGroup) -> bool:
+        """False for news of an attempt that was taken from the group since."""
+        if isinstance(message, (Ready, Control, Evaluated)):
+            return True
+        told = message.segment if isinstance(message, Validated) else message
+        assert isinstance(told, Started | Steps | Finished) or isinstance(message, Validated)
+        return any(
+            (job.trial.number, job.attempt) == (told.trial, told.attempt)  # type: ignore[union-attr]
+            for job in self.groups[index].assigned
+        )
+
+    def _hear(self, index: int, message: FromGroup) -> None:
+        now, group = self._t(), self.groups[index]
+        if isinstance(message, Ready):
+            self._ready(index, message)
+        elif isinstance(message, Control):
+            self._write(ControlMeasured(message))
+            group.measured += 1
+        elif isinstance(message, Started):
+            key = message.graph_key
+            self._write(Began(message.trial, message.attempt, key, message.prepare_seconds, now))
+        elif isinstance(message, Steps):
+            self._write(_stepped(message, now - message.age_seconds))
+        elif isinstance(message, Validated):
+            self._write(Closed(message.segment, now - message.age_seconds))
+            group.restarts = 0
+        elif isinstance(message, Finished):
+            self._finish(group, message, now - message.age_seconds)
+        elif isinstance(message, Evaluated):
+            self._write(Tested(message.trial, message.correct, message.of, message.seconds))
+
+    def _ready(self, index: int, ready: Ready) -> None:
+        group = self.groups[index]
+        self._write(RankReady(index, ready, ready.wall_seconds - time.time()))
+        group.ready += 1
+        self._refuse_difference(ready, self.replay.ranks[0].ready)
+        if self.replay.leg.released is not None and group.ready == group.ranks:  # it was lost in between
+            self.world.send(index, Release(None if self.deadline is None else self.deadline - self._t()))
+
+    def _refuse_difference(self, ready: Ready, first: Ready) -> None:
+        """What differs between ranks would make their work incomparable."""
+        for what in ("code_hash", "data", "initial_weights"):
+            if getattr(ready, what) != getattr(first, what):
+                raise WorldError(
+                    f"rank {ready.rank} on {ready.host} and rank {first.rank} on {first.host} differ in "
+                    f"{what.replace('_', ' ')}; give all nodes the same installation and the same data"
+                )
+
+    def _finish(self, group: _Group, message: Finished, end: float) -> None:
+        group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
+        self._last_idle = end
+        if message.state is State.WAITING:  # it never began, so nothing ended
+            return
+        self._write(
+            Ended(
+                trial=message.trial,
+                attempt=message.attempt,
+                state=message.state,
+                reason=message.reason,
+                out_of_memory=message.out_of_memory,
+                traceback=message.traceback,
+                weights=message.weights,
+                end=end,
+            )
+        )
+        self._drop_weights()
+        group.failures = group.failures + 1 if message.state is State.FAILED else 0
+        if group.failures > 2:  # where every trial fails at once, the journal must not fill with failures
+            group.rests_until = self._t() + min(REST_SECONDS, 2.0 ** (group.failures - 3))
+
+    # Dispatch and loss
+
+    def _fill(self) -> None:
+        for index, group in enumerate(self.groups):
+            while self._wants(group):
+                try:
+                    job = self.jobs.next(index, len(self.groups))
+                except Exhausted as error:
+                    self._close(f"exhausted: {error}")
+                    return
+                if job is None:
+                    return
+                self._write(job)
+                group.assigned.append(job)
+                self.world.send(index, Assign(job.trial, job.attempt))
+
+    def _wants(self, group: _Group) -> bool:
+        able = group.alive and group.ready == group.ranks and self._t() >= group.rests_until
+        return able and not self._closing and len(group.assigned) < AHEAD
+
+    def _drop_weights(self) -> None:
+        """Removes the files that no child and no test will read."""
+        needed = self.jobs.needed()
+        for path in self.files.kept_weights():
+            if int(path.stem) not in needed:
+                path.unlink(missing_ok=True)
+
+    def _refuse_loss(self, index: int, reason: str) -> None:
+        raise WorldError(f"group {index} did not come up: {reason}")
+
+    def _lose(self, index: int, reason: str) -> None:
+        """Its trials go to others; it is started again where that can be done."""
+        group = self.groups[index]
+        self._bury(index, reason)
+        group.restarts += 1
+        if not self._closing and group.restarts <= RESTARTS and self.world.restart(index):
+            group.alive, group.ready = True, 0
+            self.world.send(index, self.setup)
+
+    def _bury(self, index: int, reason: str) -> None:
+        self._write(GroupLost(index, reason))
+        self.groups[index].alive = False
+        self.groups[index].assigned.clear()
+        self._last_idle = self._t()
+
+    # Small things
+
+    def _say_all(self, message: ToGroup) -> None:
+        for index, group in enumerate(self.groups):
+            if group.alive:
+                self.world.send(index, message)
+
+    def _t(self) -> float:
+        return time.monotonic() - self._zero
+
+    def _write(self, event: Event) -> None:
+        self._written = self._t()
+        self.journal.write(self._written, event)
+        self.replay.add(self._written, event)
+        self.jobs.follow(event)
+
+
+def _stepped(message: Steps, end: float) -> Stepped:
+    return Stepped(
+        trial=message.trial,
+        attempt=message.attempt,
+        segment=message.segment,
+        steps=message.steps,
+        images=message.images,
+        seconds=message.seconds,
+        end=end,
+        loss=message.loss,
+    )

@@ -1,0 +1,44 @@
+"""How many steps a trial makes, when it validates, and the learning rate of each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, cos, pi
+
+from aiperf.config import TrainingConfig
+from aiperf.trial import Trial
+
+__all__ = ["Plan", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A trial's schedule in steps. Every step reads one whole batch; passes run into one another."""
+
+    steps: int
+    segment_steps: int
+    """Steps between two validations; the last segment may be shorter."""
+    warmup_steps: int
+    peak_rate: float
+    decay: str
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the step with this index: a linear warm-up, then the decay to zero."""
+        if step < self.warmup_steps:
+            return self.peak_rate * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        share = 1 - done if self.decay == "linear" else (1 + cos(pi * done)) / 2
+        return self.peak_rate * share
+
+
+def plan(trial: Trial, training: TrainingConfig, training_images: int) -> Plan:
+    """The plan of a trial on so many training images."""
+    batch_size = trial.hyper.batch_size
+    steps = ceil(trial.epochs * training_images / batch_size)
+    return Plan(
+        steps=steps,
+        segment_steps=min(steps, max(1, round(training.validate_every_images / batch_size))),
+        warmup_steps=int(training.warmup * steps),
+        peak_rate=trial.hyper.learning_rate,
+        decay=training.decay,
+    )

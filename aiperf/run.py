@@ -1,0 +1,144 @@
+"""A run on this machine, from its configuration to its last line: everything that touches the world."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+
+from aiperf import __version__
+from aiperf.code import code_hash
+from aiperf.config import Config, to_toml
+from aiperf.errors import ConfigError, JournalError
+from aiperf.events import Opened
+from aiperf.files import RunFiles
+from aiperf.jobs import Jobs
+from aiperf.journal import VERSION, JournalWriter, Line
+from aiperf.master import Master
+from aiperf.replay import Replay
+from aiperf.world import LocalWorld
+from nas.graph import Graph
+from nas.layers import ShapeError
+from nas.record import RecordError, graph_from_json, graph_to_json
+from nas.search import SEARCHES
+from nas.seeds import resolve_seed
+
+__all__ = ["begin", "new_run_id", "resume", "starting_graph"]
+
+Watch = Callable[[Replay, float], None]
+
+
+def new_run_id(config: Config) -> str:
+    return f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{Path(config.preset).stem}"
+
+
+def starting_graph(config: Config) -> Graph:
+    """The seed of a configuration. Raises ConfigError when it does not fit the data."""
+    data = config.data
+    try:
+        graph = resolve_seed(config.seed_architecture, (data.channels, data.size, data.size), data.classes)
+    except (ValueError, OSError, RecordError, ShapeError) as error:
+        raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
+    wanted = (data.channels, data.size, data.size), data.classes
+    if (graph.input, graph.classes) != wanted:
+        raise ConfigError(
+            f"seed_architecture {config.seed_architecture!r} reads {graph.input} and tells {graph.classes} "
+            f"classes; the data has {wanted[0]} and {wanted[1]}"
+        )
+    return graph
+
+
+def begin(config: Config, files: RunFiles, device: str, watch: Watch) -> Replay:
+    """A new run in a directory of its own. Raises AiperfError before anything is measured."""
+    seed = starting_graph(config)
+    with JournalWriter.begin(files) as journal:
+        _write_config(config, files)
+        opened = Opened(VERSION, files.directory.name, __version__, code_hash(), config, graph_to_json(seed))
+        journal.write(0.0, opened)
+        replay = Replay()
+        replay.add(0.0, opened)
+        _leg(config, files, seed, device, journal, replay, _jobs(opened, replay), watch)
+    return replay
+
+
+def resume(files: RunFiles, device: str, watch: Watch) -> Replay:
+    """A further leg of a run that was stopped or killed. Raises JournalError when it is complete."""
+    replay, jobs = Replay(), list[Jobs]()
+
+    def follow(line: Line) -> None:
+        replay.add_line(line)
+        if isinstance(line.event, Opened):
+            jobs.append(_jobs(line.event, replay))
+        else:
+            jobs[0].follow(line.event)
+
+    with JournalWriter.resume(files, follow) as journal:
+        opened = replay.opened
+        limit = opened.config.limits.minutes * 60
+        if replay.tested is not None or (limit and replay.span_seconds >= limit):
+            raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
+        if opened.code_hash != code_hash():
+            raise JournalError(
+                f"{files.journal} was begun by another version of the program ({opened.program}, code "
+                f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
+            )
+        seed = graph_from_json(opened.seed_graph)
+        _leg(opened.config, files, seed, device, journal, replay, jobs[0], watch)
+    return replay
+
+
+def _jobs(opened: Opened, replay: Replay) -> Jobs:
+    config, seed = opened.config, graph_from_json(opened.seed_graph)
+    search = SEARCHES[config.search.name](
+        seed, config.random_seed, config.search.bounds, config.search.population, config.search.morphisms
+    )
+    return Jobs(config, search, replay)
+
+
+def _leg(
+    config: Config,
+    files: RunFiles,
+    seed: Graph,
+    device: str,
+    journal: JournalWriter,
+    replay: Replay,
+    jobs: Jobs,
+    watch: Watch,
+) -> None:
+    world = LocalWorld(files.log(socket.gethostname()), device)
+    try:
+        master = Master(config, files, seed, world, jobs, journal, replay, lambda t: watch(replay, t))
+        with _stopped_by_signals(master):
+            started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            master.run(started, tuple(sys.argv))
+    finally:
+        world.close()
+
+
+def _write_config(config: Config, files: RunFiles) -> None:
+    try:
+        files.config.write_text(to_toml(config), encoding="utf-8")
+    except OSError as error:
+        raise JournalError(f"{files.config} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _stopped_by_signals(master: Master) -> Iterator[None]:
+    """The first Ctrl-C or the scheduler's warning ends the run with a result; a second Ctrl-C, at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        master.stop("interrupted" if number == signal.SIGINT else "terminated")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)

@@ -54,7 +54,7 @@ def _timed(device: Device, format: str, batch_size: int, least_steps: int) -> Co
     graph = resnet50((3, SIDE, SIDE), CLASSES)
     network = Network(graph)
     network.load(initial(graph, seed=0))
-    network.to(device.torch, memory_format=torch.channels_last)
+    network.place(device.torch)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch_size, 3, SIDE, SIDE, generator=generator)

@@ -49,7 +49,7 @@ class Jobs:
         self._asked = _dispatched(self._trial(number, candidate, num_groups), candidate, group)
         return self._asked
 
-    def needed(self) -> set[int]:
+    def needed(self) -> frozenset[int]:
         """The trials whose kept weights are still of use."""
         best = self.replay.best
         waiting = {job.trial.parent for job in self._again if job.trial.parent is not None}

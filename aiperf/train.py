@@ -82,7 +82,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> Attempt:
     device, parallel = rank.device, rank.parallel
     network = Network(start.graph)
     network.load(start.weights)
-    network.to(device.torch, memory_format=torch.channels_last)
+    network.place(device.torch)
     optimizer = _optimizer(network, trial, device)
     _set_momentum(network, optimizer, start)
     scaler = torch.amp.GradScaler(

@@ -250,7 +250,7 @@ class Worker:
         kept = self._kept(trial)
         network = Network(kept.graph)
         network.load(kept.weights)
-        network.to(self.device.torch, memory_format=torch.channels_last)
+        network.place(self.device.torch)
         correct, of, seconds = evaluate(self.rank, network, self.rank.data.test)
         self.channel.send(Evaluated(trial, correct, of, seconds))
 

@@ -54,7 +54,7 @@ class LocalWorld:
     def __init__(self, log: Path, device: str) -> None:
         """`log` takes what the worker prints; `device` is the kind it binds."""
         self.groups: tuple[tuple[int, ...], ...] = ((1,),)
-        self._log, self._device = log, device
+        self._log, self._device, self._gone = log, device, False
         self._start()
 
     def send(self, group: int, message: ToGroup) -> None:

@@ -1,7 +1,8 @@
 """Frozen data to and from plain JSON values, checked field by field against its annotations.
 
 A member of a family (a subclass of another dataclass: a layer, a morphism) carries its class's name
-as "type"; any other dataclass is a plain object. Fields that hold their default are left out.
+as "type"; any other dataclass is a plain object. A member leaves out the fields that
+hold their default: these belong to its form, while the default of a setting may change.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class RecordError(ValueError):
 def encode(value: Any) -> Any:
     """Dataclasses, enums, tuples and mappings as objects, strings and lists, all the way down."""
     if is_dataclass(value) and not isinstance(value, type):
-        record = {"type": type(value).__name__} if _is_member(type(value)) else {}
+        member = _is_member(type(value))
+        record = {"type": type(value).__name__} if member else {}
         for field in fields(value):
             content = getattr(value, field.name)
-            if field.init and (field.default is MISSING or content != field.default):
+            if field.init and not (member and field.default is not MISSING and content == field.default):
                 record[field.name] = encode(content)
         return record
     if isinstance(value, Enum):

@@ -1,0 +1,1 @@
+"""Reads journals and architectures; writes tables, figures, reports, packages and rankings."""

@@ -1,0 +1,138 @@
+"""Layers and graphs for the tests: one sample of every layer, a grouped network, and random graphs."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+import nas.layers
+from nas.graph import INPUT, Graph, Node
+from nas.layers import (
+    Add,
+    AveragePool,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Dense,
+    Dropout,
+    Flatten,
+    Gate,
+    GlobalPool,
+    Layer,
+    MaxPool,
+    ReLU,
+    Shape,
+    ShapeError,
+)
+
+IMAGE = (4, 6, 5)
+LAYERS = frozenset(
+    kind
+    for kind in (getattr(nas.layers, name) for name in nas.layers.__all__)
+    if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer
+)
+
+SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
+    "conv": (Conv2d(8, 5), (IMAGE,)),
+    "conv, stride": (Conv2d(8, 3, 2), (IMAGE,)),
+    "conv, groups": (Conv2d(8, 3, 2, groups=2), (IMAGE,)),
+    "dense": (Dense(10), ((16,),)),
+    "dense, no bias": (Dense(10, bias=False), ((16,),)),
+    "batch norm": (BatchNorm(), (IMAGE,)),
+    "ReLU": (ReLU(), (IMAGE,)),
+    "max-pool": (MaxPool(3, 2), (IMAGE,)),
+    "max-pool, even": (MaxPool(2, 2), (IMAGE,)),
+    "average pool": (AveragePool(3, 2), (IMAGE,)),
+    "average pool, apart": (AveragePool(2, 2), (IMAGE,)),
+    "global pool": (GlobalPool(), (IMAGE,)),
+    "add": (Add(), (IMAGE, IMAGE, IMAGE)),
+    "concat": (Concat(), (IMAGE, (3, 6, 5))),
+    "concat of vectors": (Concat(), ((4,), (3,))),
+    "flatten": (Flatten(), (IMAGE,)),
+    "dropout": (Dropout(0.25), (IMAGE,)),
+    "gate": (Gate(), (IMAGE, (4,))),
+}
+
+
+def chain(*layers: Layer, input: Shape = IMAGE) -> Graph:
+    """Layers one after the other, named by type and place."""
+    nodes: list[Node] = []
+    for place, layer in enumerate(layers):
+        above = nodes[-1].name if nodes else INPUT
+        nodes.append(Node(f"{type(layer).__name__}.{place}", layer, (above,)))
+    return Graph(input, tuple(nodes))
+
+
+def grouped(classes: int = 20) -> Graph:
+    """A small ResNeXt (Xie et al., CVPR 2017): two bottlenecks whose 3×3 convolution has 8 groups, with
+    squeeze-excite in the second, after a depth-wise stem."""
+    names = iter(range(1000))
+    nodes: list[Node] = []
+
+    def put(layer: Layer, *inputs: str) -> str:
+        nodes.append(Node(f"node{next(names)}.{type(layer).__name__}", layer, inputs))
+        return nodes[-1].name
+
+    def conv(entry: str, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
+        return put(BatchNorm(), put(Conv2d(channels, kernel, stride, groups), entry))
+
+    def bottleneck(entry: str, width: int, stride: int) -> str:
+        first = put(ReLU(), conv(entry, width, 1))
+        second = put(ReLU(), conv(first, width, 3, stride, groups=8))
+        return conv(second, 2 * width, 1)
+
+    stem = put(ReLU(), conv(conv(INPUT, 16, 3), 16, 3, 1, groups=16))
+    one = put(ReLU(), put(Add(), bottleneck(stem, 32, 1), conv(stem, 64, 1)))
+    branch = bottleneck(one, 64, 2)
+    z = put(Dense(128), put(ReLU(), put(Dense(32), put(GlobalPool(), branch))))
+    two = put(ReLU(), put(Add(), put(Gate(), branch, z), conv(one, 128, 1, 2)))
+    put(Dense(classes), put(GlobalPool(), two))
+    return Graph((3, 24, 24), tuple(nodes))
+
+
+@st.composite
+def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
+    """Any graph of up to a dozen layers with every kind of layer, fork and join."""
+    sides = st.integers(3, 8)
+    shapes: dict[str, Shape] = {INPUT: (draw(st.integers(1, 4)), draw(sides), draw(sides))}
+    nodes: list[Node] = []
+
+    def put(layer: Layer, *inputs: str) -> str:
+        name = f"part{len(nodes) % 3}.{type(layer).__name__}.{len(nodes)}"
+        shapes[name] = layer.shape(*[shapes[read] for read in inputs])
+        nodes.append(Node(name, layer, inputs))
+        return name
+
+    simple = st.one_of(
+        st.builds(
+            Conv2d,
+            st.integers(1, 4).map(lambda number: 2 * number),
+            st.sampled_from([1, 3, 5]),
+            st.sampled_from([1, 2]),
+            st.sampled_from([1, 2] if groups else [1]),
+        ),
+        st.just(BatchNorm()),
+        st.just(ReLU()),
+        st.builds(MaxPool, st.integers(1, 3), st.integers(1, 2)),
+        st.builds(AveragePool, st.integers(1, 3), st.integers(1, 2)),
+        st.just(Dropout(0.5)),
+    )
+    for _ in range(draw(st.integers(1, 9))):
+        name = draw(st.sampled_from([name for name, shape in shapes.items() if len(shape) == 3]))
+        step = draw(st.sampled_from(["layer"] * 6 + ["add", "concat", "gate"]))
+        same_area = [other for other, shape in shapes.items() if shape[1:] == shapes[name][1:]]
+        same_shape = [other for other in same_area if shapes[other] == shapes[name]]
+        if step == "add":
+            put(Add(), name, *draw(st.lists(st.sampled_from(same_shape), min_size=1, max_size=2)))
+        elif step == "concat":
+            put(Concat(), name, draw(st.sampled_from(same_area)))
+        elif step == "gate":
+            put(Gate(), name, put(Dense(shapes[name][0]), put(GlobalPool(), name)))
+        else:
+            try:
+                put(draw(simple), name)
+            except ShapeError:
+                continue  # an odd number of channels in two groups, a window larger than the image
+    unread = [name for name in shapes if all(name not in node.inputs for node in nodes)]
+    ends = [put(draw(st.sampled_from([GlobalPool(), Flatten()])), name) for name in unread]
+    put(Dense(draw(st.integers(1, 5))), put(Concat(), *ends) if len(ends) > 1 else ends[0])
+    return Graph(shapes[INPUT], tuple(nodes))

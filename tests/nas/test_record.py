@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import nan
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nas.graph import Graph
+from nas.layers import Conv2d, Dense, Dropout, Layer, ShapeError
+from nas.record import RecordError, decode, encode, graph_from_json, graph_to_json
+from nas.seeds import SEEDS, residual
+from tests.nas.graphs import SAMPLES, graphs
+
+LAYER_NAMES = (
+    "Add, AveragePool, BatchNorm, Concat, Conv2d, Dense, Dropout, Flatten, Gate, GlobalPool, MaxPool, ReLU"
+)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    colour: Colour
+    pair: tuple[int, str]
+    several: tuple[Inner, ...] = ()
+    words: Mapping[str, int] | None = None
+    anything: Any = 0
+
+
+@given(graphs())
+@settings(max_examples=60)
+def test_a_graph_comes_back_from_its_text(graph):
+    back = graph_from_json(json.dumps(graph_to_json(graph), allow_nan=False))
+    assert back == graph
+    assert (back.key, back.cost, back.shapes) == (graph.key, graph.cost, graph.shapes)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_seed_comes_back_from_its_text(name):
+    assert graph_from_json(json.dumps(graph_to_json(SEEDS[name]()))) == SEEDS[name]()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_layer_comes_back(name):
+    layer, _ = SAMPLES[name]
+    assert decode(Layer, json.loads(json.dumps(encode(layer)))) == layer
+    assert decode(type(layer), encode(layer)) == layer
+
+
+def test_a_layer_leaves_out_its_defaults():
+    assert encode(Conv2d(8)) == {"type": "Conv2d", "channels": 8}
+    assert encode(Conv2d(8, 5, groups=2)) == {"type": "Conv2d", "channels": 8, "kernel": 5, "groups": 2}
+    assert graph_to_json(residual(widths=(4,)))["nodes"][:2] == [
+        {"name": "stem.conv", "layer": {"type": "Conv2d", "channels": 4}, "inputs": ["input"]},
+        {"name": "stem.bn", "layer": {"type": "BatchNorm"}, "inputs": ["stem.conv"]},
+    ]
+
+
+def test_every_kind_of_field_comes_back():
+    outer = Outer(
+        Inner(0.5), Colour.BLUE, (1, "x"), (Inner(1.0, "n"), Inner(2.0)), {"a": 1}, [1, {"b": None}]
+    )
+    record = {
+        "inner": {"rate": 0.5, "note": None},
+        "colour": "blue",
+        "pair": [1, "x"],
+        "several": [{"rate": 1.0, "note": "n"}, {"rate": 2.0, "note": None}],
+        "words": {"a": 1},
+        "anything": [1, {"b": None}],
+    }
+    assert encode(outer) == record
+    assert decode(Outer, json.loads(json.dumps(record))) == outer
+
+
+GOOD = {"inner": {"rate": 1}, "colour": "red", "pair": [1, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inner": 5}, "inner is 5; it must be an object of Inner"),
+        ({"inner": {}}, "inner lacks rate"),
+        ({"inner": {"rate": "1"}}, "inner.rate is '1'; it must be of type float"),
+        ({"inner": {"rate": True}}, "inner.rate is True; it must be of type float"),
+        ({"inner": {"rate": 2**53}}, "inner.rate is 9007199254740992; it must be of type float"),
+        ({"inner": {"rate": 1, "note": 2}}, "inner.note is 2; it must be of type str"),
+        ({"inner": {"rate": 1, "notes": ""}}, "unknown key inner.notes; known: rate, note"),
+        ({"inner": {"rate": 1, "a\nb": ""}}, "unknown key inner.'a\\nb'; known: rate, note"),
+        ({"colour": "green"}, "colour is 'green'; it is one of red, blue"),
+        ({"colour": ["red"]}, "colour is ['red']; it is one of red, blue"),
+        ({"pair": [1]}, "pair has 1 items; it must have 2"),
+        ({"pair": "1x"}, "pair is '1x'; it must be a list"),
+        ({"pair": {"0": 1, "1": "x"}}, "pair is {'0': 1, '1': 'x'}; it must be a list"),
+        ({"pair": ["x", 1]}, "pair[0] is 'x'; it must be of type int"),
+        ({"several": [{"rate": 1}, {"rate": None}]}, "several[1].rate is None; it must be of type float"),
+        ({"words": [1]}, "words is [1]; it must be an object"),
+        ({"words": {"a": "b"}}, "words.a is 'b'; it must be of type int"),
+        ({"more": 1}, "unknown key more; known: inner, colour, pair, several, words, anything"),
+        ({"type": "Outer"}, "unknown key type; known: inner, colour, pair, several, words, anything"),
+    ],
+)
+def test_a_wrong_field_is_named(change, message):
+    with pytest.raises(RecordError) as raised:
+        decode(Outer, {**GOOD, **change})
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([], "Layer is []; it must be an object of Layer"),
+        (None, "Layer is None; it must be an object of Layer"),
+        ({}, f"None is no Layer; known: {LAYER_NAMES}"),
+        ({"type": "Conv3d"}, f"'Conv3d' is no Layer; known: {LAYER_NAMES}"),
+        ({"type": "Layer"}, f"'Layer' is no Layer; known: {LAYER_NAMES}"),
+        ({"type": 5}, f"5 is no Layer; known: {LAYER_NAMES}"),
+        ({"type": ["Conv2d"]}, f"['Conv2d'] is no Layer; known: {LAYER_NAMES}"),
+        ({"type": "Conv2d"}, "Conv2d lacks channels"),
+        (
+            {"type": "Conv2d", "channels": 8, "padding": 1},
+            "unknown key padding; known: channels, kernel, stride, groups",
+        ),
+        ({"type": "Conv2d", "channels": True}, "channels is True; it must be of type int"),
+        ({"type": "Conv2d", "channels": nan}, "channels is nan; it must be of type int"),
+        ({"type": "Conv2d", "channels": None}, "channels is None; it must be of type int"),
+        ({"type": "Dense", "features": 8, "bias": 1}, "bias is 1; it must be of type bool"),
+    ],
+)
+def test_a_wrong_layer_is_refused(record, message):
+    with pytest.raises(RecordError) as raised:
+        decode(Layer, record)
+    assert str(raised.value) == message
+
+
+def test_another_member_of_the_family_is_refused():
+    with pytest.raises(RecordError, match="'Dense' is no Conv2d; known: Conv2d"):
+        decode(Conv2d, encode(Dense(8)))
+
+
+def test_what_the_class_itself_refuses_passes_through():
+    with pytest.raises(ShapeError, match="Conv2d: channels is -1"):
+        decode(Layer, {"type": "Conv2d", "channels": -1})
+    with pytest.raises(ShapeError, match="rate nan is not between"):
+        decode(Layer, {"type": "Dropout", "rate": nan})
+    assert decode(Layer, {"type": "Dropout", "rate": 0.5}) == Dropout(0.5)
+
+
+def changed(change) -> dict[str, Any]:
+    record = copy.deepcopy(graph_to_json(residual(widths=(4,))))
+    change(record)
+    return record
+
+
+def node(**fields: Any):
+    return lambda record: record["nodes"][1].update(fields)
+
+
+TOO_LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "message"),
+    [
+        ("", RecordError, "this is no JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("{", RecordError, "this is no JSON: Expecting property name enclosed in double quotes"),
+        (f'{{"input": {TOO_LONG}}}', RecordError, "this is no JSON: Exceeds the limit (4300"),
+        ("[" * 100_000, RecordError, "this is no graph: it is nested too deeply"),
+        (
+            '{"input": ' + "[" * 400 + "]" * 400 + "}",
+            RecordError,
+            "input[0] is [[[[[[[...]]]]]]]; it must be",
+        ),
+        ("null", RecordError, "Graph is None; it must be an object of Graph"),
+        ("[]", RecordError, "Graph is []; it must be an object of Graph"),
+        ("{}", RecordError, "Graph lacks input, nodes"),
+        ('{"input": [1, 4, 4], "nodes": []}', ShapeError, "a graph needs at least one node"),
+        (
+            changed(lambda record: record.update(input="345")),
+            RecordError,
+            "input is '345'; it must be a list",
+        ),
+        (
+            changed(lambda record: record.update(input=[1, "4", 4])),
+            RecordError,
+            "input[1] is '4'; it must be",
+        ),
+        (
+            changed(lambda record: record.update(input=[True, 4, 4])),
+            RecordError,
+            "input[0] is True; it must be",
+        ),
+        (
+            changed(lambda record: record.update(input=[1, nan, 4])),
+            RecordError,
+            "input[1] is nan; it must be",
+        ),
+        (changed(lambda record: record.update(input=[1, -4, 4])), ShapeError, "the input is (1, -4, 4); it"),
+        (
+            changed(lambda record: record.update(input=[1, 10**30, 4])),
+            ShapeError,
+            "the input is (1, 10000000",
+        ),
+        (
+            changed(lambda record: record.update(shapes={})),
+            RecordError,
+            "unknown key shapes; known: input, nodes",
+        ),
+        (changed(lambda record: record.update(nodes={})), RecordError, "nodes is {}; it must be a list"),
+        (
+            changed(lambda record: record["nodes"].append(7)),
+            RecordError,
+            "nodes[12] is 7; it must be an object",
+        ),
+        (changed(node(colour=1)), RecordError, "unknown key nodes[1].colour; known: name, layer, inputs"),
+        (changed(node(name=5)), RecordError, "nodes[1].name is 5; it must be of type str"),
+        (changed(node(name="")), ShapeError, "nodes[1]: a node is named ''; a name needs printable"),
+        (
+            changed(node(name="\ud800")),
+            ShapeError,
+            "nodes[1]: a node is named '\\ud800'; a name needs printable",
+        ),
+        (changed(node(inputs="stem.conv")), RecordError, "nodes[1].inputs is 'stem.conv'; it must be a list"),
+        (
+            changed(node(inputs=[["stem.conv"]])),
+            RecordError,
+            "nodes[1].inputs[0] is ['stem.conv']; it must be",
+        ),
+        (changed(node(inputs=[])), ShapeError, "stem.bn: BatchNorm: reads one input, not 0"),
+        (
+            changed(node(layer="BatchNorm")),
+            RecordError,
+            "nodes[1].layer is 'BatchNorm'; it must be an object",
+        ),
+        (changed(node(layer={})), RecordError, "nodes[1].layer: None is no Layer; known: Add, "),
+        (
+            changed(node(layer={"type": "Conv2d", "channels": 10**30})),
+            ShapeError,
+            "nodes[1].layer: Conv2d: channels is 1000000000000000000000000000000, not a whole number from 1",
+        ),
+    ],
+)
+def test_a_hostile_graph_is_refused_with_the_place(record, kind, message):
+    with pytest.raises(kind) as raised:
+        graph_from_json(record)
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["Conv2d"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "name", "layer", "inputs", "channels"]), inner, max_size=3)
+    ),
+)
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_no_damage_to_a_graph_breaks_the_reader(data):
+    """One value anywhere in a good record is replaced: it is refused in one line, or it is a graph."""
+    record = graph_to_json(residual(widths=(4,)))
+    place: Any = record
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], (dict, list)) or data.draw(st.integers(0, 3)) == 0:
+            break
+        place = place[key]
+        if not place:
+            return
+    place[key] = data.draw(values)
+    try:
+        graph = graph_from_json(record)
+    except (RecordError, ShapeError) as error:
+        assert str(error).isprintable()  # noqa: PT017 - a graph is as good as a refusal
+    else:
+        assert isinstance(graph, Graph)
+        assert graph_from_json(graph_to_json(graph)) == graph

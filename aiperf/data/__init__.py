@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from aiperf.config import DataConfig
@@ -11,6 +13,7 @@ from aiperf.data.idx import load_idx
 from aiperf.data.imagefolder import load_imagefolder
 from aiperf.data.split import Batch, Data, Split
 from aiperf.data.synthetic import load_synthetic
+from aiperf.errors import DataError
 
 __all__ = ["Batch", "Data", "Split", "load"]
 
@@ -22,6 +25,11 @@ def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int =
     `local_ranks` on this host share its cores for decoding, unless each is bound to cores of its own.
     Raises DataError, which names the file, what is wrong and the remedy.
     """
+    if config.name in ("idx", "cifar10", "imagefolder") and not Path(config.path or "?").is_dir():
+        raise DataError(
+            f"data.path is {config.path!r}, which is no folder; set it to the folder of the {config.name} "
+            "files"
+        )
     if config.name == "digits":
         return load_digits_set(config, device)
     if config.name == "idx":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import random
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -65,6 +68,8 @@ class Decoders:
         self._processes = processes
         self._pin = pin
         self._idle: list[tuple[_Plan, DataLoader[Piece]]] = []
+        self._busy: WeakSet[Generator[Piece, None, None]] = WeakSet()
+        _LIVING.add(self)
 
     def run(self, plan: Iterator[list[Item]]) -> Iterator[Piece]:
         """The pieces of a plan in its order; decoding begins at once, before the first is asked for.
@@ -73,11 +78,23 @@ class Decoders:
         """
         group, loader = self._idle.pop() if self._idle else self._start()
         group.plan = plan
-        return self._pieces(group, loader, iter(loader))
+        started = self._pieces(group, loader, iter(loader))
+        self._busy.add(started)
+        # Once more for each plan: what is registered last runs first, and torch's own wait for each
+        # process at the end, five seconds, is registered when its group starts.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+        return started
+
+    def close(self) -> None:
+        """Ends every plan and all processes. Those of a later `run` are started anew."""
+        for pieces in list(self._busy):
+            pieces.close()
+        self._idle.clear()
 
     def _pieces(
         self, group: _Plan, loader: DataLoader[Piece], pieces: Iterator[Piece | str]
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         reusable = False
         try:
             for piece in pieces:
@@ -99,6 +116,7 @@ class Decoders:
         group = _Plan()
         loader: DataLoader[Piece] = DataLoader(
             self._decoder,
+            generator=torch.Generator(),  # else each plan would move the training's own generator on
             batch_sampler=group,
             num_workers=self._processes,
             collate_fn=_as_it_is,
@@ -106,8 +124,17 @@ class Decoders:
             multiprocessing_context=context,
             prefetch_factor=PREFETCH,
             persistent_workers=True,
+            worker_init_fn=_ignore_interrupts,
         )
         return group, loader
+
+
+_LIVING: WeakSet[Decoders] = WeakSet()
+
+
+def _close_all() -> None:
+    for decoders in list(_LIVING):
+        decoders.close()
 
 
 def check_file(path: Path) -> None:
@@ -205,6 +232,11 @@ def _open(path: str) -> Image:
 
 def _refusal(path: str, error: Exception) -> str:
     return f"{path}: is no readable JPEG or PNG ({type(error).__name__}: {error}); replace or remove it"
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal, but the closing validation still needs this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_it_is(piece: Any) -> Any:

@@ -17,7 +17,7 @@ from aiperf.data.listing import Listing, check_files, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Data, Split, share
+from aiperf.data.split import Batch, Data, Split, share, share_of_step
 from aiperf.data.stratify import take_validation
 from aiperf.errors import DataError
 
@@ -45,7 +45,7 @@ class FolderSplit(Split):
     def stream(
         self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
     ) -> Iterator[Batch]:
-        mine = share(batch_size, rank, ranks)
+        mine = share_of_step(batch_size, rank, ranks)
 
         def plan() -> Iterator[list[Item]]:
             order = Order(self.num_images, seed)
@@ -138,7 +138,7 @@ def _check_config(config: DataConfig, root: Path) -> None:
 def _test_folder(root: Path) -> Path:
     """ImageNet's own test/ has no classes; there, as everywhere, val/ is what is tested with."""
     for folder in (root / "test", root / "val"):
-        if folder.is_dir() and any(entry.is_dir() for entry in os.scandir(folder)):
+        if folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir()):
             return folder
     raise DataError(f"{root}: neither test/ nor val/ holds class folders; put the official test images there")
 

@@ -42,9 +42,10 @@ class Listing:
 def scan(root: Path) -> Listing:
     """Raises DataError for a folder that cannot be read, and for a class without images."""
     try:
-        classes = sorted(
-            entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")
-        )
+        with os.scandir(root) as entries:
+            classes = sorted(
+                entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+            )
         with ThreadPoolExecutor(READERS) as readers:
             files = list(readers.map(_files, (root / name for name in classes)))
     except OSError as error:
@@ -83,8 +84,9 @@ def fingerprint(*listings: Listing) -> str:
 
 def _files(folder: Path) -> list[tuple[str, int]]:
     """Name and bytes, sorted; what has no image's suffix is no image."""
-    return sorted(
-        (entry.name, entry.stat().st_size)
-        for entry in os.scandir(folder)
-        if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
-    )
+    with os.scandir(folder) as entries:
+        return sorted(
+            (entry.name, entry.stat().st_size)
+            for entry in entries
+            if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
+        )

@@ -35,7 +35,6 @@ def manifest(
         "channels": config.channels,
         "size": config.size,
         "classes": config.classes,
-        "augmentation": config.augmentation,
         "sha256": sha256,
         "official_training_images": official_training_images,
     }

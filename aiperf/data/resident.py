@@ -12,7 +12,7 @@ from torch import Tensor
 from aiperf.data.augment import Augmentation
 from aiperf.data.normalise import Normalisation
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Split, share
+from aiperf.data.split import Batch, Split, share, share_of_step
 
 __all__ = ["HeldSplit", "ResidentSplit"]
 
@@ -43,10 +43,10 @@ class ResidentSplit(Split):
     def stream(
         self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
     ) -> Iterator[Batch]:
-        mine = share(batch_size, rank, ranks)
+        mine = share_of_step(batch_size, rank, ranks)
         order = Order(self.num_images, seed, self._draws)
         size = mine.stop - mine.start
-        steps = max(1, BLOCK_BYTES // max(1, size * self._image_bytes))
+        steps = max(1, BLOCK_BYTES // (size * self._image_bytes))
         for first in count(start_step, steps):
             images, draws = order.take(first * batch_size, (first + steps) * batch_size)
             if ranks > 1:

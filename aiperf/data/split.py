@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Batch", "Data", "Split", "share"]
+__all__ = ["Batch", "Data", "Split", "share", "share_of_step"]
 
 Batch = tuple[Tensor, Tensor]
 """Images (n, channels, size, size), float32, normalised, channels-last, and labels (n,), int64.
@@ -52,6 +52,13 @@ class Data:
     test: Split
     manifest: Mapping[str, Any]
     """Plain JSON, equal on every rank that sees the same images; the keys are in docs/data.md."""
+
+
+def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:
+    """A rank's images of a step. Raises ValueError when there are more ranks than images."""
+    if batch_size < ranks:
+        raise ValueError(f"a step of {batch_size} images leaves some of {ranks} ranks without any")
+    return share(batch_size, rank, ranks)
 
 
 def share(total: int, rank: int, ranks: int) -> slice:

@@ -1,0 +1,193 @@
+"""What every split owes to the training loop, whatever its images come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from aiperf.config import DataConfig
+from aiperf.data import Data, Split, load, resident
+from tests.aiperf.data.sets import write_cifar10, write_folders, write_idx
+
+CPU = torch.device("cpu")
+DIGITS = DataConfig("digits", 1, 32, 10, training_images=60, validation_images=40)
+SYNTHETIC = DataConfig("synthetic", 3, 16, 5, training_images=30, validation_images=11, test_images=7)
+KINDS = (
+    "digits",
+    "digits shift",
+    "idx",
+    "idx shift",
+    "idx crop-flip",
+    "cifar10 crop-flip",
+    "synthetic",
+    "imagefolder",
+    "imagefolder resized-crop-flip",
+)
+STILL = [kind for kind in KINDS if " " not in kind]
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Data]:
+    """Every kind, loaded once: of the folders the decoding processes stay."""
+    from aiperf.data import cifar10
+
+    root = tmp_path_factory.mktemp("sets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cifar10, "IMAGES_A_FILE", 20)
+        configs = {
+            "digits": DIGITS,
+            "synthetic": SYNTHETIC,
+            "idx": write_idx(root / "idx"),
+            "cifar10": write_cifar10(root / "cifar10", "bin", 20),
+            "imagefolder": write_folders(root / "folders"),
+        }
+        found = {}
+        for kind in KINDS:
+            name, _, augmentation = kind.partition(" ")
+            found[kind] = load(replace(configs[name], augmentation=augmentation or "none"), CPU, seed=3)
+        return found
+
+
+@pytest.fixture(params=KINDS)
+def data(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
+    return sets[request.param]
+
+
+@pytest.fixture(params=STILL)
+def still(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
+    """Those whose training images are shown as they are."""
+    return sets[request.param]
+
+
+def numbers(split: Split) -> dict[bytes, int]:
+    """Each image's number by its pixels."""
+    images = torch.cat([images for images, _ in split.sweep(16)])
+    return {image.numpy().tobytes(): number for number, image in enumerate(images)}
+
+
+def steps(stream: object, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    taken = [(images.clone(), labels.clone()) for images, labels in islice(stream, count)]
+    assert len(taken) == count
+    return taken
+
+
+def same(
+    one: list[tuple[torch.Tensor, torch.Tensor]], other: list[tuple[torch.Tensor, torch.Tensor]]
+) -> bool:
+    return all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
+
+
+def test_a_batch_is_normalised_channels_last_and_labelled(data: Data) -> None:
+    for images, labels in (*islice(data.train.stream(8, 1), 2), next(iter(data.test.sweep(8)))):
+        assert len(images) == len(labels) <= 8
+        assert images.dtype == torch.float32
+        assert labels.dtype == torch.int64
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        assert images.shape[1:] == (data.manifest["channels"], *[data.manifest["size"]] * 2)
+        assert 0 <= labels.min() <= labels.max() < data.manifest["classes"]
+        assert images.abs().max() < 6
+
+
+def test_the_manifest_counts_what_the_splits_show(data: Data) -> None:
+    for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
+        by_class = Counter(label for _, labels in split.sweep(16) for label in labels.tolist())
+        shown = [by_class[label] for label in range(data.manifest["classes"])]
+        assert sum(shown) == split.num_images == data.manifest[f"{name}_images"]
+        assert [min(shown), max(shown)] == data.manifest[f"{name}_images_a_class"]
+
+
+def test_no_image_is_in_two_splits(still: Data) -> None:
+    found = [set(numbers(split)) for split in (still.train, still.validation, still.test)]
+    assert sum(map(len, found)) == len(found[0] | found[1] | found[2])
+
+
+def test_every_pass_is_a_permutation_and_passes_run_into_one_another(still: Data) -> None:
+    known = numbers(still.train)
+    assert len(known) == still.train.num_images
+    batch_size = still.train.num_images // 2 + 1  # divides no pass
+    taken = steps(still.train.stream(batch_size, 5), 6)
+    assert {len(images) for images, _ in taken} == {batch_size}
+    order = [known[image.numpy().tobytes()] for images, _ in taken for image in images]
+    passes = [order[first : first + len(known)] for first in range(0, len(order), len(known))][:3]
+    assert [sorted(one) for one in passes] == [sorted(known.values())] * 3
+    assert len({tuple(one) for one in passes}) == 3
+
+
+def test_a_step_may_be_larger_than_the_set(still: Data) -> None:
+    known = numbers(still.train)
+    ((images, _),) = steps(still.train.stream(2 * len(known), 5), 1)
+    assert Counter(known[image.numpy().tobytes()] for image in images) == dict.fromkeys(known.values(), 2)
+
+
+def test_labels_stay_with_their_images(still: Data) -> None:
+    known = {
+        image.numpy().tobytes(): int(label)
+        for images, labels in still.train.sweep(7)
+        for image, label in zip(images, labels)
+    }
+    for images, labels in islice(still.train.stream(9, 2), 9):
+        assert [known[image.numpy().tobytes()] for image in images] == labels.tolist()
+
+
+def test_the_ranks_divide_each_step_evenly_and_in_order(data: Data) -> None:
+    alone = steps(data.train.stream(8, 7), 9)
+    shares = [steps(data.train.stream(8, 7, rank, 3), 9) for rank in range(3)]
+    assert [len(labels) for (_, labels), *_ in shares] == [2, 3, 3]
+    together = [
+        (torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts]))
+        for parts in zip(*shares)
+    ]
+    assert same(together, alone)
+
+
+def test_a_stream_can_start_at_any_step(data: Data) -> None:
+    assert same(steps(data.train.stream(7, 7), 14)[9:], steps(data.train.stream(7, 7, start_step=9), 5))
+
+
+def test_equal_seeds_show_the_same_and_others_do_not(data: Data) -> None:
+    first, again, other = (steps(data.train.stream(8, seed), 6) for seed in (1, 1, 2))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_streams_and_sweeps_do_not_disturb_one_another(data: Data) -> None:
+    alone = steps(data.train.stream(4, 1), 6), steps(data.train.stream(4, 2), 3)
+    one, two = data.train.stream(4, 1), data.train.stream(4, 2)
+    begun = steps(one, 3)
+    assert sum(len(labels) for _, labels in data.validation.sweep(4)) == data.validation.num_images
+    assert same(steps(two, 3), alone[1])
+    assert same(begun + steps(one, 3), alone[0])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_sweep_shows_every_image_once_over_all_ranks(data: Data, ranks: int) -> None:
+    whole = torch.cat([images for images, _ in data.test.sweep(1000)])
+    batches = [batch for rank in range(ranks) for batch in data.test.sweep(6, rank, ranks)]
+    assert torch.equal(torch.cat([images for images, _ in batches]), whole)
+    assert max(len(labels) for _, labels in batches) * ranks <= 6
+
+
+def test_more_ranks_than_images_are_refused(data: Data) -> None:
+    with pytest.raises(ValueError, match="a step of 2 images leaves some of 3 ranks without any"):
+        next(data.train.stream(2, 1, 0, 3))
+
+
+def test_reading_leaves_the_generator_of_the_training_alone(data: Data) -> None:
+    before = torch.get_rng_state()
+    steps(data.train.stream(8, 1), 2)
+    list(data.validation.sweep(8))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "shift"])
+def test_neither_block_nor_store_shows(monkeypatch: pytest.MonkeyPatch, augmentation: str) -> None:
+    config = replace(DIGITS, augmentation=augmentation)
+    expected = steps(load(config, CPU, 1).train.stream(7, 1), 30)
+    monkeypatch.setattr(resident, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(resident, "NORMALISED_BYTES", 0)
+    held_as_bytes = load(config, CPU, 1)
+    assert same(steps(held_as_bytes.train.stream(7, 1), 30), expected)

@@ -7,14 +7,24 @@ from collections.abc import Mapping
 from nas.morphisms.base import Morphism
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.deepen import DeepenBasic, DeepenBottleneck
+from nas.morphisms.excite import SqueezeExcite
+from nas.morphisms.kernels import EnlargeKernel, Ungroup
+from nas.morphisms.shortcut import ConcatSkip, Skip
+from nas.morphisms.split import BranchSplit
 from nas.morphisms.widen import Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies
 
 __all__ = [
     "MIX",
+    "BranchSplit",
+    "ConcatSkip",
     "DeepenBasic",
     "DeepenBottleneck",
+    "EnlargeKernel",
     "Morphism",
     "MorphismError",
+    "Skip",
+    "SqueezeExcite",
+    "Ungroup",
     "Widen",
     "WidenByCopies",
     "WidenTrunk",
@@ -28,5 +38,11 @@ MIX: Mapping[type[Morphism], float] = {
     WidenTrunkByCopies: 0.03,
     DeepenBottleneck: 0.15,
     DeepenBasic: 0.10,
+    EnlargeKernel: 0.10,
+    SqueezeExcite: 0.10,
+    Skip: 0.07,
+    ConcatSkip: 0.03,
+    BranchSplit: 0.05,
+    Ungroup: 0.05,
 }
-"""How often the search should try each; a choice by weight, not of equal chances."""
+"""How often a search should try each: shares of all tries."""

@@ -12,7 +12,7 @@ gradient comes back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,20 +67,17 @@ class Edit:
 
 def carried(parent: Graph, edit: Edit, weights: Weights) -> dict[str, Array]:
     """Every parameter and statistic of the child."""
-    child, found = edit.child, {}
-    channels = follow(parent, child, edit.channels)
-    for node in child.nodes:
-        twin = edit.twins.get(node.name, Twin(node.name))
-        old = parent.node.get(twin.of)
-        trained = node.layer.weights(*child.reads(node))
-        for tensor, shape in {**trained, **node.layer.statistics(*child.reads(node))}.items():
+    found: dict[str, Array] = {}
+    for node, twin, way in _ways(parent, edit):
+        reads = edit.child.reads(node)
+        trained = node.layer.weights(*reads)
+        for tensor, shape in {**trained, **node.layer.statistics(*reads)}.items():
             name = f"{node.name}.{tensor}"
-            if old is None:
+            if way is None:
                 found[name] = edit.new(node, tensor, shape).astype(_type(weights), copy=False)
                 continue
-            way = reading(parent, old, node, channels)
             share = np.full(len(way.rows.share), twin.share if tensor in trained else 1.0)
-            values = _placed(weights[f"{old.name}.{tensor}"], shape, way, share, way.columns.share)
+            values = _placed(weights[f"{twin.of}.{tensor}"], shape, way, share, way.columns.share)
             new = way.rows.source < 0
             if new.any():
                 values[new] = edit.new(node, tensor, (int(new.sum()), *shape[1:]))
@@ -90,25 +87,31 @@ def carried(parent: Graph, edit: Edit, weights: Weights) -> dict[str, Array]:
 
 def carried_momentum(parent: Graph, edit: Edit, momentum: Weights) -> dict[str, Array]:
     """For every parameter of the child; 0 where it is new."""
-    child, found = edit.child, {}
-    channels = follow(parent, child, edit.channels)
-    for node in child.nodes:
-        twin = edit.twins.get(node.name, Twin(node.name))
-        old = parent.node.get(twin.of)
-        for tensor, shape in node.layer.weights(*child.reads(node)).items():
+    found: dict[str, Array] = {}
+    for node, twin, way in _ways(parent, edit):
+        for tensor, shape in node.layer.weights(*edit.child.reads(node)).items():
             name = f"{node.name}.{tensor}"
-            if old is None:
+            if way is None:
                 found[name] = np.zeros(shape, _type(momentum))
                 continue
-            way = reading(parent, old, node, channels)
-            arriving = way.rows.share * (twin.gradient if len(shape) > 1 else 1.0)
-            values = momentum[f"{old.name}.{tensor}"]
+            arriving = way.rows.share * twin.gradient
+            values = momentum[f"{twin.of}.{tensor}"]
             found[name] = _placed(values, shape, way, arriving, np.ones(len(way.columns.share)))
     return found
 
 
+def _ways(parent: Graph, edit: Edit) -> Iterator[tuple[Node, Twin, Reading | None]]:
+    """Each node of the child with tensors, where they come from and how; None: they are new."""
+    channels = follow(parent, edit.child, edit.channels)
+    for node in edit.child.nodes:
+        if node.layer.weights(*edit.child.reads(node)):
+            twin = edit.twins.get(node.name, Twin(node.name))
+            old = parent.node.get(twin.of)
+            yield node, twin, None if old is None else reading(parent, old, node, channels)
+
+
 def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Shares) -> Array:
-    """The parent's values where the child copies them, times the factors of its rows and columns."""
+    """The parent's values where the child copies them, times the shares of its rows and columns."""
     if way.same and values.shape == shape and (rows == 1).all():
         return values
     found = np.zeros(shape, values.dtype)
@@ -116,32 +119,36 @@ def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Sh
         kept = np.flatnonzero(way.rows.source >= 0)
         found[kept] = _portion(values[way.rows.source[kept]], rows[kept])
         return found
-    # A larger kernel has the parent's in its middle.
     margin = (shape[-1] - values.shape[-1]) // 2 if len(shape) == 4 else 0
-    inner = found[..., margin : shape[-2] - margin, margin : shape[-1] - margin] if margin else found
-    spread = (1,) * (len(shape) - 2)
+    # A larger kernel has the parent's in its middle.
+    middle = found[..., margin:-margin, margin:-margin] if margin else found
     for block in way.blocks():
         taken = values[_span(way.rows.source[block.rows])]
         taken = taken[:, _span(way.columns.source[block.columns] - block.was_first)]
-        taken = _portion(taken, columns[block.columns].reshape(-1, *spread))
-        taken = _portion(taken, rows[block.rows].reshape(-1, 1, *spread))
+        taken = _portion(taken, rows[block.rows])
+        taken = _portion(taken.swapaxes(0, 1), columns[block.columns]).swapaxes(0, 1)
         into, at = _span(block.rows), _span(block.columns - block.first)
         if isinstance(into, slice) or isinstance(at, slice):
-            inner[into, at] = taken
+            middle[into, at] = taken
         else:
-            inner[np.ix_(into, at)] = taken
+            middle[np.ix_(into, at)] = taken
     return found
 
 
 def _portion(values: Array, share: Shares) -> Array:
-    """values · share, such that what `share` and 1 − share give adds up to `values` exactly.
+    """values · share along the first axis, such that `share` and 1 − share add up to `values` exactly.
 
     The greater is rounded once; by Sterbenz's lemma the rest of `values` then needs no rounding.
     """
-    if (share == 1).all():
+    part = np.flatnonzero(share != 1)
+    if not len(part):
         return values
-    greater = (values * np.maximum(share, 1 - share)).astype(values.dtype)
-    return np.where(share >= 0.5, greater, values - greater)
+    whole = values[part]
+    shares = share[part].reshape(-1, *[1] * (values.ndim - 1))
+    greater = (whole * np.maximum(shares, 1 - shares)).astype(values.dtype)
+    found: Array = values.copy()
+    found[part] = np.where(shares >= 0.5, greater, whole - greater)
+    return found
 
 
 def _span(index: Index) -> slice | Index:
@@ -152,4 +159,5 @@ def _span(index: Index) -> slice | Index:
 
 
 def _type(weights: Weights) -> np.dtype[Any]:
-    return next(iter(weights.values())).dtype
+    found: np.dtype[Any] = next(iter(weights.values())).dtype
+    return found

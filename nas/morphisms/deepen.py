@@ -15,8 +15,8 @@ from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.sites import (
+    activations,
     choose,
-    images,
     inserted,
     known,
     live,
@@ -49,7 +49,7 @@ class DeepenBasic(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> DeepenBasic:
-        sites = [name for name in _sites(graph) if graph.shapes[name][0] <= WIDEST_BASIC]
+        sites = [name for name in activations(graph) if graph.shapes[name][0] <= WIDEST_BASIC]
         node = choose(rng, sites, f"place for a basic block of at most {WIDEST_BASIC} channels")
         channels, *area = graph.shapes[node]
         return cls(node, rounded(channels), seed_from(rng), 3 if live(3, 1, area) else 1)
@@ -73,7 +73,7 @@ class DeepenBottleneck(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> DeepenBottleneck:
-        node = choose(rng, _sites(graph), "place for a block")
+        node = choose(rng, activations(graph), "place for a block")
         width, *area = graph.shapes[node]
         kernel = 3 if live(3, 1, area) else 1
         # He et al., CVPR 2016: a quarter inside. Xie et al. (ResNeXt), CVPR 2017: half inside, in groups.
@@ -81,11 +81,6 @@ class DeepenBottleneck(Morphism):
             channels = rounded(width / 2)
             return cls(node, channels, seed_from(rng), kernel, groups=channels // 8)
         return cls(node, rounded(max(width / 4, min(width, 8))), seed_from(rng), kernel)
-
-
-def _sites(graph: Graph) -> list[str]:
-    possible = non_negative(graph)
-    return [name for name in images(graph) if name in possible]
 
 
 def _width(graph: Graph, name: str) -> int:

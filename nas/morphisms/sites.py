@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import lcm
+from dataclasses import replace
+from math import ceil, lcm
 from typing import TypeVar
 
-from nas.graph import INPUT, Graph, Node
+from nas.graph import Graph, Node
 from nas.layers import (
     Add,
     AveragePool,
     Concat,
-    Conv2d,
-    Dense,
     Dropout,
     Flatten,
     Gate,
@@ -27,7 +25,7 @@ from nas.layers import (
 from nas.morphisms.channels import MorphismError
 
 __all__ = [
-    "Tie",
+    "activations",
     "choose",
     "images",
     "inserted",
@@ -37,7 +35,6 @@ __all__ = [
     "replaced",
     "rounded",
     "seed_from",
-    "ties",
     "unused",
 ]
 
@@ -108,6 +105,12 @@ def non_negative(graph: Graph) -> set[str]:
     return found
 
 
+def activations(graph: Graph) -> list[str]:
+    """The images that cannot be negative, in the graph's order."""
+    possible = non_negative(graph)
+    return [name for name in images(graph) if name in possible]
+
+
 def live(kernel: int, stride: int, area: Sequence[int]) -> bool:
     """Whether each tap of a kernel meets the image somewhere, and not padding only."""
     reach = (kernel - 1) // 2
@@ -115,61 +118,6 @@ def live(kernel: int, stride: int, area: Sequence[int]) -> bool:
 
 
 def rounded(width: float, multiple: int = 1) -> int:
-    """To a multiple of 8 (of 4 below 8) that `multiple` divides, as matrix units like it; at least one."""
+    """Up to a multiple of 8 (of 4 below 8), as matrix units like it, and of `multiple`."""
     step = lcm(8 if width >= 8 else 4, multiple)
-    return max(1, round(width / step)) * step
-
-
-@dataclass(frozen=True)
-class Tie:
-    """The convolutions or dense layers whose output channels must be widened together."""
-
-    producers: tuple[str, ...]
-    width: int
-    groups: int
-    """The number of runs of channels that grouped convolutions keep apart on either side."""
-    dropout: bool
-    """Whether a dropout reads them before another layer mixes them."""
-
-
-def ties(graph: Graph) -> list[Tie]:
-    """Every set of producers whose width is free: not that of the image or of the classes."""
-    root = {name: name for name in graph.shapes}
-
-    def find(name: str) -> str:
-        while root[name] != name:
-            root[name] = name = root[root[name]]
-        return name
-
-    for node in graph.nodes:
-        if isinstance(node.layer, (Conv2d, Dense, Concat)):
-            continue
-        first = find(node.inputs[0])
-        for name in (node.name, *node.inputs[1:]):
-            root[find(name)] = first
-    stuck = {find(INPUT), find(graph.output)}
-    dropped = {find(node.name) for node in graph.nodes if isinstance(node.layer, Dropout)}
-    groups: dict[str, int] = {}
-    producers: dict[str, list[str]] = {}
-    sums: dict[str, int] = {}
-    for node in graph.nodes:
-        own = find(node.name)
-        if isinstance(node.layer, Concat):
-            sums[own] = sums.get(own, 0) + 1
-        elif isinstance(node.layer, (Conv2d, Dense)):
-            producers.setdefault(own, []).append(node.name)
-            if isinstance(node.layer, Conv2d) and node.layer.groups > 1:
-                for tied in (own, find(node.inputs[0])):
-                    groups[tied] = lcm(groups.get(tied, 1), node.layer.groups)
-    # The width of a concatenation is a sum. What ties it to another width, or to groups, fixes its parts.
-    stuck.update(tied for tied, num in sums.items() if num > 1 or tied in producers or tied in groups)
-    for node in reversed(graph.nodes):
-        if isinstance(node.layer, Concat):
-            parts = {find(name) for name in node.inputs}
-            stuck |= parts if find(node.name) in stuck else set()
-            dropped |= parts if find(node.name) in dropped else set()
-    return [
-        Tie(tuple(names), graph.shapes[names[0]][0], groups.get(tied, 1), tied in dropped)
-        for tied, names in producers.items()
-        if tied not in stuck
-    ]
+    return ceil(width / step) * step

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from nas.graph import Graph
 from nas.layers import Conv2d, Dense, Layer
 from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
-from nas.morphisms.channels import NEW, Channels, MorphismError, follow
-from nas.morphisms.sites import Tie, choose, replaced, rounded, seed_from, ties
+from nas.morphisms.channels import NEW, Channels, MorphismError
+from nas.morphisms.sites import choose, replaced, rounded, seed_from
+from nas.morphisms.ties import Tie, ties
 from nas.weights import generator
 
 __all__ = ["Widen", "WidenByCopies", "WidenTrunk", "WidenTrunkByCopies"]
@@ -39,7 +41,7 @@ class Widen(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Widen:
-        return cls(*_proposal(_alone(graph), rng))
+        return cls(*_proposal(graph, _alone(graph), rng))
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class WidenTrunk(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> WidenTrunk:
-        return cls(*_proposal(_trunks(graph), rng))
+        return cls(*_proposal(graph, _trunks(graph), rng))
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class WidenByCopies(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> WidenByCopies:
-        return cls(*_proposal(_copyable(_alone(graph)), rng, most=2))
+        return cls(*_proposal(graph, _copyable(_alone(graph)), rng, most=2))
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class WidenTrunkByCopies(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> WidenTrunkByCopies:
-        return cls(*_proposal(_copyable(_trunks(graph)), rng, most=2))
+        return cls(*_proposal(graph, _copyable(_trunks(graph)), rng, most=2))
 
 
 Filling = Callable[[int, int, np.random.Generator], Channels]
@@ -129,9 +131,7 @@ def _edit(graph: Graph, sites: Sequence[Tie], name: str, channels: int, seed: in
     runs = [filling(old, new, rng) for _ in range(tie.groups)]
     source = [np.where(run.source < 0, NEW, run.source + place * old) for place, run in enumerate(runs)]
     wider = Channels(np.concatenate(source), np.concatenate([run.share for run in runs]))
-    edit = Edit(child, dict.fromkeys(tie.producers, wider), seed=seed)
-    follow(graph, child, edit.channels)  # refuses where the copies would be torn
-    return edit
+    return Edit(child, dict.fromkeys(tie.producers, wider), seed=seed)
 
 
 def _wider(layer: Layer, channels: int) -> Layer:
@@ -150,15 +150,20 @@ def _trunks(graph: Graph) -> list[Tie]:
 
 
 def _copyable(sites: Sequence[Tie]) -> list[Tie]:
+    """Without those where dropout, in training, would tear the copies of a channel apart."""
     return [tie for tie in sites if not tie.dropout]
 
 
-def _proposal(sites: Sequence[Tie], rng: random.Random, most: float = np.inf) -> tuple[str, int, int]:
-    options = {tie: sorted(set(_widths(tie, most))) for tie in sites}
-    tie = choose(rng, [tie for tie in sites if options[tie]], "width that can grow so")
-    return tie.producers[0], rng.choice(options[tie]), seed_from(rng)
+def _proposal(
+    graph: Graph, sites: Sequence[Tie], rng: random.Random, most: float = inf
+) -> tuple[str, int, int]:
+    """The arguments of a widening by one of FACTORS, of a convolution where there is one."""
+    sites = [tie for tie in sites if _widths(tie, most)]
+    images = [tie for tie in sites if isinstance(graph.node[tie.producers[0]].layer, Conv2d)]
+    tie = choose(rng, images or sites, "width that can grow so")
+    return tie.producers[0], rng.choice(_widths(tie, most)), seed_from(rng)
 
 
 def _widths(tie: Tie, most: float) -> list[int]:
-    widths = [rounded(factor * tie.width, tie.groups) for factor in FACTORS]
-    return [width for width in widths if tie.width < width <= most * tie.width]
+    widths = {rounded(factor * tie.width, tie.groups) for factor in FACTORS}
+    return sorted(width for width in widths if width <= most * tie.width)

@@ -1,0 +1,117 @@
+"""Shortcuts from an earlier tensor: added, or appended to the channels."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nas.graph import Graph, Node
+from nas.layers import Add, BatchNorm, Concat, Conv2d
+from nas.morphisms.base import Morphism
+from nas.morphisms.carry import Edit
+from nas.morphisms.channels import NEW, Channels, MorphismError
+from nas.morphisms.sites import activations, images, inserted, known, seed_from, unused
+from nas.morphisms.ties import unmixed
+
+__all__ = ["ConcatSkip", "Skip"]
+
+
+@dataclass(frozen=True)
+class Skip(Morphism):
+    """Adds to `node` a 1×1 convolution and batch norm of an earlier tensor, with γ = 0 at first.
+
+    Its stride is the one that takes the one area to the other.
+    """
+
+    source: str
+    node: str
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        _earlier(graph, self.source, self.node)
+        width, *area = graph.shapes[self.node]
+        stride = _stride(graph.shapes[self.source][1:], area)
+        if not stride:
+            raise MorphismError(f"no stride takes {self.source} to the area of {self.node}")
+        skip = unused(graph, "skip")
+        nodes = [
+            Node(f"{skip}.conv", Conv2d(width, 1, stride), (self.source,)),
+            Node(f"{skip}.bn", BatchNorm(), (f"{skip}.conv",)),
+            Node(f"{skip}.add", Add(), (self.node, f"{skip}.bn")),
+        ]
+        return Edit(inserted(graph, self.node, nodes), zeros=frozenset({f"{skip}.bn.weight"}), seed=self.seed)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Skip:
+        """To what a ReLU will read, from what a ReLU gave, over at most one halving of the area."""
+        sites = [name for name in images(graph) if isinstance(graph.node[name].layer, (BatchNorm, Add))]
+        rng.shuffle(sites)
+        sources = activations(graph)
+        for node in sites:
+            area = graph.shapes[node][1:]
+            above = [
+                name
+                for name in _above(graph, node, sources)
+                if _stride(graph.shapes[name][1:], area) in (1, 2)
+            ]
+            if above:
+                return cls(rng.choice(above), node, seed_from(rng))
+        raise MorphismError("the graph has no two places for a shortcut")
+
+
+@dataclass(frozen=True)
+class ConcatSkip(Morphism):
+    """Appends to the channels of `node` those of an earlier tensor, read with zeros at first."""
+
+    source: str
+    node: str
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        _earlier(graph, self.source, self.node)
+        if self.node not in unmixed(graph):
+            raise MorphismError(f"the width of {self.node} is tied to others")
+        name = f"{unused(graph, 'concat')}.concat"
+        child = inserted(graph, self.node, [Node(name, Concat(), (self.node, self.source))])
+        own, more = graph.shapes[self.node][0], graph.shapes[self.source][0]
+        joined = Channels(
+            np.concatenate([np.arange(own), np.full(more, NEW)]), np.repeat([1.0, 0.0], [own, more])
+        )
+        return Edit(child, {name: joined}, seed=self.seed)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> ConcatSkip:
+        free, sources = unmixed(graph), activations(graph)
+        sites = [name for name in sources if name in free]
+        rng.shuffle(sites)
+        for node in sites:
+            area = graph.shapes[node][1:]
+            above = [name for name in _above(graph, node, sources) if graph.shapes[name][1:] == area]
+            if above:
+                return cls(rng.choice(above), node, seed_from(rng))
+        raise MorphismError("the graph has no two tensors of one area to concatenate")
+
+
+def _above(graph: Graph, node: str, names: Sequence[str]) -> list[str]:
+    """Those of `names`, which are in the graph's order, that stand above `node`."""
+    place = {name: index for index, name in enumerate(graph.shapes)}
+    return [name for name in names if place[name] < place[node]]
+
+
+def _earlier(graph: Graph, source: str, node: str) -> None:
+    known(graph, node)
+    if source not in graph.shapes or not _above(graph, node, [source]):
+        raise MorphismError(f"{source!r} is not above {node}")
+    if len(graph.shapes[source]) != 3 or len(graph.shapes[node]) != 3:
+        raise MorphismError(f"{source} and {node} are not both images")
+
+
+def _stride(area: Sequence[int], wanted: Sequence[int]) -> int:
+    """The smallest stride with which a 1×1 convolution takes one area to the other; 0: none does."""
+    for stride in range(1, max(area) + 1):
+        if [(side - 1) // stride + 1 for side in area] == list(wanted):
+            return stride
+    return 0

@@ -1,0 +1,86 @@
+"""Which widths of a graph hang together, and which are free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from nas.graph import INPUT, Graph, Node
+from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Gate
+
+__all__ = ["Tie", "ties", "unmixed"]
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The convolutions or dense layers whose output channels must be widened together."""
+
+    producers: tuple[str, ...]
+    width: int
+    groups: int
+    """The number of runs of channels that grouped convolutions keep apart on either side."""
+    dropout: bool
+    """Whether a dropout reads them before another layer mixes them."""
+
+
+def ties(graph: Graph) -> list[Tie]:
+    """Every set of producers whose width is free: not that of the image or of the classes."""
+    root = {name: name for name in graph.shapes}
+
+    def find(name: str) -> str:
+        while root[name] != name:
+            root[name] = name = root[root[name]]
+        return name
+
+    for node in graph.nodes:
+        if isinstance(node.layer, (Conv2d, Dense, Concat)):
+            continue
+        first = find(node.inputs[0])
+        for name in (node.name, *node.inputs[1:]):
+            root[find(name)] = first
+    stuck = {find(INPUT), find(graph.output)}
+    dropped = {find(node.name) for node in graph.nodes if isinstance(node.layer, Dropout)}
+    groups: dict[str, int] = {}
+    producers: dict[str, list[str]] = {}
+    sums: dict[str, int] = {}
+    for node in graph.nodes:
+        own = find(node.name)
+        if isinstance(node.layer, Concat):
+            sums[own] = sums.get(own, 0) + 1
+        elif isinstance(node.layer, (Conv2d, Dense)):
+            producers.setdefault(own, []).append(node.name)
+            if isinstance(node.layer, Conv2d) and node.layer.groups > 1:
+                for tied in (own, find(node.inputs[0])):
+                    groups[tied] = lcm(groups.get(tied, 1), node.layer.groups)
+    # The width of a concatenation is a sum. What ties it to another width, or to groups, fixes its parts.
+    stuck.update(tied for tied, num in sums.items() if num > 1 or tied in producers or tied in groups)
+    for node in reversed(graph.nodes):
+        if isinstance(node.layer, Concat):
+            parts = {find(name) for name in node.inputs}
+            stuck |= parts if find(node.name) in stuck else set()
+            dropped |= parts if find(node.name) in dropped else set()
+    return [
+        Tie(tuple(names), graph.shapes[names[0]][0], groups.get(tied, 1), tied in dropped)
+        for tied, names in producers.items()
+        if tied not in stuck
+    ]
+
+
+def unmixed(graph: Graph) -> set[str]:
+    """The tensors that may get more channels behind their own: nothing ties their width before
+    layers read it that have weights for each channel, ungrouped."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.name != graph.output and all(
+            _takes_more(reader, found) for reader in graph.readers[node.name]
+        ):
+            found.add(node.name)
+    return found
+
+
+def _takes_more(reader: Node, unmixed: set[str]) -> bool:
+    if isinstance(reader.layer, Conv2d):
+        return reader.layer.groups == 1
+    if isinstance(reader.layer, (Add, Gate)):
+        return False
+    return isinstance(reader.layer, Dense) or reader.name in unmixed

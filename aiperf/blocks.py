@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,17 @@ from numpy.typing import NDArray
 
 from aiperf.events import Stepped
 
-__all__ = ["Blocks"]
+__all__ = ["Blocks", "Totals"]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the blocks of each segment. Segment `s` of attempt `a` stands at `first[a] + s`."""
+
+    first: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    images: NDArray[np.int64]
+    seconds: NDArray[np.float64]
 
 
 @dataclass
@@ -48,3 +59,19 @@ class Blocks:
         """A copy of a column, which later appends leave alone."""
         column: array[Any] = getattr(self, name)
         return np.array(column)
+
+    def totals(self, num_segments: Sequence[int]) -> Totals:
+        """`num_segments`: of each attempt, closed or open."""
+        first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
+        places = self.places(first)
+
+        def summed(name: str) -> NDArray[np.float64]:  # exact: doubles hold whole numbers below 2^53
+            return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
+
+        steps, images = summed("steps").astype(np.int64), summed("images").astype(np.int64)
+        return Totals(first, steps, images, summed("seconds"))
+
+    def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the segment of each block stands."""
+        places: NDArray[np.int64] = first[self.column("attempts")] + self.column("segments")
+        return places

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from aiperf.blocks import Blocks
+from aiperf.blocks import Blocks, Totals
 from aiperf.events import (
     Beat,
     Began,
@@ -61,6 +61,8 @@ class Replay:
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not follow."""
         self.faults: list[Fault] = []
+        self.decisions: list[Dispatched | Ended | GroupLost | LegBegan] = []
+        """What the search follows from, in order."""
         self.lines = 0
         self._opened: Opened | None = None
         self._lowest = inf
@@ -101,6 +103,10 @@ class Replay:
         """Of the trial that is dispatched next."""
         return len(self.trials)
 
+    def totals(self) -> Totals:
+        """What the blocks of each segment add up to; each attempt has one segment more than were closed."""
+        return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
+
     def add_line(self, line: Line) -> None:
         """Folds in the next line as it was read."""
         if not line.intact:
@@ -116,6 +122,8 @@ class Replay:
 
     def _fold(self, t: float, event: Event) -> str:
         """What contradicts, or nothing."""
+        if isinstance(event, (Dispatched, Ended, GroupLost, LegBegan)):
+            self.decisions.append(event)
         if isinstance(event, Opened):
             if self._opened is not None:
                 return "stands a second time"
@@ -126,6 +134,7 @@ class Replay:
         if not self.legs:
             return "stands before the first leg"
         before, self.leg.last = self.leg.last, max(t, self.leg.last)
+        self.leg.longest_silence = max(self.leg.longest_silence, t - before)
         if self.leg.ended is not None and not isinstance(event, (Beat, GroupLost, RankReady, Tested)):
             return "stands after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
@@ -137,7 +146,7 @@ class Replay:
         for attempt in self._open.values():
             attempt.abandoned = True
         self._open.clear()
-        self.legs.append(Leg(len(self.legs), event, last=t))
+        self.legs.append(Leg(len(self.legs), event, first=t, last=t))
         return "" if event.index == self.leg.index else f"is numbered {event.index}, not {self.leg.index}"
 
     def _beat(self, t: float, event: Beat) -> str:

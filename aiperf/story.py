@@ -30,8 +30,12 @@ class Leg:
     losses: list[GroupLost] = field(default_factory=list)
     alive: dict[int, set[int]] = field(default_factory=dict)
     """Of each group the ranks that are ready now."""
+    first: float = 0.0
+    """The time of its first line."""
     last: float = 0.0
     """The time of its last line."""
+    longest_silence: float = 0.0
+    """Seconds between two of its lines."""
 
     @property
     def groups(self) -> int:

@@ -1,0 +1,86 @@
+# make run      the benchmark, on a fresh machine: makes .venv, installs, runs the digits preset
+# make test     the tests, likewise
+#
+# PYTHON=python3.11   which interpreter (3.10 or newer)     PIP_ARGS="…"   passed on to pip
+# ARGS="--minutes 1"  passed on to the command              PYTEST_ARGS    passed on to pytest
+# QUIET=              shows pip's own progress          ACCELERATOR=none  instead of looking for one
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+ARGS ?=
+PYTEST_ARGS ?=
+QUIET ?= -qq
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help run test test-slow test-pure lint clean
+
+BIN := $(VENV)/bin
+PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
+# Bytecode is made when a module is first imported, which saves a good part of the installation.
+INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
+STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
+
+help:
+	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
+
+run: $(VENV)/.installed
+	@$(BIN)/aiperf-hpc run $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The floors that need no torch, on any Python: make test-pure PYTHON=python3.13
+test-pure:
+	@$(call refuse-old-python)
+	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
+	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
+	.venv-pure-$$version/bin/python -m pytest --pure $(PYTEST_ARGS)
+
+clean:
+	rm -rf .venv .venv-pure-* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.made:
+	@$(call refuse-old-python)
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@# pip 22.2 brought --dry-run; Python 3.10.0 to 3.10.5 come with an older one.
+	@$(PIP) $(PIP_ARGS) 'pip>=22.2'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made $(STATED)
+	@$(call install,-e .)
+
+$(VENV)/.installed-dev: $(VENV)/.made $(STATED)
+	@$(call install,-e '.[dev]')
+	@touch $(VENV)/.installed
+
+# What stands below torch, and no more: a pure floor that wants another library fails here.
+PURE := numpy tomli-w "tomli; python_version < '3.11'" jsonschema pytest pytest-timeout hypothesis setuptools
+
+$(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
+	@$(INSTALL) $(PURE)
+	@$(INSTALL) --no-deps -e .
+	@touch $@
+
+define refuse-old-python
+$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "aiperf-hpc needs Python 3.10 or newer; $(PYTHON) is {}.{}: make PYTHON=python3.11".format(v[0], v[1]))'
+endef
+
+define install
+torch=$$($(BIN)/python .ci/choose_torch.py $(BIN)/python $(PIP_ARGS)); \
+echo "installing into $(VENV): about a minute, and the download"; \
+$(INSTALL) "$$torch" $(1); \
+$(BIN)/python .ci/choose_torch.py --verify $(BIN)/python; \
+touch $@
+endef

@@ -1,0 +1,74 @@
+"""Whether another distribution owns, or hides, one of the packages this program is made of.
+
+NVIDIA's inference client is called `aiperf` on the package index and installs a package of that name.
+Installed side by side, the two overwrite each other's files; what would run then is neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+
+__all__ = ["DISTRIBUTION", "PACKAGES", "foreign_owner", "hidden_package", "refuse_clash"]
+
+DISTRIBUTION = "aiperf-hpc"
+PACKAGES = ("aiperf", "nas", "launch", "analysis")
+
+_REMEDY = "remedy: install aiperf-hpc into an environment of its own (python3 -m venv)"
+
+
+def refuse_clash() -> None:
+    """Raises AiperfError with one sentence when a package is not, or not only, this program's own."""
+    for clash in (foreign_owner(distributions()), hidden_package()):
+        if clash:
+            raise AiperfError(f"{clash}; {_REMEDY}")
+
+
+def foreign_owner(installed: Iterable[Distribution]) -> str | None:
+    """Which of these distributions also installs one of our packages, and where; None when none does."""
+    for distribution in installed:
+        taken = _installs(distribution) & set(PACKAGES)
+        if not taken:  # asked first: to read a distribution's name is ten times as slow
+            continue
+        name = distribution.metadata["Name"]
+        if _normal(name) != DISTRIBUTION:
+            where = distribution.locate_file("")
+            return f"{name} {distribution.version} in {where} also installs {', '.join(sorted(taken))}"
+    return None
+
+
+def hidden_package(path: Iterable[str] | None = None) -> str | None:
+    """Which of our packages would be read from another place than this one, on this or `sys.path`."""
+    home = Path(__file__).resolve().parents[1]
+    search = None if path is None else list(path)
+    for name in PACKAGES:
+        found = PathFinder.find_spec(name, search)
+        # Without an origin it is a mere folder of that name, which a real package precedes.
+        if not (home / name / "__init__.py").exists() or found is None or found.origin is None:
+            continue
+        if Path(found.origin).resolve().parent != home / name:
+            return f"{found.origin} hides the package {name} of aiperf-hpc in {home}"
+    return None
+
+
+def _installs(distribution: Distribution) -> set[str]:
+    """Top-level packages, from the list that some builders write, else from the list of files.
+
+    The list of files is read as text: the library's own reading makes an object for each of torch's
+    ten thousand files, which would be felt at every start of the command.
+    """
+    stated = distribution.read_text("top_level.txt")
+    if stated is not None:
+        return set(stated.split())
+    record = distribution.read_text("RECORD") or ""
+    return set(re.findall(r"^([^/,\n]+)/", record, re.MULTILINE))
+
+
+def _normal(name: str) -> str:
+    """As the index compares names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,26 @@
+"""The way in: a foreign package is refused before anything else of this program is imported.
+
+In a file of its own, because NVIDIA's `aiperf` has files called `__main__` and `cli`: installed later,
+it overwrites ours, and only a name that it does not use can still say so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from aiperf.clash import refuse_clash
+from aiperf.errors import AiperfError
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """The command `aiperf-hpc`; its exit code."""
+    try:
+        refuse_clash()
+    except AiperfError as error:
+        print(f"aiperf-hpc: {error}", file=sys.stderr)
+        return 1
+    from aiperf.__main__ import main as command
+
+    return command()

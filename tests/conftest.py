@@ -1,0 +1,37 @@
+"""For all tests: one thread for each torch, `--pure` for the floors without torch, hypothesis' profiles."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.house.floors import needs_torch
+
+# Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number.
+# Torch reads this when it is first imported; the tests' child processes too.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# The same examples each time, so that a change is to blame for a failure; "explore" looks for new ones.
+hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "only the tests of the floors without torch; an import of torch raises"
+    parser.addoption("--pure", action="store_true", help=told)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--pure"):
+        sys.modules["torch"] = None  # type: ignore[assignment]  # an import raises, also where it is installed
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("--pure") and collection_path.name.startswith("test_"):
+        return needs_torch(collection_path) or None
+    return None

@@ -1,0 +1,145 @@
+"""What every source file keeps to: its length, its exports, how it catches, what it never calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import PACKAGES, ROOT, files, module_name, sources
+
+MODULES = sources(*PACKAGES)
+PYTHON = [ROOT / path for path in files() if path.endswith(".py")]
+LINES = 250
+
+# Longer files, each with its reason.
+LONG: Mapping[str, str] = {}
+
+# Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
+BOUNDARIES: Mapping[str, str] = {}
+
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "base", "misc", "tools"}
+
+# Code in data, a shell between us and a program, or a loader that runs what it reads.
+NEVER_CALLED = ("eval", "exec", "os.system", "pickle.load", "pickle.loads", "torch.load", "yaml.load")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_a_long_file_has_a_reason() -> None:
+    lengths = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON}
+    assert {path for path, length in lengths.items() if length > LINES} == set(LONG)
+
+
+def test_a_file_is_called_by_what_it_holds() -> None:
+    assert [relative(path) for path in PYTHON if path.stem.strip("_") in NAMES_THAT_SAY_NOTHING] == []
+
+
+def test_it_begins_with_a_docstring() -> None:
+    empty = [path for path in PYTHON if not path.read_text(encoding="utf-8")]
+    assert [
+        relative(path) for path in PYTHON if path not in empty and not ast.get_docstring(parsed(path))
+    ] == []
+
+
+def test_all_is_truthful() -> None:
+    """It names what the module has, and whatever another module of the packages imports from it."""
+    stated = {module_name(path): exports(parsed(path)) for path in MODULES}
+    absent = [
+        f"{module_name(path)}: {name}"
+        for path in MODULES
+        for name in stated[module_name(path)] - set(bound(parsed(path)))
+    ]
+    assert absent == []
+    unlisted = [
+        f"{relative(path)} imports {node.module}.{alias.name}"
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module in stated
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in stated
+        and alias.name not in stated[node.module]
+        and not alias.name.startswith("__")
+    ]
+    assert unlisted == []
+
+
+def test_everything_is_caught_only_at_the_boundary() -> None:
+    assert {relative(path) for path in MODULES if broad_catches(parsed(path))} == set(BOUNDARIES)
+
+
+def test_what_is_caught_at_the_boundary_is_recorded() -> None:
+    swallowed = [
+        f"{relative(path)}:{handler.lineno}"
+        for path in MODULES
+        for handler in broad_catches(parsed(path))
+        if handler.name not in {node.id for node in ast.walk(handler) if isinstance(node, ast.Name)}
+    ]
+    assert swallowed == []
+
+
+def test_nothing_dangerous_is_called() -> None:
+    found = [
+        f"{relative(path)}:{node.lineno}: {ast.unparse(node.func)}"
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and (ast.unparse(node.func) in NEVER_CALLED or shell(node))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("handler", "swallows"),
+    [
+        ("except Exception:\n  pass", True),
+        ("except (ValueError, Exception) as error:\n  log(error)", True),
+        ("except:\n  return", True),
+        ("except BaseException:\n  close()\n  raise", False),
+        ("except ValueError:\n  pass", False),
+    ],
+)
+def test_a_broad_catch_is_found(handler: str, swallows: bool) -> None:
+    assert bool(broad_catches(ast.parse(f"try:\n  f()\n{handler}"))) == swallows
+
+
+def exports(module: ast.Module) -> set[str]:
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return set(ast.literal_eval(statement.value))
+    return set()
+
+
+def bound(module: ast.Module) -> Iterator[str]:
+    """Every name a module has, its imports too."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def broad_catches(module: ast.Module) -> list[ast.ExceptHandler]:
+    """Handlers of whatever comes, but for those that only tidy up and raise it again."""
+    handlers = [node for node in ast.walk(module) if isinstance(node, ast.ExceptHandler)]
+    return [node for node in handlers if broad(node) and ast.unparse(node.body[-1]) != "raise"]
+
+
+def broad(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    caught = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
+    return bool({"Exception", "BaseException"} & caught)
+
+
+def shell(call: ast.Call) -> bool:
+    return any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in call.keywords)

@@ -1,0 +1,69 @@
+"""Every link between the documents leads somewhere: to a file, and to a heading in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.tree import ROOT, files
+
+LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def slugs(markdown: str) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    found: list[str] = []
+    for heading in re.findall(r"^#+\s+(.+?)\s*#*$", FENCE.sub("", markdown), re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+def broken(document: Path, root: Path) -> Iterator[str]:
+    """Links of a document to files or headings that are not there; other sites are not asked."""
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    for link in [*LINK.findall(text), *REFERENCE.findall(text)]:
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not (target.is_relative_to(root) and target.exists() and _has(target, anchor)):
+            yield f"{document.relative_to(root)}: {link}"
+
+
+def _has(target: Path, anchor: str) -> bool:
+    return not anchor or target.suffix != ".md" or anchor in slugs(target.read_text(encoding="utf-8"))
+
+
+def test_every_relative_link_resolves() -> None:
+    documents = [ROOT / path for path in files() if path.endswith(".md")]
+    assert [link for document in documents for link in broken(document, ROOT)] == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    document = tmp_path / "a.md"
+    document.write_text(
+        "# A heading, twice\n# A heading, twice\n[file](b.md) [here](#a-heading-twice-1) [web](https://x.org/y)\n"
+        "[not here](#b) [outside](../c.md) [gone](d.md#e)\n[r]: f.md\n```\n[quoted](g.md)\n```\n"
+    )
+    (tmp_path / "b.md").touch()
+    assert list(broken(document, tmp_path)) == [
+        f"a.md: {link}" for link in ("#b", "../c.md", "d.md#e", "f.md")
+    ]
+
+
+def test_every_document_can_be_reached_from_the_front_door() -> None:
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in reached or not document.exists():
+            continue
+        reached.add(document)
+        links = LINK.findall(document.read_text(encoding="utf-8"))
+        waiting += [(document.parent / link.partition("#")[0]).resolve() for link in links if ".md" in link]
+    documents = {ROOT / path for path in files() if path.endswith(".md")}
+    assert documents - reached == set()

@@ -1,0 +1,81 @@
+"""One word for one thing: the words that the glossary rules out are nowhere, in code or in prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.house.tree import ROOT, files
+
+# What is said instead. Compared without plural and case, in parts of identifiers too.
+SAID_INSTEAD: Mapping[str, str] = {
+    "slave": "worker",
+    "father": "parent",
+    "experiment": "run, or job where it is the scheduler's",
+    "task": "trial",
+    "mutation": "morphism",
+    "mutate": "morphism",
+    "inherit": "carry (weights)",
+    "inherited": "carried",
+    "card": "device",
+    "speedup": "weak scaling efficiency",
+    "flop": "operations, ops; OPS for a rate",
+    "todo": "an issue, or nothing",
+    "fixme": "an issue, or nothing",
+    "hack": "the reason",
+    "simplified": "what it really is",
+    "stub": "the real thing",
+    "placeholder": "the real thing",
+}
+PHRASES = re.compile(r"\bspeed-up|\bfor now\b|\bXXX\b", re.IGNORECASE)
+
+# Other programs' own names for their own things.
+FOREIGN = re.compile(
+    r"FlopCounterMode|flop_counter|nni\.experiment|-per-task|SLURM_\w*TASK\w*|asyncio\.\w*[Tt]ask\w*"
+)
+# Where such a word has another sense, or is the thing spoken of: (path, word) and why.
+ALLOWED: Mapping[tuple[str, str], str] = {}
+
+# The licence and the list above are not ours to phrase, or the words themselves.
+UNREAD = ("LICENSE", "tests/house/test_words.py")
+READ = (".py", ".md", ".toml", ".txt", ".sh", ".sbatch", ".cfg", ".yml", ".yaml", ".html", ".js", ".css")
+
+
+def words(line: str) -> Iterator[str]:
+    """Lower-case words, identifiers taken apart: numSlaves, NUM_SLAVES and num_slaves are num, slave."""
+    for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", line):
+        yield word.lower() if word.lower() in SAID_INSTEAD else word.lower().removesuffix("s")
+
+
+def faults(path: str, text: str) -> list[str]:
+    return [
+        f"{path}:{number}: {word!r}, say: {SAID_INSTEAD.get(word, 'nothing')}"
+        for number, line in enumerate(text.splitlines(), start=1)
+        for word in [*words(FOREIGN.sub("", line)), *PHRASES.findall(line)]
+        if (word in SAID_INSTEAD or PHRASES.match(word)) and (path, word) not in ALLOWED
+    ]
+
+
+def prose() -> list[str]:
+    """Files that people read, whatever their ending."""
+    return [path for path in files() if path not in UNREAD and (path.endswith(READ) or "." not in path[1:])]
+
+
+def test_no_word_that_the_glossary_rules_out() -> None:
+    found = [fault for path in prose() for fault in faults(path, (ROOT / path).read_text(encoding="utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["numSlaves", "SLAVE_RANK = 1", "the father's", "# TODO: x", "a Speed-up", "fine for now", "2 FLOPS"],
+)
+def test_a_wrong_word_is_found(line: str) -> None:
+    assert len(faults("x.py", line)) == 1
+
+
+def test_every_exception_is_still_needed() -> None:
+    texts = {path: set(words((ROOT / path).read_text(encoding="utf-8"))) for path, _ in ALLOWED}
+    assert [key for key in ALLOWED if key[1] not in texts[key[0]]] == []

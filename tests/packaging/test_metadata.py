@@ -1,0 +1,105 @@
+"""What `setup.py` states of the distribution agrees with the tree, the code and the tested versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from fnmatch import fnmatch
+from typing import Any
+
+import pytest
+import setuptools
+from packaging.requirements import Requirement
+
+import aiperf
+from aiperf.clash import DISTRIBUTION, PACKAGES
+from tests.house.tree import ROOT, files, sources
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+
+
+@pytest.fixture
+def stated(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments of `setup`."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", seen.update)
+    monkeypatch.chdir(ROOT)
+    runpy.run_path(str(ROOT / "setup.py"))
+    return seen
+
+
+def test_the_distribution_and_the_command_have_one_name(stated: dict[str, Any]) -> None:
+    assert stated["name"] == DISTRIBUTION
+    assert stated["entry_points"] == {"console_scripts": [f"{DISTRIBUTION} = aiperf.start:main"]}
+
+
+def test_the_version_is_stated_once(stated: dict[str, Any]) -> None:
+    assert stated["version"] == aiperf.__version__
+    latest = re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert latest
+    assert latest.group(1) in ("Unreleased", aiperf.__version__)
+
+
+def test_every_package_is_installed_and_no_other(stated: dict[str, Any]) -> None:
+    there = {path.parent.relative_to(ROOT).as_posix() for path in sources(*PACKAGES)}
+    assert set(stated["packages"]) == {folder.replace("/", ".") for folder in there}
+
+
+def test_every_file_of_a_package_is_installed(stated: dict[str, Any]) -> None:
+    (patterns,) = stated["package_data"].values()
+    data = [path for path in files() if path.startswith(PACKAGES) and not path.endswith(".py")]
+    names = [pattern.removeprefix("**/") for pattern in patterns]
+    assert [path for path in data if not any(fnmatch(path.split("/")[-1], name) for name in names)] == []
+
+
+def test_every_package_is_typed() -> None:
+    packages = {path.split("/")[0] for path in files() if path.endswith("__init__.py")} & set(PACKAGES)
+    assert [name for name in packages if f"{name}/py.typed" not in files()] == []
+
+
+def test_every_package_is_type_checked() -> None:
+    checked = re.search(
+        r"^packages = (\[.*\])", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert checked
+    assert set(ast.literal_eval(checked.group(1))) == {name for name in PACKAGES if (ROOT / name).is_dir()}
+
+
+def test_an_error_names_an_extra_that_exists(stated: dict[str, Any]) -> None:
+    extras = set()
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "MissingExtra":
+                assert len(node.args) == 2, f"{path}:{node.lineno}"
+                extras.add(ast.literal_eval(node.args[1]))
+    assert extras <= set(stated["extras_require"])
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python: str) -> None:
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    pins = [Requirement(line) for line in _lines("constraints.txt")]
+    holding = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
+    versions = {pin.name.lower(): str(pin.specifier).removeprefix("==") for pin in holding}
+    assert len(versions) == len(holding), "two pins of one library hold at once"
+    required = [
+        *stated["install_requires"],
+        *(one for many in stated["extras_require"].values() for one in many),
+    ]
+    unfit = [
+        one
+        for one in map(Requirement, required)
+        if (one.marker is None or one.marker.evaluate(environment))
+        and not (one.name.lower() in versions and one.specifier.contains(versions[one.name.lower()]))
+    ]
+    assert [str(one) for one in unfit if one.name not in NOT_PINNED] == []
+
+
+# Their extras pin them by themselves, or any version does.
+NOT_PINNED = ("setuptools", "cloudpickle", "packaging", "pyyaml")
+
+
+def _lines(path: str) -> list[str]:
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]

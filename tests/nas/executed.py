@@ -1,0 +1,39 @@
+"""A program for test_oracle: one training step of each network of a file, told by oneDNN's own record.
+
+Run with ONEDNN_VERBOSE=1: between the marks "forward <index>" and "backward <index>" on the standard
+output stand the primitives that oneDNN executed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from nas.graph import Graph
+from nas.modules import Network
+from nas.record import graph_from_json
+
+
+def step(index: int, graph: Graph, batch: int) -> None:
+    network = Network(graph).to(memory_format=torch.channels_last)
+    shapes = {**graph.weights, **graph.statistics}
+    network.load({name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()})
+    images = torch.randn(batch, *graph.input).contiguous(memory_format=torch.channels_last)
+    print("forward", index, flush=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = network.train()(images)
+    loss = F.cross_entropy(logits.float(), torch.zeros(batch, dtype=torch.long))
+    print("backward", index, flush=True)
+    loss.backward()
+
+
+if __name__ == "__main__":
+    # oneDNN's convolutions want two threads: with one, PyTorch takes its own for small images.
+    torch.set_num_threads(2)
+    for index, (graph, batch) in enumerate(json.loads(Path(sys.argv[1]).read_text())):
+        step(index, graph_from_json(graph), batch)

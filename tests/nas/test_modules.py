@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from nas.graph import INPUT, Graph
+from nas.layers import (
+    Add,
+    AveragePool,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Dense,
+    Dropout,
+    Flatten,
+    Gate,
+    GlobalPool,
+    MaxPool,
+    ReLU,
+)
+from nas.modules import Network, module_of
+from nas.seeds import residual, resnet50
+from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped
+
+BATCH = 3
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def random_weights(graph: Graph, seed: int = 0, kind: type = np.float32) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    weights = {name: rng.normal(0, 0.5, shape).astype(kind) for name, shape in graph.weights.items()}
+    statistics = {name: rng.uniform(0.5, 2, shape).astype(kind) for name, shape in graph.statistics.items()}
+    return weights | statistics
+
+
+def network(graph: Graph, kind: torch.dtype = torch.float32) -> Network:
+    found = Network(graph).to(kind)
+    found.load(random_weights(graph, kind=np.float64))
+    return found
+
+
+def images(graph: Graph, kind: torch.dtype = torch.float32, batch: int = BATCH) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(batch, *graph.input, generator=generator, dtype=torch.float64).to(kind)
+
+
+def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: bool) -> Tensor:
+    """The graph read a second time, from the formulas, with nothing in place."""
+    values = {INPUT: images}
+    for node in graph.nodes:
+        own = {name.removeprefix(f"{node.name}."): tensor for name, tensor in tensors.items()}
+        x, *others = [values[name] for name in node.inputs]
+        match node.layer:
+            case Conv2d(kernel=kernel, stride=stride, groups=groups):
+                y = F.conv2d(x, own["weight"], None, stride, (kernel - 1) // 2, 1, groups)
+            case Dense(bias=bias):
+                y = x @ own["weight"].T + (own["bias"] if bias else 0)
+            case BatchNorm():
+                mean, variance = own["running_mean"], own["running_var"]
+                if training:
+                    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+                scale = own["weight"] / (variance + 1e-5).sqrt()
+                y = (x - mean[:, None, None]) * scale[:, None, None] + own["bias"][:, None, None]
+            case ReLU():
+                y = x.clamp(min=0)
+            case MaxPool(kernel=kernel, stride=stride):
+                y = F.max_pool2d(x, kernel, stride, (kernel - 1) // 2)
+            case AveragePool(kernel=kernel, stride=stride):
+                padding = (kernel - 1) // 2
+                y = F.pad(x, [padding] * 4).unfold(2, kernel, stride).unfold(3, kernel, stride).mean((4, 5))
+            case GlobalPool():
+                y = x.mean((2, 3))
+            case Add():
+                y = sum(others, x)
+            case Concat():
+                y = torch.cat([x, *others], 1)
+            case Flatten():
+                y = x.reshape(len(x), -1)
+            case Dropout(rate=rate):
+                y = F.dropout(x, rate, training)
+            case Gate():
+                y = 2 / (1 + (-others[0]).exp())[:, :, None, None] * x
+        values[node.name] = y
+    return values[graph.output]
+
+
+def test_every_layer_has_a_module():
+    nothing = module_of.dispatch(object)
+    assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
+    with pytest.raises(NotImplementedError, match="no module is written for the layer object"):
+        module_of(object(), (4,))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_module_has_the_tensors_and_the_shape_of_its_layer(name):
+    layer, inputs = SAMPLES[name]
+    module = module_of(layer, *inputs)
+    tensors = {key: tuple(tensor.shape) for key, tensor in module.named_parameters()}
+    assert tensors == layer.weights(*inputs)
+    buffers = {key: tuple(tensor.shape) for key, tensor in module.named_buffers()}
+    assert buffers == layer.statistics(*inputs)
+    output = module(*[torch.zeros(BATCH, *shape) for shape in inputs])
+    assert tuple(output.shape) == (BATCH, *layer.shape(*inputs))
+
+
+@given(graphs())
+@settings(max_examples=20, deadline=None)
+def test_every_node_has_its_shape(graph):
+    with torch.device("meta"):
+        found = Network(graph)
+    shapes = []
+    for module in found.layers:
+        module.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape[1:])))
+    found(torch.empty(BATCH, *graph.input, device="meta"))
+    assert shapes == [graph.shapes[node.name] for node in graph.nodes]
+
+
+@given(graphs(), st.booleans(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_logits_and_gradients_are_those_of_the_formulas(graph, training, channels_last):
+    found = network(graph, torch.float64).train(training)
+    if channels_last:
+        found.to(memory_format=torch.channels_last)
+    tensors = {name: tensor.detach().clone() for name, tensor in found.tensors().items()}
+    for name in graph.weights:
+        tensors[name].requires_grad_()
+
+    batch, target = images(graph, torch.float64), torch.arange(BATCH) % graph.classes
+    results = []
+    for forward in (found, lambda batch: by_hand(graph, tensors, batch, training)):
+        torch.manual_seed(2)  # for dropout
+        logits = forward(batch.clone())
+        F.cross_entropy(logits, target).backward()
+        results.append(logits.detach())
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+    live = found.tensors()
+    for name in graph.weights:
+        torch.testing.assert_close(live[name].grad, tensors[name].grad, rtol=1e-7, atol=1e-9)
+
+
+def test_statistics_follow_the_batch_by_a_tenth():
+    graph = chain(BatchNorm(), GlobalPool(), Dense(2))
+    found = network(graph, torch.float64)
+    before, batch = found.state(), images(graph, torch.float64)
+    found.train()(batch)
+    after = found.state()
+    for name, new in (("running_mean", batch.mean((0, 2, 3))), ("running_var", batch.var((0, 2, 3)))):
+        key = f"BatchNorm.0.{name}"
+        np.testing.assert_allclose(after[key], 0.9 * before[key] + 0.1 * new.numpy(), rtol=1e-12)
+    found.eval()(batch)
+    assert all((after[name] == value).all() for name, value in found.state().items())
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_weights_go_in_and_come_out(memory_format, kind):
+    graph = grouped()
+    weights = random_weights(graph, kind=kind)
+    for array in weights.values():
+        array.flags.writeable = False
+    found = Network(graph).to(torch.float64).to(memory_format=memory_format)
+    found.load(weights)
+    state = found.state()
+    assert list(state) == [*graph.weights, *graph.statistics]
+    for name, array in state.items():
+        assert array.dtype == np.float64
+        assert array.flags["C_CONTIGUOUS"]
+        np.testing.assert_array_equal(array, weights[name])
+    assert all(
+        tensor.is_contiguous(memory_format=memory_format)
+        for tensor in found.tensors().values()
+        if tensor.dim() == 4
+    )
+
+
+def test_state_is_a_copy():
+    found = network(residual())
+    before, state = found.state(), found.state()
+    for array in state.values():
+        array.fill(7)
+    assert all((before[name] == array).all() for name, array in found.state().items())
+    found.layers[0].weight.data.zero_()
+    assert (state["stem.conv.weight"] == 7).all()
+
+
+def test_tensors_are_live_and_ordered():
+    graph = residual()
+    found = network(graph)
+    tensors = found.tensors()
+    assert list(tensors) == [*graph.weights, *graph.statistics]
+    assert [tensors[name].data_ptr() for name in graph.weights] == [
+        parameter.data_ptr() for parameter in found.parameters()
+    ]
+    assert len(list(found.buffers())) == len(graph.statistics)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda weights: weights.pop("stem.bn.running_var"),
+            "the weights are of another architecture; missing or unknown: stem.bn.running_var",
+        ),
+        (
+            lambda weights: weights.update({"stem.bn.num_batches_tracked": np.zeros(())}),
+            "the weights are of another architecture; missing or unknown: stem.bn.num_batches_tracked",
+        ),
+        (
+            lambda weights: weights.update({"classifier.bias": np.zeros((11,))}),
+            "classifier.bias has the shape (11,), not (10,)",
+        ),
+        (
+            lambda weights: weights.update({"classifier.bias": np.zeros(())}),
+            "classifier.bias has the shape (), not (10,)",
+        ),
+    ],
+)
+def test_weights_of_another_network_are_refused_whole(change, message):
+    found = network(residual())
+    before = found.state()
+    weights = random_weights(residual(), seed=5)
+    change(weights)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        found.load(weights)
+    assert all((before[name] == array).all() for name, array in found.state().items())
+
+
+def test_tensors_are_freed_when_last_read():
+    graph = residual()
+    found = network(graph).eval()
+    seen: list[weakref.ref[Tensor]] = []
+    alive = []
+
+    def look(_module, _inputs, output):
+        seen.append(weakref.ref(output))
+        # What is written in place comes by twice.
+        alive.append(len({id(reference()) for reference in seen if reference() is not None}))
+
+    for module in found.layers:
+        module.register_forward_hook(look)
+    with torch.no_grad():
+        found(images(graph))
+    # A block's entry, its branch before and its branch behind a layer.
+    assert max(alive) == 3
+    assert alive[-1] == 2
+
+
+def test_what_two_read_is_not_written_over():
+    """A ReLU in place where another reader comes later would spoil what that one reads."""
+    found = Network(grouped())
+    in_place = {
+        node.name: module.inplace
+        for node, module in zip(grouped().nodes, found.layers)
+        if hasattr(module, "inplace")
+    }
+    assert any(in_place.values())
+    for node in grouped().nodes:
+        if in_place.get(node.name):
+            assert [reader.name for reader in grouped().readers[node.inputs[0]]] == [node.name]
+            assert not isinstance(grouped().node[node.inputs[0]].layer, (ReLU, Dropout, Flatten))
+
+
+@pytest.mark.parametrize(
+    "layers", [(ReLU(),), (ReLU(), ReLU()), (Dropout(0.5), ReLU()), (BatchNorm(), ReLU())]
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_images_are_not_written_to(layers, training):
+    graph = chain(*layers, Flatten(), ReLU(), Dense(3))
+    batch = images(graph)
+    before = batch.clone()
+    found = network(graph).train(training)
+    found(batch).sum().backward()
+    assert torch.equal(batch, before)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_autocast(kind):
+    graph = grouped()
+    found = network(graph).to(memory_format=torch.channels_last)
+    batch = images(graph).contiguous(memory_format=torch.channels_last)
+    exact = found(batch)
+    with torch.autocast("cpu", kind):
+        logits = found(batch)
+    assert logits.dtype == kind
+    F.cross_entropy(logits.float(), torch.zeros(BATCH, dtype=torch.long)).backward()
+    assert all(tensor.dtype == torch.float32 for tensor in found.tensors().values())
+    assert all(torch.isfinite(parameter.grad).all() for parameter in found.parameters())
+    assert (logits.float() - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_a_sum_of_two_widths_is_not_rounded_to_the_narrow_one():
+    module = module_of(Add(), (2,), (2,))
+    module.inplace = True
+    narrow, wide = torch.ones(1, 2, dtype=torch.bfloat16), torch.full((1, 2), 2**-20)
+    assert module(narrow, wide).dtype == torch.float32
+    assert narrow.tolist() == [[1, 1]]
+
+
+def test_on_the_meta_device_nothing_is_allocated():
+    with torch.device("meta"):
+        found = Network(resnet50())
+    assert all(tensor.is_meta for tensor in found.tensors().values())
+    assert found(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, 1000)
+    F.cross_entropy(
+        found(torch.empty(2, 3, 224, 224, device="meta")), torch.empty(2, dtype=torch.long, device="meta")
+    ).backward()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
+def test_a_copy_computes_with_its_own_weights(duplicate):
+    found = network(residual()).eval()
+    other = duplicate(found)
+    before = other(images(residual()))
+    for parameter in found.parameters():
+        parameter.data.zero_()
+    assert torch.equal(other(images(residual())), before)
+    assert not torch.equal(found(images(residual())), before)
+
+
+def test_under_data_parallelism_gradients_are_the_same():
+    graph = residual()
+    batch = images(graph)
+    alone, parallel = network(graph), network(graph)
+    alone(batch).sum().backward()
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        DistributedDataParallel(parallel)(batch).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    for one, other in zip(alone.parameters(), parallel.parameters()):
+        assert torch.equal(one.grad, other.grad)

@@ -28,6 +28,12 @@ __all__ = ["VERSION", "JournalReader", "JournalWriter", "Line", "chained", "read
 VERSION = 1
 """Of the journal's form; a reader refuses what is newer."""
 
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 _TAIL = len(',"chain":""}') + 64
 
 
@@ -79,14 +85,14 @@ class JournalReader:
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
         try:
-            record = json.loads(raw)
+            record = _JSON.decode(raw.decode())
             if number == 1:
                 self._refuse_foreign(record)
             t, chain = record.pop("t"), record.pop("chain")
             event = decode(Event, record)
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None
         intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")

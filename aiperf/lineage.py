@@ -15,6 +15,7 @@ from nas.layers import ShapeError
 from nas.morphisms import MorphismError
 from nas.ops import Ops
 from nas.record import RecordError, graph_from_json
+from nas.search import Size
 
 __all__ = ["Counted", "Rebuilt", "Recount", "counted", "rebuild", "rebuilt", "recorded", "recount"]
 
@@ -51,6 +52,8 @@ class Recount:
 
     counts: dict[int, Counted]
     failures: dict[int, str]
+    outside: frozenset[int]
+    """Trials whose architecture is not within the bounds of the run's own configuration."""
 
 
 def counted(graph: Graph) -> Counted:
@@ -72,14 +75,19 @@ def recorded(dispatched: Dispatched) -> Counted:
 
 
 def recount(replay: Replay) -> Recount:
-    """Every architecture of the run, counted from its lineage."""
-    found = Recount({}, {})
+    """Every architecture of the run, counted from its lineage. Raises JournalError: the seed is no graph."""
+    bounds, seed = replay.opened.config.search.bounds, Size.of(_seed(replay))
+    counts: dict[int, Counted] = {}
+    failures: dict[int, str] = {}
+    outside: set[int] = set()
     for entry in rebuilt(replay):
         if entry.graph is None:
-            found.failures[entry.trial.number] = entry.reason
-        else:
-            found.counts[entry.trial.number] = counted(entry.graph)
-    return found
+            failures[entry.trial.number] = entry.reason
+            continue
+        counts[entry.trial.number] = counted(entry.graph)
+        if not Size.of(entry.graph).within(bounds, seed):
+            outside.add(entry.trial.number)
+    return Recount(counts, failures, frozenset(outside))
 
 
 def rebuilt(replay: Replay) -> Iterator[Rebuilt]:

@@ -64,6 +64,7 @@ class Replay:
         self.decisions: list[Dispatched | Ended | GroupLost | LegBegan] = []
         """What the search follows from, in order."""
         self.lines = 0
+        self.last_chain = ""
         self._opened: Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
@@ -111,6 +112,7 @@ class Replay:
         """Folds in the next line as it was read."""
         if not line.intact:
             self.broken.append(line.number)
+        self.last_chain = line.chain
         self.add(line.t, line.event)
 
     def add(self, t: float, event: Event) -> None:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from aiperf.credit import Credit
 from aiperf.lineage import Counted
+from aiperf.pieces import Pieces, pieces
 from aiperf.replay import Replay
 from nas.ops import OPS
 
-__all__ = ["Pieces", "Shares", "Timeline", "shares", "timeline"]
+__all__ = ["Shares", "Timeline", "shares", "timeline"]
 
-Floats = NDArray[np.float64]
+Array = NDArray[Any]
 
 LONGEST_BIN_SECONDS = 360.0
 BINS_OF_A_SHORT_RUN = 60
@@ -25,20 +26,6 @@ STABLE_SHARE = 0.95
 RESAMPLES = 2000
 LEAST_BINS = 4
 """Fewer give no interval."""
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Pieces of work in columns: blocks of steps, and validations. Seconds on the axis of the span."""
-
-    group: NDArray[np.int64]
-    end: Floats
-    seconds: Floats
-    steps: NDArray[np.int64]
-    operations: Floats
-    """Credited."""
-    leg: NDArray[np.int64]
-    validation: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -73,14 +60,16 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
     span = replay.span_seconds
     if span <= 0:
         return Timeline(0.0, (), None, None, None, None, None)
-    pieces = _pieces(replay, counts, credit)
+    found = pieces(replay)
+    ends = found.end + _offsets(replay)[found.leg]
+    operations = _operations(replay, found, counts, credit)
     width = min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN)
     num_bins = int(np.ceil(span / width - 1e-9))
     widths = np.full(num_bins, width)
     widths[-1] = span - width * (num_bins - 1)
-    rates = _deposited(pieces, width, num_bins) / widths
+    rates = _deposited(found, ends, operations, width, num_bins) / widths
     whole = num_bins if widths[-1] > 0.999 * width else num_bins - 1
-    first, last = _longest(_busy(replay, pieces, width, num_bins)[:whole])
+    first, last = _longest(_busy(replay, found, ends, width, num_bins)[:whole])
     stable = rates[first:last]
     mean = float(rates[:whole].mean()) if whole else 0.0
     return Timeline(
@@ -96,115 +85,99 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
 
 def shares(replay: Replay) -> tuple[Shares, ...]:
     """For each group, over the spans of the legs in which there was such a group."""
-    pieces = _pieces(replay, {}, None)
-    num_groups = max((leg.groups for leg in replay.legs), default=0)
-    starts, stops = _leg_bounds(replay)
-    from_ = np.maximum(pieces.end - pieces.seconds, starts[pieces.leg])
-    inside = np.maximum(0.0, np.minimum(pieces.end, stops[pieces.leg]) - from_)
-    found = []
-    for group in range(num_groups):
+    found = pieces(replay)
+    released = np.array([leg.released or 0.0 for leg in replay.legs])[found.leg]
+    end = np.array([leg.end for leg in replay.legs])[found.leg]
+    inside = np.minimum(found.end, end) - np.maximum(found.end - found.seconds, released)
+    inside = np.maximum(0.0, inside)
+    shares = []
+    for group in range(max((leg.groups for leg in replay.legs), default=0)):
         span = sum(leg.span_seconds for leg in replay.legs if group < leg.groups)
-        mine = pieces.group == group
+        mine = found.group == group
         if span > 0:
-            train = float(inside[mine & ~pieces.validation].sum()) / span
-            validate = float(inside[mine & pieces.validation].sum()) / span
-            found.append(Shares(group, train, validate, 1 - train - validate))
-    return tuple(found)
+            train = float(inside[mine & ~found.is_validation].sum()) / span
+            validate = float(inside[mine & found.is_validation].sum()) / span
+            shares.append(Shares(group, train, validate, 1 - train - validate))
+    return tuple(shares)
 
 
-def _pieces(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None) -> Pieces:
-    """Blocks first, then validations. Operations are 0 for what is not credited or not counted."""
-    column = replay.blocks.column
-    attempts = column("attempts")
-    groups = np.array([attempt.group for attempt in replay.attempts], dtype=np.int64)
-    legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
-    prices = [
-        counts[a.trial.number].train.price(OPS) if a.trial.number in counts else 0 for a in replay.attempts
-    ]
-    operations = np.array(prices, dtype=np.float64)[attempts] * column("images")
-    if credit is not None:
-        operations = operations * credit.blocks
-    closed = [(a, v) for a in replay.attempts for v in a.validations]
-    evaluated = [
-        counts[a.trial.number].evaluate.price(OPS) * v.segment.of
-        if a.trial.number in counts and (credit is None or credit.has(a, v))
-        else 0
-        for a, v in closed
-    ]
-    leg = np.concatenate([legs[attempts], np.array([a.leg.index for a, _ in closed], dtype=np.int64)])
-    offsets, _ = _offsets(replay)
-    ends = np.concatenate([column("ends"), np.array([v.end for _, v in closed], dtype=np.float64)])
-    return Pieces(
-        group=np.concatenate([groups[attempts], np.array([a.group for a, _ in closed], dtype=np.int64)]),
-        end=ends + offsets[leg],
-        seconds=_joined(column("seconds"), [v.segment.validate_seconds for _, v in closed]),
-        # A validation reads its images in batches too; the training batch stands for their size.
-        steps=np.concatenate(
-            [
-                column("steps"),
-                np.array([-(-v.segment.of // a.trial.hyper.batch_size) for a, v in closed], dtype=np.int64),
-            ]
-        ),
-        operations=_joined(operations, evaluated),
-        leg=leg,
-        validation=np.arange(len(ends)) >= len(attempts),
-    )
+def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:
+    """Of each piece; 0 for what is not credited or whose architecture is not counted."""
+    prices = np.zeros((2, len(replay.attempts)))
+    for attempt in replay.attempts:
+        counted = counts.get(attempt.trial.number)
+        if counted is not None:
+            prices[:, attempt.index] = counted.train.price(OPS), counted.evaluate.price(OPS)
+    price = prices[found.is_validation.astype(np.int64), found.attempt]
+    closed = [credit.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    credited = np.concatenate([credit.blocks, np.array(closed, dtype=np.bool_)])
+    operations: Array = price * found.images * credited
+    return operations
 
 
-def _joined(column: NDArray[Any], values: list[Any]) -> Floats:
-    return np.concatenate([column, np.array(values, dtype=np.float64)])
+def _offsets(replay: Replay) -> Array:
+    """What to add to the clock of each leg to stand on the axis of the span."""
+    return _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
 
 
-def _offsets(replay: Replay) -> tuple[Floats, Floats]:
-    """What to add to a leg's clock to stand on the axis of the span, and where each leg begins there."""
-    spans = np.array([leg.span_seconds for leg in replay.legs], dtype=np.float64)
-    begins = np.concatenate([[0.0], np.cumsum(spans)])[:-1]
-    released = np.array([leg.released or 0.0 for leg in replay.legs], dtype=np.float64)
-    return begins - released, begins
+def _begins(replay: Replay) -> Array:
+    """Where each leg begins on the axis of the span."""
+    begins: Array = np.cumsum([0.0, *[leg.span_seconds for leg in replay.legs]])[:-1]
+    return begins
 
 
-def _leg_bounds(replay: Replay) -> tuple[Floats, Floats]:
-    _, begins = _offsets(replay)
-    return begins, begins + np.array([leg.span_seconds for leg in replay.legs], dtype=np.float64)
-
-
-def _deposited(pieces: Pieces, width: float, num_bins: int) -> Floats:
+def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_bins: int) -> Array:
     """Operations by the bin in which their step ended."""
-    steps = np.maximum(pieces.steps, 1)
-    duration = pieces.seconds / steps
-    first = _bin(pieces.end - pieces.seconds + duration, width, num_bins)
-    last = _bin(pieces.end, width, num_bins)
-    whole = first == last
-    total = np.bincount(last[whole], weights=pieces.operations[whole], minlength=num_bins)
-    (apart,) = np.nonzero(~whole)  # few: they lie across the edge of a bin
-    each = np.repeat(apart, steps[apart])
-    before_end = np.concatenate([np.arange(num - 1, -1, -1) for num in steps[apart]]) if len(apart) else each
-    times = pieces.end[each] - before_end * duration[each]
-    total = total + np.bincount(
-        _bin(times, width, num_bins), weights=(pieces.operations / steps)[each], minlength=num_bins
-    )
-    return total.astype(np.float64)
+    steps = np.maximum(found.steps, 1)
+    starts, step_seconds = ends - found.seconds, found.seconds / steps
+    first, last = _bin(starts + step_seconds, width, num_bins), _bin(ends, width, num_bins)
+    whole = first >= last
+    total = np.bincount(last[whole], weights=operations[whole], minlength=num_bins)
+    (apart,) = np.nonzero(~whole)
+    piece = np.repeat(apart, (last - first + 1)[apart])
+    bins = _ranges(first[apart], last[apart])
+    done = _steps_before((bins + 1) * width, starts[piece], step_seconds[piece], steps[piece])
+    done[bins == last[piece]] = steps[piece][bins == last[piece]]
+    before = np.where(bins == first[piece], 0, np.roll(done, 1))
+    parts = (done - before) / steps[piece] * operations[piece]
+    deposited: Array = total + np.bincount(bins, weights=parts, minlength=num_bins)
+    return deposited
 
 
-def _bin(times: Floats, width: float, num_bins: int) -> NDArray[np.int64]:
-    return np.clip((times / width).astype(np.int64), 0, num_bins - 1)
+def _ranges(first: Array, last: Array) -> Array:
+    """first[0] … last[0], first[1] … last[1], and so on."""
+    sizes = last - first + 1
+    places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranges: Array = np.repeat(first, sizes) + places
+    return ranges
 
 
-def _busy(replay: Replay, pieces: Pieces, width: float, num_bins: int) -> NDArray[np.bool_]:
+def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array) -> Array:
+    """How many of the steps ended before a moment."""
+    before: Array = np.clip(np.ceil((moment - start) / step_seconds) - 1, 0, steps).astype(np.int64)
+    return before
+
+
+def _bin(times: Array, width: float, num_bins: int) -> Array:
+    bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
+    return bins
+
+
+def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: int) -> Array:
     """For each bin, whether enough groups were at work in it."""
     num_groups = max(leg.groups for leg in replay.legs)
     edges = np.zeros((num_groups, num_bins + 1), dtype=np.int64)
-    np.add.at(edges, (pieces.group, _bin(pieces.end - pieces.seconds, width, num_bins)), 1)
-    np.add.at(edges, (pieces.group, _bin(pieces.end, width, num_bins) + 1), -1)
+    np.add.at(edges, (found.group, _bin(ends - found.seconds, width, num_bins)), 1)
+    np.add.at(edges, (found.group, _bin(ends, width, num_bins) + 1), -1)
     at_work = (np.cumsum(edges, axis=1)[:, :num_bins] > 0).sum(axis=0)
-    starts, _ = _leg_bounds(replay)
-    legs = np.searchsorted(starts, (np.arange(num_bins) + 0.5) * width, side="right") - 1
+    middles = (np.arange(num_bins) + 0.5) * width
+    legs = np.searchsorted(_begins(replay), middles, side="right") - 1
     there = np.array([leg.groups for leg in replay.legs])[legs]
-    busy: NDArray[np.bool_] = at_work >= STABLE_SHARE * there
+    busy: Array = at_work >= STABLE_SHARE * there
     return busy
 
 
-def _longest(flags: NDArray[np.bool_]) -> tuple[int, int]:
+def _longest(flags: Array) -> tuple[int, int]:
     """The first and the end of the longest run of true flags; of equals the first."""
     best, start = (0, 0), 0
     for place, flag in enumerate([*flags.tolist(), False]):
@@ -215,7 +188,7 @@ def _longest(flags: NDArray[np.bool_]) -> tuple[int, int]:
     return best
 
 
-def _interval(rates: Floats) -> tuple[float, float]:
+def _interval(rates: Array) -> tuple[float, float]:
     """Of the mean. The same on every machine: numpy keeps this generator's stream for ever (NEP 19)."""
     num = len(rates)
     block = max(1, round(num ** (1 / 3)))

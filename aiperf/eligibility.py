@@ -1,0 +1,124 @@
+"""What a valid run must be to be ranked. Anything else is smoke: complete, useful, comparable with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiperf.config import Bounds
+from aiperf.findings import Evidence, Seen
+from aiperf.trial import State
+
+__all__ = ["architecture", "complete", "control", "data", "error", "segments", "span", "trials", "width"]
+
+LEAST_SPAN_SECONDS = 3600.0
+MOST_ERROR = 0.30
+LONGEST_SEGMENT_SECONDS = 600.0
+SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
+SEED = "resnet50"
+# ImageNet-1k, ILSVRC 2012 (Russakovsky et al., IJCV 2015): training images, test images, a class.
+IMAGENET: Mapping[str, Any] = {
+    "classes": 1000,
+    "channels": 3,
+    "size": 224,
+    "synthetic": False,
+    "official_training_images": 1_281_167,
+    "test_images": 50_000,
+    "test_images_a_class": [50, 50],
+}
+
+
+def complete(evidence: Evidence) -> Seen:
+    replay = evidence.replay
+    if not replay.legs or replay.leg.ended is None:
+        return Seen("", ["the run has not ended"])
+    reason = replay.leg.ended.reason
+    return Seen(f"it ended by its {reason}", [] if reason == "deadline" else [f"it ended by: {reason}"])
+
+
+def span(evidence: Evidence) -> Seen:
+    replay = evidence.replay
+    minutes = replay.span_seconds / 60
+    # A leg that never reached its release has no part in the span.
+    legs = sum(leg.released is not None for leg in replay.legs)
+    wrong = [f"the span is {minutes:.1f} minutes, not 60"] if replay.span_seconds < LEAST_SPAN_SECONDS else []
+    wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []
+    return Seen(f"{minutes:.1f} minutes in one leg", wrong)
+
+
+def width(evidence: Evidence) -> Seen:
+    declared = evidence.replay.opened.config.training.format
+    wrong = [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has less than 16 bits"]
+    return Seen(f"{declared} has 16 bits or more", wrong)
+
+
+def data(evidence: Evidence) -> Seen:
+    ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
+    manifest = ranks[0].ready.data if ranks else {}
+    wrong = [
+        f"{name} is {manifest.get(name)!r}, not {value!r}"
+        for name, value in IMAGENET.items()
+        if manifest.get(name) != value
+    ]
+    if not wrong:
+        used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+        if used != IMAGENET["official_training_images"]:
+            wrong = [f"training and validation use {used} of the official training images, not all"]
+    return Seen("ImageNet-1k, whole, 224²", wrong)
+
+
+def error(evidence: Evidence) -> Seen:
+    quality = evidence.score.quality
+    if quality is None or quality.error is None:
+        return Seen("", ["no network was tested"])
+    wrong = (
+        [f"the error is {quality.error:.1%}, above {MOST_ERROR:.0%}"] if quality.error > MOST_ERROR else []
+    )
+    return Seen(f"the error is {quality.error:.1%}", wrong)
+
+
+def trials(evidence: Evidence) -> Seen:
+    """At least one for each group."""
+    replay = evidence.replay
+    if not replay.legs:
+        return Seen("", ["no leg began"])
+    groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
+    idle = sorted(set(range(replay.leg.groups)) - groups)
+    return Seen(
+        f"{len(replay.arrivals)} trials ended, at least one complete in each of {replay.leg.groups} groups",
+        [f"group {group} completed no trial" for group in idle],
+    )
+
+
+def architecture(evidence: Evidence) -> Seen:
+    """The pinned seed, and the pinned bounds of candidates."""
+    config = evidence.replay.opened.config
+    wrong = (
+        [] if config.seed_architecture == SEED else [f"the seed is {config.seed_architecture}, not {SEED}"]
+    )
+    wrong += [] if config.search.bounds == Bounds() else ["search.bounds are not the default ones"]
+    return Seen(f"{SEED} within the default bounds", wrong)
+
+
+def control(evidence: Evidence) -> Seen:
+    """Timed on every device, before the release."""
+    wrong = [
+        f"rank {rank} of leg {leg.index} has no control"
+        for leg in evidence.replay.legs
+        if leg.released is not None
+        for group in leg.began.groups
+        for rank in group
+        if rank not in leg.controls
+    ]
+    return Seen("timed on every device", wrong)
+
+
+def segments(evidence: Evidence) -> Seen:
+    """Credit is whole segments, so none may be long."""
+    wrong = [
+        f"trial {v.segment.trial}, segment {v.segment.index} took {v.segment.train_seconds:.0f} s"
+        for attempt in evidence.replay.attempts
+        for v in attempt.validations
+        if v.segment.train_seconds > LONGEST_SEGMENT_SECONDS
+    ]
+    return Seen(f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s", wrong)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aiperf.aiperf1 import OldCount, old_count
@@ -74,13 +74,17 @@ def recorded(dispatched: Dispatched) -> Counted:
     )
 
 
-def recount(replay: Replay) -> Recount:
-    """Every architecture of the run, counted from its lineage. Raises JournalError: the seed is no graph."""
+def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
+    """Every architecture of the run, counted from its lineage; `see` is shown each.
+
+    Raises JournalError: the seed is no graph.
+    """
     bounds, seed = replay.opened.config.search.bounds, Size.of(_seed(replay))
     counts: dict[int, Counted] = {}
     failures: dict[int, str] = {}
     outside: set[int] = set()
     for entry in rebuilt(replay):
+        see(entry)
         if entry.graph is None:
             failures[entry.trial.number] = entry.reason
             continue

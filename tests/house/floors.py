@@ -41,7 +41,11 @@ FLOORS = (
         frozenset({"numpy", "torch", "safetensors", "sklearn", "PIL", "psutil"}),
     ),
     Floor(4, ("aiperf.world", "aiperf.master"), frozenset({"mpi4py", "horovod"})),
-    Floor(5, ("aiperf.__main__", "aiperf.commands", "aiperf.display", "aiperf.run", "aiperf.start"), frozenset({"click", "rich"})),
+    Floor(
+        5,
+        ("aiperf.__main__", "aiperf.commands", "aiperf.display", "aiperf.run", "aiperf.start"),
+        frozenset({"click", "rich"}),
+    ),
 )
 
 # Search libraries are extras: these modules may import them, inside the function that uses them.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.house.tree import PACKAGES, ROOT, files, module_name, sources
+from tests.house.tree import PACKAGES, ROOT, expect_none, files, module_name, sources
 
 MODULES = sources(*PACKAGES)
 PYTHON = [ROOT / path for path in files() if path.endswith(".py")]
@@ -30,36 +31,41 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_a_long_file_has_a_reason() -> None:
     lengths = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON}
-    assert {path for path, length in lengths.items() if length > LINES} == set(LONG)
+    long = {path for path, length in lengths.items() if length > LINES}
+    expect_none(
+        f"{path}: {lengths[path]} lines; split it, or list it with a reason" for path in long - set(LONG)
+    )
+    expect_none(f"{path}: listed as long, and is not" for path in set(LONG) - long)
 
 
 def test_a_file_is_called_by_what_it_holds() -> None:
-    assert [relative(path) for path in PYTHON if path.stem.strip("_") in NAMES_THAT_SAY_NOTHING] == []
+    expect_none(relative(path) for path in PYTHON if path.stem.strip("_") in NAMES_THAT_SAY_NOTHING)
 
 
 def test_it_begins_with_a_docstring() -> None:
-    empty = [path for path in PYTHON if not path.read_text(encoding="utf-8")]
-    assert [
-        relative(path) for path in PYTHON if path not in empty and not ast.get_docstring(parsed(path))
-    ] == []
+    expect_none(
+        f"{relative(path)}: no docstring"
+        for path in PYTHON
+        if not ast.get_docstring(parsed(path)) and path.stat().st_size
+    )
 
 
 def test_all_is_truthful() -> None:
     """It names what the module has, and whatever another module of the packages imports from it."""
     stated = {module_name(path): exports(parsed(path)) for path in MODULES}
-    absent = [
+    expect_none(
         f"{module_name(path)}: {name}"
         for path in MODULES
         for name in stated[module_name(path)] - set(bound(parsed(path)))
-    ]
-    assert absent == []
-    unlisted = [
+    )
+    expect_none(
         f"{relative(path)} imports {node.module}.{alias.name}"
         for path in MODULES
         for node in ast.walk(parsed(path))
@@ -68,32 +74,31 @@ def test_all_is_truthful() -> None:
         if f"{node.module}.{alias.name}" not in stated
         and alias.name not in stated[node.module]
         and not alias.name.startswith("__")
-    ]
-    assert unlisted == []
+    )
 
 
 def test_everything_is_caught_only_at_the_boundary() -> None:
-    assert {relative(path) for path in MODULES if broad_catches(parsed(path))} == set(BOUNDARIES)
+    catching = {relative(path) for path in MODULES if broad_catches(parsed(path))}
+    expect_none(f"{path}: catches everything; name what can come" for path in catching - set(BOUNDARIES))
+    expect_none(f"{path}: listed as a boundary, and is not" for path in set(BOUNDARIES) - catching)
 
 
 def test_what_is_caught_at_the_boundary_is_recorded() -> None:
-    swallowed = [
-        f"{relative(path)}:{handler.lineno}"
+    expect_none(
+        f"{relative(path)}:{handler.lineno}: swallowed"
         for path in MODULES
         for handler in broad_catches(parsed(path))
         if handler.name not in {node.id for node in ast.walk(handler) if isinstance(node, ast.Name)}
-    ]
-    assert swallowed == []
+    )
 
 
 def test_nothing_dangerous_is_called() -> None:
-    found = [
+    expect_none(
         f"{relative(path)}:{node.lineno}: {ast.unparse(node.func)}"
         for path in MODULES
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and (ast.unparse(node.func) in NEVER_CALLED or shell(node))
-    ]
-    assert found == []
+    )
 
 
 @pytest.mark.parametrize(

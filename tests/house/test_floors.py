@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from tests.house import floors
-from tests.house.tree import PACKAGES, ROOT, module_name, sources
+from tests.house.tree import PACKAGES, ROOT, expect_none, module_name, sources
 
 MODULES = sources(*PACKAGES)
 
 
 def test_no_import_goes_upward() -> None:
-    assert [fault for path in MODULES for fault in floors.faults(path)] == []
+    expect_none(fault for path in MODULES for fault in floors.faults(path))
 
 
 def test_every_module_a_floor_names_is_there() -> None:
     there = {module_name(path) for path in MODULES}
     named = {name for floor in floors.FLOORS for name in floor.modules}
     built = {name for name in named if (ROOT / name.partition(".")[0]).is_dir()}
-    assert built - there == set()
+    expect_none(built - there)
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_a_search_library_is_imported_where_it_is_used(
 
 
 def test_no_conftest_imports_torch_for_a_pure_run() -> None:
-    above = [path for path in sources("tests") if path.name == "conftest.py" and floors.needs_torch(path)]
-    assert above == []
+    conftests = [path for path in sources("tests") if path.name == "conftest.py"]
+    expect_none(str(path) for path in conftests if floors.needs_torch(path))

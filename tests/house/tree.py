@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def tracked() -> tuple[str, ...]:
 def sources(*folders: str) -> list[Path]:
     """The Python files in these folders, tracked or not yet."""
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def expect_none(faults: Iterable[str]) -> None:
+    """Fails with every fault on a line of its own."""
+    found = sorted(faults)
+    assert not found, "\n" + "\n".join(found)
 
 
 def module_name(path: Path) -> str:

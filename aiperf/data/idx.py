@@ -46,8 +46,8 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
             "dimensions); it is no such IDX file: fetch it again"
         )
     start = 4 + 4 * dimensions
-    shape = tuple(int(size) for size in np.frombuffer(content[4:start], ">u4"))
-    if len(shape) < dimensions or len(content) - start != math.prod(shape):
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
+    if len(content) != start + math.prod(shape):
         raise DataError(
             f"{file}: {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}; "
             "it is cut off or damaged: fetch it again"

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.config import DataConfig
-from aiperf.data.decode import MODES, PIECE, Decoders, Item, Piece
+from aiperf.data.decode import MODES
+from aiperf.data.decoders import PIECE, Decoders, Item, Piece
 from aiperf.data.listing import Listing, check_files, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet

@@ -1,0 +1,120 @@
+"""The square of a picture that is shown."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from aiperf.data.decode import check_file, decode, evaluation_box, random_box
+from aiperf.errors import DataError
+from tests.aiperf.data.sets import pictures
+
+SIDES = st.integers(1, 4000)
+
+
+def picture(width: int, height: int) -> Image.Image:
+    return Image.fromarray(pictures(1, 12, 3)[0]).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@given(SIDES, SIDES)
+def test_the_evaluation_crop_is_the_centred_square_inside(width: int, height: int) -> None:
+    left, upper, right, lower = evaluation_box(width, height)
+    assert right - left == pytest.approx(min(width, height) * 0.875)
+    assert lower - upper == pytest.approx(min(width, height) * 0.875)
+    assert left == pytest.approx(width - right)
+    assert upper == pytest.approx(height - lower)
+    assert min(left, upper) >= 0
+
+
+@given(SIDES, SIDES, st.integers())
+def test_a_random_crop_lies_inside(width: int, height: int, seed: int) -> None:
+    left, upper, right, lower = random_box(random.Random(seed), width, height)
+    assert 0 <= left < right <= width
+    assert 0 <= upper < lower <= height
+
+
+def test_random_crops_are_of_the_published_areas_and_aspects() -> None:
+    source = random.Random(1)
+    boxes = np.array([random_box(source, 500, 400) for _ in range(2000)])
+    wide, high = (boxes[:, 2] - boxes[:, 0]), (boxes[:, 3] - boxes[:, 1])
+    areas, aspects = wide * high / (500 * 400), wide / high
+    assert 0.079 < areas.min() < 0.1
+    assert 0.9 < areas.max() <= 1
+    assert 0.74 < aspects.min() < 0.78
+    assert 1.28 < aspects.max() < 1.35
+    assert boxes[:, :2].min() == 0
+    assert boxes[:, 2].max() == 500
+
+
+def test_evaluation_shows_what_resizing_and_then_cropping_shows(tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    picture(510, 384).save(file)
+    with Image.open(file) as image:
+        resized = image.resize((340, 256), Image.Resampling.BILINEAR)
+    expected = np.asarray(resized.crop((58, 16, 58 + 224, 16 + 224))).astype(int)
+    shown = decode(str(file), channels=3, size=224, draws="").astype(int)
+    assert np.abs(shown - expected).max() <= 1
+
+
+def test_training_shows_another_crop_for_other_draws_and_sometimes_its_mirror(tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    picture(60, 50).save(file)
+    shown = {draws: decode(str(file), 3, 16, draws).tobytes() for draws in map(str, range(20))}
+    assert len(set(shown.values())) == 20
+    assert shown["7"] == decode(str(file), 3, 16, "7").tobytes()
+
+    half = Image.new("L", (64, 64))
+    half.paste(255, (32, 0, 64, 64))
+    half.save(file)
+    brighter_right = [
+        float(crop[:, 8:].mean()) > float(crop[:, :8].mean())
+        for crop in (decode(str(file), 1, 16, str(number)).astype(float) for number in range(200))
+        if crop.std() > 0
+    ]
+    assert 0.35 < np.mean(brighter_right) < 0.65
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_kind_of_8_bit_picture_is_shown(tmp_path: Path, mode: str, channels: int) -> None:
+    file = tmp_path / ("picture.jpg" if mode == "CMYK" else "picture.png")
+    picture(40, 30).convert(mode).save(file)
+    check_file(file)
+    assert decode(str(file), channels, 16, "").shape == (16, 16, channels)
+
+
+def test_bytes_after_the_end_of_a_picture_do_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "picture.jpg"
+    picture(40, 30).save(file)
+    with file.open("ab") as end:
+        end.write(b"\0" * 100)
+    check_file(file)
+
+
+def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jpg"
+    picture(200, 150).save(whole)
+    deep = tmp_path / "deep.png"
+    Image.fromarray(np.zeros((9, 9), np.uint16)).save(deep)
+    text, half, gif = (tmp_path / name for name in ("text.jpg", "half.jpg", "gif.jpg"))
+    text.write_text("no picture")
+    half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    picture(9, 9).save(gif, format="GIF")
+    told = {
+        text: "UnidentifiedImageError: cannot identify image file 'it'",
+        gif: "UnidentifiedImageError: cannot identify image file 'it'",
+        deep: "ValueError: its pixels are of mode I;16, not of 8 bits a channel",
+        half: "OSError: image file is truncated",
+        tmp_path / "gone.jpg": "FileNotFoundError: [Errno 2] No such file or directory: 'it'",
+    }
+    for file, reason in told.items():
+        with pytest.raises(DataError) as refused:
+            check_file(file)
+        assert str(refused.value).startswith(f"{file}: is no readable JPEG or PNG ({reason}")
+        assert str(refused.value).endswith("); replace or remove it")

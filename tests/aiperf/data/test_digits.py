@@ -1,0 +1,129 @@
+"""The default set: scikit-learn's digits by the list in the repository."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from aiperf.config import DataConfig, load_preset
+from aiperf.data import digits, load
+from aiperf.data.stratify import stratified
+from aiperf.errors import DataError
+
+CPU = torch.device("cpu")
+CONFIG = DataConfig("digits", 1, 32, 10, training_images=200, validation_images=400)
+
+
+def test_the_list_divides_all_digits_into_200_400_and_1197_by_class() -> None:
+    pinned = digits._pinned()
+    assert {name: len(indices) for name, indices in pinned.items()} == {
+        "training": 200,
+        "validation": 400,
+        "test": 1197,
+    }
+    assert sorted(np.concatenate(list(pinned.values()))) == list(range(1797))
+    labels = load_digits().target
+    for indices in pinned.values():
+        expected = np.bincount(labels) * len(indices) / 1797
+        assert np.abs(np.bincount(labels[indices]) - expected).max() < 2
+
+
+def test_the_list_is_what_the_stratified_choice_gives() -> None:
+    labels = load_digits().target.astype(np.int64)
+    pinned = digits._pinned()
+    assert stratified(labels, 400).tolist() == pinned["validation"].tolist()
+
+
+def test_the_preset_shows_them_at_32_pixels_and_names_them() -> None:
+    data = load(load_preset("digits").data, CPU, 1)
+    assert data.manifest == {
+        "name": "digits",
+        "synthetic": False,
+        "channels": 1,
+        "size": 32,
+        "classes": 10,
+        "sha256": "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145",
+        "official_training_images": 600,
+        "training_images": 200,
+        "training_images_a_class": [19, 21],
+        "validation_images": 400,
+        "validation_images_a_class": [39, 41],
+        "test_images": 1197,
+        "test_images_a_class": [116, 122],
+    }
+
+
+def test_a_digit_is_the_picture_of_scikit_learn_enlarged_bilinearly() -> None:
+    data = load(CONFIG, CPU, 1)
+    pinned = digits._pinned()["test"]
+    (shown, labels), *_ = data.test.sweep(5)
+    found = load_digits()
+    assert labels.tolist() == found.target[pinned[:5]].tolist()
+    ink = torch.from_numpy(found.images[pinned[:5]]).float()[:, None]
+    enlarged = torch.nn.functional.interpolate(ink, (32, 32), mode="bilinear", align_corners=False)
+    paired = torch.corrcoef(torch.stack([shown.flatten(), enlarged.flatten()]))
+    assert paired[0, 1] > 0.9999
+
+
+def test_training_has_mean_0_and_deviation_1() -> None:
+    (images, _), *_ = load(CONFIG, CPU, 1).train.sweep(200)
+    assert abs(images.mean().item()) < 1e-5
+    assert abs(images.std(correction=0).item() - 1) < 1e-5
+
+
+def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
+    data = load(replace(CONFIG, training_images=50, validation_images=100), CPU, 1)
+    assert (data.train.num_images, data.validation.num_images, data.test.num_images) == (50, 100, 1197)
+    assert data.manifest["training_images_a_class"] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"training_images": 201},
+            "scikit-learn's digits: data.training_images is 201, the pinned list has 200; lower it",
+        ),
+        (
+            {"channels": 3},
+            "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1",
+        ),
+        (
+            {"classes": 9},
+            (
+                "scikit-learn's digits: labels from 0 to 9, but data.classes is 9; "
+                "set data.classes = 10 or mend the labels"
+            ),
+        ),
+        (
+            {"classes": 11},
+            (
+                "scikit-learn's digits: 10 classes have images, data.classes is 11; "
+                "set data.classes to the number of classes"
+            ),
+        ),
+        (
+            {"augmentation": "resized-crop-flip"},
+            (
+                "scikit-learn's digits: data.augmentation 'resized-crop-flip' is for folders of larger "
+                "images; set it to 'none', 'shift' or 'crop-flip'"
+            ),
+        ),
+    ],
+)
+def test_a_contradiction_is_refused(changed: dict[str, object], expected: str) -> None:
+    with pytest.raises(DataError) as refused:
+        load(replace(CONFIG, **changed), CPU, 1)
+    assert str(refused.value) == expected
+
+
+def test_other_digits_than_the_pinned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "SHA256", "0" * 64)
+    with pytest.raises(
+        DataError, match=f"SHA-256 eda20a.* instead of {'0' * 64}; install the scikit-learn of"
+    ):
+        load(CONFIG, CPU, 1)

@@ -1,0 +1,215 @@
+"""Class folders: what is found, what is refused, and what becomes of a file that breaks later."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from aiperf.config import DataConfig
+from aiperf.data import Data, imagefolder, listing, load
+from aiperf.errors import DataError
+from tests.aiperf.data.sets import write_folders
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    return write_folders(tmp_path_factory.mktemp("written"))
+
+
+@pytest.fixture
+def config(written: DataConfig, tmp_path: Path) -> DataConfig:
+    """A copy that a test may damage."""
+    shutil.copytree(written.path, tmp_path / "copy")
+    return replace(written, path=str(tmp_path / "copy"))
+
+
+def test_the_manifest_counts_the_files_and_fingerprints_the_list(config: DataConfig) -> None:
+    root = Path(config.path)
+    lines = [
+        f"{folder.name}\t{file.name}\t{file.stat().st_size}\n"
+        for part in ("train", "val")
+        for folder in sorted((root / part).iterdir())
+        for file in sorted(folder.iterdir())
+    ]
+    assert load(config, CPU, 1).manifest == {
+        "name": "imagefolder",
+        "synthetic": False,
+        "channels": 3,
+        "size": 16,
+        "classes": 3,
+        "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
+        "official_training_images": 36,
+        "training_images": 30,
+        "training_images_a_class": [10, 10],
+        "validation_images": 6,
+        "validation_images_a_class": [2, 2],
+        "test_images": 15,
+        "test_images_a_class": [5, 5],
+    }
+
+
+def test_a_test_folder_without_classes_is_passed_over_for_val(config: DataConfig) -> None:
+    root = Path(config.path)
+    (root / "test").mkdir()
+    shutil.copy(root / "val/class0/0.jpg", root / "test/ILSVRC2012_test_1.JPEG")
+    assert load(config, CPU, 1).test.num_images == 15
+    (root / "test/ILSVRC2012_test_1.JPEG").unlink()
+    for label in range(3):
+        shutil.copytree(root / f"val/class{label}", root / f"test/class{label}")
+        (root / f"test/class{label}/0.jpg").unlink()
+    assert load(config, CPU, 1).test.num_images == 12
+
+
+def test_other_files_are_no_images(config: DataConfig) -> None:
+    before = load(config, CPU, 1).manifest
+    (Path(config.path) / "train/class0/notes.txt").write_text("not one")
+    (Path(config.path) / "train/class0/.hidden.jpg").write_text("not one")
+    (Path(config.path) / "train/.cache").mkdir()
+    assert load(config, CPU, 1).manifest == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        pytest.param(
+            lambda root: shutil.rmtree(root / "train"),
+            "{root}: has no folder train/; set data.path to the folder that holds train/ and val/ or test/",
+            id="no train",
+        ),
+        pytest.param(
+            lambda root: shutil.rmtree(root / "val"),
+            "{root}: neither test/ nor val/ holds class folders; put the official test images there",
+            id="no val",
+        ),
+        pytest.param(
+            lambda root: (root / "train/class0").rename(root / "train/other"),
+            "{root}/val: class folder 'other' of train/ is missing; add it or remove the other",
+            id="a class of train is not in val",
+        ),
+        pytest.param(
+            lambda root: shutil.rmtree(root / "train/class1"),
+            "{root}/train: class folder 'class1' of val/ is missing; add it or remove the other",
+            id="a class of val is not in train",
+        ),
+        pytest.param(
+            lambda root: [file.unlink() for file in (root / "val/class2").iterdir()],
+            "{root}/val/class2: holds no .jpg .jpeg .png file; add images or remove the folder",
+            id="an empty class",
+        ),
+        pytest.param(
+            lambda root: (root / "val/class1/3.JPEG").write_bytes(b""),
+            "{root}/val/class1/3.JPEG: is empty; fetch the set again",
+            id="an empty file",
+        ),
+        pytest.param(
+            lambda root: (root / "train/class1/3.JPEG").write_text("sold out"),
+            "{root}/train/class1/3.JPEG: is no readable JPEG or PNG (UnidentifiedImageError: cannot identify "
+            "image file 'it'); replace or remove it",
+            id="no picture",
+        ),
+    ],
+)
+def test_bad_folders_are_refused(config: DataConfig, damage: Callable[[Path], object], expected: str) -> None:
+    root = Path(config.path)
+    damage(root)
+    with pytest.raises(DataError) as refused:
+        load(config, CPU, 1)
+    assert str(refused.value) == expected.format(root=root)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"classes": 4},
+            "{path}/train: 3 class folders, data.classes is 4; set data.classes = 3",
+        ),
+        ({"channels": 2}, "{path}: data.channels is 2; set it to 1 (grey) or 3 (RGB)"),
+        (
+            {"augmentation": "shift"},
+            (
+                "{path}: data.augmentation 'shift' is for small images of one size; "
+                "set it to 'resized-crop-flip' or 'none'"
+            ),
+        ),
+        (
+            {"validation_images": 36},
+            (
+                "{path}/train: 36 training images cannot give some for training and 36 for validation; "
+                "lower data.training_images or data.validation_images"
+            ),
+        ),
+    ],
+)
+def test_a_contradiction_is_refused(written: DataConfig, changed: dict[str, object], expected: str) -> None:
+    with pytest.raises(DataError) as refused:
+        load(replace(written, **changed), CPU, 1)
+    assert str(refused.value) == expected.format(path=written.path)
+
+
+def test_a_folder_that_may_not_be_read_is_refused(
+    written: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(listing, "_files", refuse)
+    with pytest.raises(DataError) as refused:
+        load(written, CPU, 1)
+    assert str(refused.value) == f"{written.path}/train/class0: Permission denied; make it readable"
+
+
+def test_of_large_sets_a_spread_sample_is_opened(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "CHECKED_FILES", 4)
+    opened: list[str] = []
+    monkeypatch.setattr(listing, "check_file", lambda path: opened.append(f"{path.parent.name}/{path.name}"))
+    load(config, CPU, 1)
+    of_train = ["class0/0.jpg", "class0/9.jpg", "class1/9.jpg", "class2/9.jpg"]
+    of_val = ["class0/0.jpg", "class0/4.png", "class1/4.png", "class2/4.png"]
+    assert sorted(opened) == sorted([*of_train, *of_val])
+
+
+def test_a_file_that_breaks_later_is_named_and_the_next_plan_goes_on(config: DataConfig) -> None:
+    data = load(config, CPU, 1)
+    broken = Path(config.path) / "val/class1/2.jpg"
+    whole = broken.read_bytes()
+    broken.write_text("gone bad")
+    with pytest.raises(DataError) as refused:
+        list(data.test.sweep(4))
+    assert str(refused.value) == (
+        f"{broken}: is no readable JPEG or PNG (UnidentifiedImageError: cannot identify image file 'it'); "
+        "replace or remove it"
+    )
+    broken.write_bytes(whole)
+    assert swept(data) == 15
+
+
+def test_an_interrupt_at_the_terminal_leaves_the_decoding_processes_alone(written: DataConfig) -> None:
+    data = load(written, CPU, 1)
+    assert swept(data) == 15
+    processes = psutil.Process().children(recursive=True)
+    assert processes
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    assert swept(data) == 15
+
+
+def test_decoding_takes_the_cores_that_training_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imagefolder.os, "cpu_count", lambda: 64)
+    for bound, local_ranks, expected in ((64, 1, 63), (64, 8, 7), (12, 8, 11), (1, 8, 1)):
+        monkeypatch.setattr(imagefolder.os, "sched_getaffinity", lambda _, cores=bound: range(cores))
+        assert imagefolder._spare_cores(local_ranks) == expected
+
+
+def swept(data: Data) -> int:
+    return sum(len(labels) for _, labels in data.test.sweep(4))

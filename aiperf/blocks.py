@@ -65,7 +65,7 @@ class Blocks:
         first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
         places = self.places(first)
 
-        def summed(name: str) -> NDArray[np.float64]:  # exact: doubles hold whole numbers below 2^53
+        def summed(name: str) -> NDArray[Any]:  # exact: doubles hold whole numbers below 2^53
             return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
 
         steps, images = summed("steps").astype(np.int64), summed("images").astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -155,8 +155,9 @@ class Graph:
 
     @cached_property
     def cost(self) -> Cost:
-        """All operations for one image."""
-        return sum((row.cost for row in self.rows.values()), Cost())
+        """All operations for one image: the sum of `rows`, faster, for the recount of a whole run."""
+        vectors = [charge.vector for charge in self._charges]
+        return Cost(*[Ops(*map(sum, zip(*passes))) for passes in zip(*vectors)])
 
     @cached_property
     def operations(self) -> int:
@@ -196,6 +197,12 @@ class _Charge:
     @cached_property
     def train_price(self) -> int:
         return sum(cost.train.price(OPS) for _, cost in self.rows)
+
+    @cached_property
+    def vector(self) -> tuple[tuple[int, ...], ...]:
+        """The counts of each pass, in the order of the fields of `Cost` and of `Ops`."""
+        cost = sum((cost for _, cost in self.rows), Cost())
+        return tuple(getattr(cost, field.name).kinds for field in fields(cost))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field, fields
+from functools import cached_property, lru_cache, wraps
 from math import prod
+from typing import TypeVar
 
 from nas.layers import Layer, Shape, ShapeError, is_size, softmax_cross_entropy
 from nas.ops import OPS, Cost, Ops
 
-__all__ = ["INPUT", "Graph", "Node", "Row"]
+__all__ = ["INPUT", "Graph", "Node", "Row", "once"]
+
+T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the image
 
@@ -45,14 +48,16 @@ class Graph:
 
     `input` is (channels, height, width); the last node is the output and has the shape (classes,).
     Raises ShapeError for layers that do not fit, unknown or repeated names, and nodes nobody reads.
+    What `nodes` share with those of a `parent` is not inferred a second time.
     """
 
     input: Shape
     nodes: tuple[Node, ...]
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False, hash=False)
     _facts: tuple[_Facts, ...] = field(init=False, repr=False, compare=False, hash=False)
+    parent: InitVar[Graph | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, parent: Graph | None) -> None:
         if not self.nodes:
             raise ShapeError("a graph needs at least one node")
         if len(self.input) != 3 or not all(is_size(side) for side in self.input):
@@ -61,16 +66,26 @@ class Graph:
             )
         shapes: dict[str, Shape] = {INPUT: self.input}
         facts: list[_Facts] = []
+        inferred = parent._inferred if parent and parent.input == self.input else {}
+        as_in_parent = {INPUT}
         for node in self.nodes:
-            if node.name in shapes:
-                raise ShapeError(f"two nodes are named {node.name!r}")
-            try:
-                found = _facts(node.layer, *[shapes[name] for name in node.inputs])
-            except KeyError as error:
-                raise ShapeError(f"{node.name} reads {error}, which is not above it") from None
-            except ShapeError as error:
-                raise ShapeError(f"{node.name}: {error}") from None
-            shapes[node.name] = found.shape
+            name = node.name
+            if name in shapes:
+                raise ShapeError(f"two nodes are named {name!r}")
+            was = inferred.get(name)
+            if was and was[0] is node and as_in_parent.issuperset(node.inputs):
+                found = was[1]
+                as_in_parent.add(name)
+            else:
+                try:
+                    found = _facts(node.layer, *[shapes[name] for name in node.inputs])
+                except KeyError as error:
+                    raise ShapeError(f"{name} reads {error}, which is not above it") from None
+                except ShapeError as error:
+                    raise ShapeError(f"{name}: {error}") from None
+                if was and was[1].shape == found.shape:
+                    as_in_parent.add(name)
+            shapes[name] = found.shape
             facts.append(found)
         object.__setattr__(self, "shapes", shapes)
         object.__setattr__(self, "_facts", tuple(facts))
@@ -87,6 +102,10 @@ class Graph:
     @property
     def classes(self) -> int:
         return self.shapes[self.output][0]
+
+    @cached_property
+    def _inferred(self) -> Mapping[str, tuple[Node, _Facts]]:
+        return {node.name: (node, facts) for node, facts in zip(self.nodes, self._facts)}
 
     @cached_property
     def node(self) -> Mapping[str, Node]:
@@ -186,6 +205,20 @@ class Graph:
         charges += [_fork(times - 1, self.shapes[name]) for name, times in readers.items() if times > 1]
         charges.append(_loss(self.classes))
         return charges
+
+
+def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
+    """Works it out once for each graph and keeps it with the graph: a search asks the same parents often."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(graph: Graph) -> T:
+        found: dict[str, T] = graph.__dict__
+        if name not in found:
+            found[name] = function(graph)
+        return found[name]
+
+    return kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import ceil, lcm
 from typing import TypeVar
 
-from nas.graph import Graph, Node
+from nas.graph import Graph, Node, once
 from nas.layers import (
     Add,
     AveragePool,
@@ -60,7 +60,7 @@ def known(graph: Graph, name: str) -> Node:
 def replaced(graph: Graph, layers: dict[str, Layer]) -> Graph:
     """The graph with other layers at some nodes."""
     nodes = [replace(node, layer=layers[node.name]) if node.name in layers else node for node in graph.nodes]
-    return Graph(graph.input, tuple(nodes))
+    return Graph(graph.input, tuple(nodes), graph)
 
 
 def inserted(graph: Graph, after: str, new: Sequence[Node]) -> Graph:
@@ -76,20 +76,24 @@ def inserted(graph: Graph, after: str, new: Sequence[Node]) -> Graph:
         nodes.append(node)
         if node.name == after:
             nodes += new
-    return Graph(graph.input, tuple(nodes))
+    return Graph(graph.input, tuple(nodes), graph)
 
 
 def unused(graph: Graph, word: str) -> str:
     """`word` with the first number above all that follow it in the graph's names."""
-    numbers = [int(found[1]) for name in graph.node if (found := re.match(rf"{word}(\d+)\.", name))]
+    numbered = re.compile(rf"{word}(\d+)\.")
+    names = [name for name in graph.node if name.startswith(word)]
+    numbers = [int(found[1]) for name in names if (found := numbered.match(name))]
     return f"{word}{max(numbers, default=0) + 1}"
 
 
+@once
 def images(graph: Graph) -> list[str]:
     """The tensors with an area, except the input."""
     return [node.name for node in graph.nodes if len(graph.shapes[node.name]) == 3]
 
 
+@once
 def non_negative(graph: Graph) -> set[str]:
     """The tensors that are nowhere below zero, whatever the weights: those that a ReLU leaves as they are."""
     found: set[str] = set()
@@ -105,6 +109,7 @@ def non_negative(graph: Graph) -> set[str]:
     return found
 
 
+@once
 def activations(graph: Graph) -> list[str]:
     """The images that cannot be negative, in the graph's order."""
     possible = non_negative(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import lcm
 
-from nas.graph import INPUT, Graph, Node
+from nas.graph import INPUT, Graph, Node, once
 from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Gate
 
 __all__ = ["Tie", "ties", "unmixed"]
@@ -23,6 +23,7 @@ class Tie:
     """Whether a dropout reads them before another layer mixes them."""
 
 
+@once
 def ties(graph: Graph) -> list[Tie]:
     """Every set of producers whose width is free: not that of the image or of the classes."""
     root = {name: name for name in graph.shapes}
@@ -66,6 +67,7 @@ def ties(graph: Graph) -> list[Tie]:
     ]
 
 
+@once
 def unmixed(graph: Graph) -> set[str]:
     """The tensors that may get more channels behind their own: nothing ties their width before
     layers read it that have weights for each channel, ungrouped."""

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from nas.graph import Graph
+from nas.graph import Graph, once
 from nas.layers import Conv2d, Dense, Layer
 from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
@@ -141,10 +141,12 @@ def _wider(layer: Layer, channels: int) -> Layer:
     return replace(layer, features=channels)
 
 
+@once
 def _alone(graph: Graph) -> list[Tie]:
     return [tie for tie in ties(graph) if len(tie.producers) == 1]
 
 
+@once
 def _trunks(graph: Graph) -> list[Tie]:
     return [tie for tie in ties(graph) if len(tie.producers) > 1]
 

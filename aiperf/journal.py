@@ -88,11 +88,13 @@ class JournalReader:
             record = _JSON.decode(raw.decode())
             if number == 1:
                 self._refuse_foreign(record)
+            if not isinstance(record, dict):
+                raise RecordError("it is no object")
             t, chain = record.pop("t"), record.pop("chain")
             event = decode(Event, record)
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None
         intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")

@@ -15,7 +15,7 @@ from aiperf.pieces import Pieces, pieces
 from aiperf.replay import Replay
 from nas.ops import OPS
 
-__all__ = ["Shares", "Timeline", "shares", "timeline"]
+__all__ = ["Shares", "Timeline", "interval_of_mean", "shares", "timeline"]
 
 Array = NDArray[Any]
 
@@ -79,7 +79,7 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
         stable_from_seconds=first * width if len(stable) else None,
         stable_to_seconds=last * width if len(stable) else None,
         stable_ops_per_second=float(stable.mean()) if len(stable) else None,
-        stable_interval=_interval(stable) if len(stable) >= LEAST_BINS else None,
+        stable_interval=interval_of_mean(stable) if len(stable) >= LEAST_BINS else None,
     )
 
 
@@ -99,6 +99,17 @@ def shares(replay: Replay) -> tuple[Shares, ...]:
             validate = float(inside[mine & found.is_validation].sum()) / span
             shares.append(Shares(group, train, validate, 1 - train - validate))
     return tuple(shares)
+
+
+def interval_of_mean(rates: Array) -> tuple[float, float]:
+    """95 %, by a moving-block bootstrap. The same on every machine: numpy keeps this generator's stream for ever (NEP 19)."""
+    num = len(rates)
+    block = max(1, round(num ** (1 / 3)))
+    random = np.random.RandomState(0)
+    starts = random.randint(0, num - block + 1, size=(RESAMPLES, -(-num // block)))
+    places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :num]
+    low, high = np.percentile(rates[places].mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
 
 
 def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:
@@ -186,14 +197,3 @@ def _longest(flags: Array) -> tuple[int, int]:
                 best = (start, place)
             start = place + 1
     return best
-
-
-def _interval(rates: Array) -> tuple[float, float]:
-    """Of the mean. The same on every machine: numpy keeps this generator's stream for ever (NEP 19)."""
-    num = len(rates)
-    block = max(1, round(num ** (1 / 3)))
-    random = np.random.RandomState(0)
-    starts = random.randint(0, num - block + 1, size=(RESAMPLES, -(-num // block)))
-    places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :num]
-    low, high = np.percentile(rates[places].mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)

@@ -1,0 +1,316 @@
+"""Journals of runs that never happened, made by the real search, the real counter and the real writer.
+
+Groups train in simulated time, at a fixed rate of operations; errors fall with images, and differ from
+trial to trial. So everything that a rule can check is consistent, unless a test makes it otherwise.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.code import code_hash
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.events import (
+    Began,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+    Tested,
+)
+from aiperf.files import RunFiles
+from aiperf.jobs import Jobs
+from aiperf.journal import VERSION, JournalWriter
+from aiperf.messages import Control, Ready
+from aiperf.plan import plan
+from aiperf.replay import Replay
+from aiperf.trial import Segment, State
+from nas.record import graph_to_json
+from nas.search import SEARCHES
+from nas.seeds import resolve_seed
+
+Timed = tuple[float, Event]
+
+OPS_PER_SECOND = 20e9  # of a device: a step of the smallest seed takes some hundredths of a second
+BLOCK_STEPS = 15
+NEWS_SECONDS = 0.001  # from the end of work to its line
+RELEASE = 12.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What kind of run."""
+
+    groups: int = 2
+    ranks_of_a_group: int = 1
+    minutes: float = 0.5
+    max_trials: int = 0
+    epochs: int = 20
+    device: str = "NVIDIA H200"
+    out_of_memory: frozenset[int] = frozenset()
+    """Trials whose first attempt fails so."""
+    lost: tuple[tuple[int, float], ...] = ()
+    """Groups that die, and when; they come back two seconds later."""
+    killed_at: float | None = None
+    """When the first leg is cut off; a second one follows."""
+
+    @property
+    def config(self) -> Config:
+        return with_overrides(
+            load_preset("digits"),
+            {
+                "limits.minutes": self.minutes,
+                "limits.max_trials": self.max_trials,
+                "training.epochs": [self.epochs],
+                "training.format": "bf16",
+            },
+        )
+
+
+DATA = {
+    "name": "digits",
+    "synthetic": False,
+    "channels": 1,
+    "size": 32,
+    "classes": 10,
+    "sha256": "d161",
+    "official_training_images": 600,
+    "training_images": 200,
+    "training_images_a_class": [20, 20],
+    "validation_images": 400,
+    "validation_images_a_class": [40, 40],
+    "test_images": 1197,
+    "test_images_a_class": [117, 123],
+}
+
+
+def told(scene: Scene = Scene()) -> list[Timed]:
+    """The lines of such a run, in order."""
+    return _Simulation(scene).run()
+
+
+def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
+    """A run directory: the journal by the real writer, and the logs that the ranks would have written."""
+    files = RunFiles(directory)
+    with JournalWriter.begin(files) as journal:
+        for t, event in timed:
+            journal.write(t, event)
+    write_witnesses(files, timed)
+    return files
+
+
+def write_witnesses(files: RunFiles, timed: list[Timed]) -> None:
+    """Every rank of a group writes what the group did."""
+    ranks: dict[int, list[Ready]] = {}
+    group_of: dict[tuple[int, int], int] = {}
+    lines: dict[Path, list[dict[str, int]]] = {}
+    for _, event in timed:
+        if isinstance(event, RankReady):
+            ranks.setdefault(event.group, []).append(event.ready)
+        elif isinstance(event, Dispatched):
+            group_of[event.trial.number, event.attempt] = event.group
+        elif isinstance(event, (Stepped, Closed)):
+            place, record = _testimony(event)
+            for ready in {ready.rank: ready for ready in ranks[group_of[place]]}.values():
+                lines.setdefault(files.witness(ready.host, ready.rank), []).append(record)
+    for path, records in lines.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def _testimony(event: Stepped | Closed) -> tuple[tuple[int, int], dict[str, int]]:
+    if isinstance(event, Stepped):
+        place = (event.trial, event.attempt)
+        work = {"segment": event.segment, "steps": event.steps, "images": event.images}
+    else:
+        place = (event.segment.trial, event.segment.attempt)
+        work = {"segment": event.segment.index, "correct": event.segment.correct, "of": event.segment.of}
+    return place, {"trial": place[0], "attempt": place[1], **work}
+
+
+class _Simulation:
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.config = scene, scene.config
+        data = self.config.data
+        size = (data.channels, data.size, data.size)
+        self.seed = resolve_seed(self.config.seed_architecture, size, data.classes)
+        search = SEARCHES[self.config.search.name](
+            self.seed, self.config.random_seed, self.config.search.bounds, self.config.search.population
+        )
+        self.replay = Replay()
+        self.jobs = Jobs(self.config, search, self.replay)
+        self.timed: list[Timed] = []
+        self.now = 0.0
+        self.assigned: list[deque[Dispatched]] = []
+
+    def run(self) -> list[Timed]:
+        graph = graph_to_json(self.seed)
+        opened = Opened(VERSION, "simulated", "0.1.0", code_hash(), self.config, graph)
+        self.write(0.0, opened)
+        if self.scene.killed_at is not None:
+            self.leg(0, self.scene.killed_at)
+        self.leg(self.replay.num_legs, float("inf"))
+        return self.timed
+
+    def write(self, t: float, event: Event) -> None:
+        self.now = max(self.now, t)
+        self.timed.append((self.now, event))
+        self.replay.add(self.now, event)
+        if not isinstance(event, Opened):
+            self.jobs.follow(event)
+
+    def leg(self, index: int, killed_at: float) -> None:
+        """One leg, up to its end or to where it is cut off."""
+        scene, width = self.scene, self.scene.ranks_of_a_group
+        self.now = 0.0
+        groups = tuple(
+            tuple(range(1 + group * width, 1 + (group + 1) * width)) for group in range(scene.groups)
+        )
+        left = scene.minutes * 60 - self.replay.span_seconds if scene.minutes else None
+        self.write(0.0, LegBegan(index, "2026-01-01T00:00:00+00:00", ("aiperf-hpc", "run"), groups))
+        self.ready(3.0, range(scene.groups), groups)
+        for group in groups:
+            for rank in group:
+                rate = 100.0 + rank
+                control = Control(rank, f"node{rank}", scene.device, 256, 20, 5120 / rate, rate)
+                self.write(8.0, ControlMeasured(control))
+        self.deadline = float("inf") if left is None else RELEASE + left
+        self.write(RELEASE, Released(None if left is None else self.deadline))
+        self.assigned = [deque() for _ in groups]
+        works = {group: self.work(group, RELEASE) for group in range(scene.groups)}
+        deaths = dict(scene.lost) if index == 0 else {}
+        queue = [entry for group in works if (entry := self.next_of(group, works))]
+        heapq.heapify(queue)
+        while queue:
+            t, group, event = heapq.heappop(queue)
+            if t > killed_at:
+                return
+            if t > deaths.get(group, float("inf")):
+                died = deaths.pop(group)
+                self.write(died, GroupLost(group, "the worker was killed by signal 9"))
+                self.ready(died + 2.0, [group], groups)
+                self.assigned[group].clear()
+                works[group] = self.work(group, died + 2.0)
+            else:
+                self.write(t + NEWS_SECONDS, event)
+                if isinstance(event, Ended):
+                    self.assigned[group].popleft()
+            if entry := self.next_of(group, works):
+                heapq.heappush(queue, entry)
+        self.end()
+
+    def next_of(self, group: int, works: dict[int, Iterator[Timed]]) -> tuple[float, int, Event] | None:
+        self.fill(group)
+        entry = next(works[group], None)
+        return None if entry is None else (entry[0], group, entry[1])
+
+    def end(self) -> None:
+        last = max((v.end for a in self.replay.attempts for v in a.validations), default=RELEASE)
+        end = self.deadline if self.scene.minutes else last
+        self.write(end + 0.01, LegEnded("deadline" if self.scene.minutes else "trials", end))
+        best = self.replay.best
+        if best is not None and best.error is not None:
+            of = int(str(DATA["test_images"]))
+            self.write(self.now + 1.0, Tested(best.number, round(of * (1 - best.error)), of, 0.9))
+
+    def ready(self, t: float, which: range | list[int], groups: tuple[tuple[int, ...], ...]) -> None:
+        for group in which:
+            for rank in groups[group]:
+                ready = Ready(
+                    rank=rank,
+                    host=f"node{rank}",
+                    pid=1000 + rank,
+                    device=self.scene.device,
+                    memory_bytes=150 * 10**9,
+                    software={"torch": "2.13.0"},
+                    code_hash=code_hash(),
+                    data=DATA,
+                    initial_weights="1n1t",
+                    wall_seconds=1.7e9,
+                    seconds=2.5,
+                )
+                self.write(t, RankReady(group, ready, 0.01 * rank))
+
+    def fill(self, group: int) -> None:
+        while len(self.assigned[group]) < 2 and self.now < self.deadline:
+            job = self.jobs.next(group, self.scene.groups)
+            if job is None:
+                return
+            self.write(self.now, job)
+            self.assigned[group].append(job)
+
+    def work(self, group: int, t: float) -> Iterator[Timed]:
+        """What a group does, one piece at a time, each when it ends."""
+        while self.assigned[group]:
+            job = self.assigned[group][0]
+            number = job.trial.number
+            t += 0.01
+            if t >= self.deadline:
+                return
+            yield t, Began(number, job.attempt, job.graph_key, 0.5, t)
+            if number in self.scene.out_of_memory and job.attempt == 1:
+                t += 0.02
+                yield t, Ended(number, job.attempt, State.FAILED, "out of memory", "", "", t, True)
+                continue
+            for event in self.attempt(job, t):
+                yield event
+                t = event[0]
+            if t >= self.deadline:
+                return
+
+    def attempt(self, job: Dispatched, t: float) -> Iterator[Timed]:
+        trial, rate = job.trial, OPS_PER_SECOND
+        number, batch = trial.number, trial.hyper.batch_size
+        step_seconds = batch * (_price(job.forward) + _price(job.backward)) / rate
+        validate_seconds = 400 * _price(job.evaluate) / rate
+        planned, chance = plan(trial, self.config.training, 200), random.Random(number)
+        floor, done, index = 0.05 + 0.1 * chance.random(), 0, 0
+        while done < planned.steps:
+            steps, seconds, halted = 0, 0.0, False
+            until = min(planned.segment_steps, planned.steps - done)
+            while steps < until and not halted:
+                room = (self.deadline - 1.5 * validate_seconds - t) / step_seconds
+                block = int(min(BLOCK_STEPS, until - steps, max(0.0, room)))
+                halted = block < min(BLOCK_STEPS, until - steps)
+                if block:
+                    t += block * step_seconds
+                    steps, seconds = steps + block, seconds + block * step_seconds
+                    yield (
+                        t,
+                        Stepped(
+                            number, job.attempt, index, block, block * batch, block * step_seconds, t, 1.5
+                        ),
+                    )
+            if not steps:
+                yield t, Ended(number, job.attempt, State.STOPPED, "the run ended", "", "", t)
+                return
+            done, t = done + steps, t + validate_seconds
+            error = floor + 0.6 * 0.5 ** (done * batch / 2000) + 0.02 * chance.random()
+            correct = 400 - round(400 * error)
+            segment = Segment(
+                number, job.attempt, index, steps, steps * batch, seconds, correct, 400, validate_seconds
+            )
+            yield t, Closed(segment, t)
+            index += 1
+            if halted and done < planned.steps:
+                yield t, Ended(number, job.attempt, State.STOPPED, "the run ended", "", "", t)
+                return
+        yield t, Ended(number, job.attempt, State.COMPLETE, "", "", "", t)
+
+
+def _price(vector: tuple[int, ...]) -> int:
+    return 2 * vector[0] + sum(vector[1:])

@@ -1,0 +1,25 @@
+"""Which morphism of which parent comes next: `ask` for a candidate, `tell` what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nas.search.bounds import Bounds, Size
+from nas.search.evolution import Evolution
+from nas.search.random_search import RandomSearch
+from nas.search.search import Candidate, Exhausted, Observation, Search
+
+__all__ = [
+    "SEARCHES",
+    "Bounds",
+    "Candidate",
+    "Evolution",
+    "Exhausted",
+    "Observation",
+    "RandomSearch",
+    "Search",
+    "Size",
+]
+
+SEARCHES: Mapping[str, type[Search]] = {"evolution": Evolution, "random": RandomSearch}
+"""By the name a configuration gives them."""

@@ -1,0 +1,29 @@
+"""Asynchronous regularised evolution: the better of a few random ones, and nobody lives for ever.
+
+Real et al., "Regularized Evolution for Image Classifier Architecture Search", AAAI 2019.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from nas.search.search import Living, Search
+
+__all__ = ["Evolution"]
+
+LARGEST_TOURNAMENT = 25
+
+
+class Evolution(Search):
+    """The parent is the best of a tournament among the living."""
+
+    @property
+    def tournament(self) -> int:
+        return min(max(2, self.population // 5), LARGEST_TOURNAMENT)
+
+    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
+        """Errors are compared at the shortest schedule, lest those that train longer win by that."""
+        rivals = rng.sample(living, min(self.tournament, len(living)))
+        images = min(rival.observation.schedule for rival in rivals)
+        return min(rivals, key=lambda rival: rival.observation.error_within(images))

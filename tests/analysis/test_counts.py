@@ -1,3 +1,5 @@
+"""The table of operations, whole, as text and as JSON."""
+
 from __future__ import annotations
 
 import json

@@ -25,7 +25,9 @@ FLOORS = (
     Floor(0, ("nas",), frozenset({"numpy"})),
     Floor(1, ("aiperf",), frozenset({"numpy", "tomli", "tomli_w"})),
     Floor(2, ("launch",), frozenset()),
-    Floor(2, ("analysis",), frozenset({"numpy", "jinja2", "plotly", "matplotlib", "jsonschema", "rich"})),
+    Floor(
+        2, ("analysis",), frozenset({"numpy", "jinja2", "markupsafe", "plotly", "matplotlib", "jsonschema"})
+    ),
     Floor(
         3,
         (
@@ -35,6 +37,7 @@ FLOORS = (
             "aiperf.data",
             "aiperf.kept",
             "aiperf.parallel",
+            "aiperf.reevaluation",
             "aiperf.train",
             "aiperf.worker",
         ),

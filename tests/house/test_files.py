@@ -13,13 +13,25 @@ from tests.house.tree import PACKAGES, ROOT, expect_none, files, module_name, so
 
 MODULES = sources(*PACKAGES)
 PYTHON = [ROOT / path for path in files() if path.endswith(".py")]
-LINES = 250
+LINES, TEST_LINES = 250, 450  # a test file is a list of cases
 
 # Longer files, each with its reason.
-LONG: Mapping[str, str] = {}
+LONG: Mapping[str, str] = {
+    "nas/graph.py": "one value: its construction, shapes, counts and key are checked against each other",
+    "nas/layers.py": "the table of operations, which is one specification and read as one",
+    "aiperf/config.py": "every key of a preset in one place, with its check",
+    "aiperf/master.py": "one loop over what groups say; its answers share one state",
+    "aiperf/replay.py": "one fold over all events of a journal",
+    "aiperf/train.py": "one trial from its first step to its last, read in that order",
+    "aiperf/worker.py": "one rank's life: two threads that share what is prepared and what is written",
+}
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
-BOUNDARIES: Mapping[str, str] = {}
+BOUNDARIES: Mapping[str, str] = {
+    "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
+    "aiperf/data/decoders.py": "the same in a decoding process, which sends it as the line it will be",
+    "aiperf/worker.py": "a trial is foreign code; whatever it raises is told to the master as its end",
+}
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "base", "misc", "tools"}
 
@@ -38,9 +50,10 @@ def parsed(path: Path) -> ast.Module:
 
 def test_a_long_file_has_a_reason() -> None:
     lengths = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON}
-    long = {path for path, length in lengths.items() if length > LINES}
+    limits = {path: TEST_LINES if path.startswith("tests/") else LINES for path in lengths}
+    long = {path for path, length in lengths.items() if length > limits[path]}
     expect_none(
-        f"{path}: {lengths[path]} lines; split it, or list it with a reason" for path in long - set(LONG)
+        f"{path}: {lengths[path]} lines; split it, or give its reason here" for path in long - set(LONG)
     )
     expect_none(f"{path}: listed as long, and is not" for path in set(LONG) - long)
 

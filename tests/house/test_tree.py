@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.house.tree import ROOT, expect_none, tracked
+from tests.house.tree import ROOT, expect_none, files
 
 ENTRY = re.compile(r"^(?P<indent> *)(?P<name>[\w.\-]+/?)(?: +(?P<clause>\S.*))?$")
 
@@ -52,7 +52,7 @@ def faults(entries: Iterable[str], real: Iterable[str]) -> list[str]:
 
 
 def test_the_readme_shows_the_real_tree() -> None:
-    expect_none(faults(shown((ROOT / "README.md").read_text(encoding="utf-8")), tracked()))
+    expect_none(faults(shown((ROOT / "README.md").read_text(encoding="utf-8")), files()))
 
 
 def test_every_entry_has_a_clause() -> None:

@@ -1,3 +1,5 @@
+"""Graphs: their counts against reference figures, and what cannot be built."""
+
 from __future__ import annotations
 
 import json

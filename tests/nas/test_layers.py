@@ -1,3 +1,5 @@
+"""Every layer's shape, weights and operations, against figures worked out by hand."""
+
 from __future__ import annotations
 
 from math import inf, nan

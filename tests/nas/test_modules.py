@@ -1,3 +1,5 @@
+"""The torch reading of a graph: every layer, every way to lay it out, and the memory it frees."""
+
 from __future__ import annotations
 
 import copy

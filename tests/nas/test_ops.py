@@ -1,3 +1,5 @@
+"""Operation counts and price lists as a vector space over whole numbers."""
+
 from __future__ import annotations
 
 from dataclasses import astuple, fields

@@ -1,3 +1,5 @@
+"""Graphs to JSON and back, and every kind of damage on the way."""
+
 from __future__ import annotations
 
 import copy

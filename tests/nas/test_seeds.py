@@ -1,3 +1,5 @@
+"""The starting architectures, by name and from files."""
+
 from __future__ import annotations
 
 import json

@@ -1,0 +1,105 @@
+"""Weights at the start, and their fingerprint."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nas.graph import Graph
+from nas.layers import BatchNorm, Conv2d, Dense, Flatten, GlobalPool, ReLU
+from nas.seeds import resnet18
+from nas.weights import Weights, digest, generator, initial
+from tests.nas.graphs import SAMPLES, chain, grouped
+
+
+def test_every_tensor_is_there_in_its_shape() -> None:
+    graph = grouped()
+    found = initial(graph, 3)
+    assert {name: values.shape for name, values in found.items()} == {**graph.weights, **graph.statistics}
+    assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_layer_has_a_start(sample: str) -> None:
+    layer, reads = SAMPLES[sample]
+    if len(reads) > 1:
+        assert not layer.weights(*reads), "a layer with weights that reads several tensors needs a case here"
+        return
+    first = Conv2d(reads[0][0], 1) if len(reads[0]) == 3 else Flatten()
+    input = reads[0] if len(reads[0]) == 3 else (*reads[0], 1, 1)
+    last = [] if len(layer.shape(*reads)) == 1 else [GlobalPool()]
+    graph = chain(first, layer, *last, input=input)
+    assert set(initial(graph, 0)) == {*graph.weights, *graph.statistics}
+
+
+def test_convolutions_are_normal_by_the_fan_out() -> None:
+    found = initial(resnet18((3, 32, 32), 10), 1)
+    for name, fan_out in (
+        ("stem", 64 * 49),
+        ("stage2.block1.1", 128 * 9),
+        ("stage4.block1.2", 512 * 9),
+    ):
+        values = found[f"{name}.conv.weight"]
+        assert values.std() == pytest.approx((2 / fan_out) ** 0.5, rel=0.02)
+        assert abs(values.mean()) < 5 * values.std() / values.size**0.5
+
+
+def test_a_grouped_convolution_counts_all_its_channels_in_the_fan_out() -> None:
+    values = initial(chain(Conv2d(512, 3, groups=4), GlobalPool(), input=(64, 8, 8)), 0)["Conv2d.0.weight"]
+    assert values.std() == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.02)
+
+
+def test_dense_layers_are_uniform_by_the_fan_in() -> None:
+    found = initial(chain(Flatten(), Dense(400), ReLU(), Dense(300), input=(4, 5, 5)), 2)
+    for name, features in (("Dense.1", 100), ("Dense.3", 400)):
+        bound = features**-0.5
+        for tensor in ("weight", "bias"):
+            values = found[f"{name}.{tensor}"]
+            assert np.abs(values).max() <= bound
+            assert np.abs(values).max() > 0.98 * bound
+            assert values.std() == pytest.approx(bound / 3**0.5, rel=0.06)
+
+
+def test_batch_norms_change_nothing() -> None:
+    found = initial(chain(BatchNorm(), GlobalPool()), 0)
+    expected = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1}
+    assert {name.split(".")[-1]: set(values.tolist()) for name, values in found.items()} == {
+        tensor: {value} for tensor, value in expected.items()
+    }
+
+
+def test_a_tensor_depends_on_the_seed_and_its_name_alone() -> None:
+    short = chain(Conv2d(4), GlobalPool(), Dense(3))
+    long = chain(Conv2d(4), GlobalPool(), Dense(3), Dense(3))
+    for name, values in initial(short, 7).items():
+        assert np.array_equal(values, initial(long, 7)[name])
+        assert not np.array_equal(values, initial(long, 8)[name])
+    assert generator(1, "23").random() != generator(12, "3").random()
+
+
+def test_the_fingerprint_sees_names_types_shapes_and_values_but_no_order() -> None:
+    found = {"a.weight": np.arange(6, dtype=np.float32), "b.weight": np.ones(2, np.float32)}
+    same = {name: np.array(found[name]) for name in reversed(found)}
+    assert digest(found) == digest(same)
+    others: list[Weights] = [
+        {"a.weight": found["a.weight"], "c.weight": found["b.weight"]},
+        {**found, "a.weight": found["a.weight"].reshape(2, 3)},
+        {**found, "a.weight": found["a.weight"].astype(np.float64)},
+        {**found, "a.weight": found["a.weight"].view(np.int32)},
+        {**found, "b.weight": np.nextafter(found["b.weight"], np.float32(2))},
+        {"a.weight": found["a.weight"]},
+        {},
+    ]
+    assert len({digest(found), *map(digest, others)}) == 1 + len(others)
+
+
+def test_the_fingerprint_reads_rows_whatever_their_layout() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert digest({"a": values}) == digest({"a": np.asfortranarray(values)})
+
+
+def test_the_fingerprint_of_a_seed_is_pinned() -> None:
+    """It stands in the journal; numpy promises its random streams for one version only."""
+    graph: Graph = chain(Conv2d(4), BatchNorm(), GlobalPool(), Dense(3))
+    expected = "46639c07b99ce665c6a874821a31eee16231f532f660fc5ad46f01017f8e16fe"
+    assert digest(initial(graph, 1)) == expected

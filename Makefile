@@ -15,7 +15,7 @@ QUIET ?= -qq
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-pure lint clean
+.PHONY: help run test test-slow test-pure lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -39,6 +39,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The README's tree as it is; a new file's clause is to be edited.
+tree: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.house.readme
 
 # The floors that need no torch, on any Python: make test-pure PYTHON=python3.13
 test-pure:

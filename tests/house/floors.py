@@ -43,7 +43,7 @@ FLOORS = (
         ),
         frozenset({"numpy", "torch", "safetensors", "sklearn", "PIL", "psutil"}),
     ),
-    Floor(4, ("aiperf.world", "aiperf.master"), frozenset({"mpi4py", "horovod"})),
+    Floor(4, ("aiperf.world", "aiperf.master", "aiperf.link"), frozenset({"mpi4py", "horovod"})),
     Floor(
         5,
         ("aiperf.__main__", "aiperf.commands", "aiperf.display", "aiperf.run", "aiperf.start"),

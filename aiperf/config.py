@@ -28,7 +28,9 @@ __all__ = [
     "TrainingConfig",
     "from_toml",
     "load_preset",
+    "parse_setting",
     "preset_names",
+    "preset_text",
     "to_toml",
     "with_overrides",
 ]
@@ -196,10 +198,15 @@ def load_preset(name: str) -> Config:
             return from_toml(Path(name).read_text(encoding="utf-8"), where=name)
         except OSError as error:
             raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
+    return from_toml(preset_text(name), where=f"preset {name}")
+
+
+def preset_text(name: str) -> str:
+    """The file of a preset, comments and all. Raises ConfigError, which names those there are."""
     if name not in preset_names():
         raise ConfigError(f"no preset is called {name!r}; there are: {', '.join(preset_names())}")
     preset = resources.files("aiperf") / "presets" / f"{name}.toml"
-    return from_toml(preset.read_text(encoding="utf-8"), where=f"preset {name}")
+    return preset.read_text(encoding="utf-8")
 
 
 def from_toml(text: str, where: str) -> Config:
@@ -208,6 +215,17 @@ def from_toml(text: str, where: str) -> Config:
         return _checked(tomllib.loads(text))
     except (ConfigError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """ "key=value", the value in TOML's words; one that is none of them is text. Raises ConfigError."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigError(f"{text!r} is no setting; write KEY=VALUE")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
 
 
 def to_toml(config: Config) -> str:

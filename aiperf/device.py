@@ -60,7 +60,11 @@ class Device:
 
     def software(self) -> dict[str, str]:
         """Versions of what the measurement rests on."""
-        found = {"python": platform.python_version(), "torch": torch.__version__, "system": platform.platform()}
+        found = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "system": platform.platform(),
+        }
         if self.kind == "cuda":
             found["cuda"] = str(torch.version.cuda or torch.version.hip)
             found["cudnn"] = str(torch.backends.cudnn.version())
@@ -76,7 +80,12 @@ def count_devices(kind: str) -> int:
 
 
 def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
-    """Takes a device for this process. Raises WorldError when there is none of that kind and index."""
+    """Takes a device for this process; `auto` is the first kind of KINDS that is there.
+
+    Raises WorldError when there is none of that kind and index.
+    """
+    if kind == "auto":
+        kind = next(kind for kind in KINDS if count_devices(kind))
     if kind == "cpu":
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks_on_host))

@@ -1,0 +1,79 @@
+"""Sub-commands about architectures: they need neither torch nor a run's weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.files import RunFiles
+from aiperf.journal import read_journal
+from aiperf.lineage import rebuild
+from aiperf.replay import replay
+from analysis.counts import count_json, count_text
+from nas.record import graph_to_json
+from nas.seeds import SEEDS, resolve_seed
+
+__all__ = ["count", "graph"]
+
+
+@click.command()
+@click.option(
+    "--seed",
+    default="resnet50",
+    show_default=True,
+    metavar="NAME|FILE",
+    help=f"One of {', '.join(SEEDS)}, or the JSON file of a graph.",
+)
+@click.option(
+    "--image", type=click.IntRange(1), help="Side of the square image [pixels]; default: the seed's own."
+)
+@click.option("--channels", type=click.IntRange(1), help="Channels of the image; default: the seed's own.")
+@click.option("--classes", type=click.IntRange(2), help="Classes to tell apart; default: the seed's own.")
+@click.option(
+    "--bytes",
+    "element_bytes",
+    type=click.Choice(["2", "4"]),
+    default="4",
+    show_default=True,
+    help="Bytes of one activation: 4 for fp32 and tf32, 2 for bf16 and fp16.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def count(
+    seed: str, image: int | None, channels: int | None, classes: int | None, element_bytes: str, as_json: bool
+) -> None:
+    """Count the operations of an architecture for one image, by kind of layer and by pass."""
+    try:
+        own = resolve_seed(seed)
+        shape = (channels or own.input[0], image or own.input[1], image or own.input[2])
+        found = resolve_seed(seed, shape, classes)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(count_json(found, int(element_bytes)), indent=1))
+    else:
+        click.echo(count_text(found, int(element_bytes)))
+
+
+@click.command()
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("trial", type=click.IntRange(0))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of the screen."
+)
+def graph(directory: Path, trial: int, output: Path | None) -> None:
+    """Rebuild the architecture of a trial from the seed and its lineage alone, as JSON.
+
+    `count --seed FILE` and `run --seed FILE` take what this writes.
+    """
+    run = replay(read_journal(RunFiles(directory).journal))
+    text = json.dumps(graph_to_json(rebuild(run, trial)), indent=1) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AiperfError(f"{output} cannot be written: {error.strerror}") from None

@@ -1,0 +1,75 @@
+"""Sub-commands that read a journal: they start no training and change nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from aiperf.commands.options import device_option
+from aiperf.files import RunFiles
+from aiperf.journal import read_journal
+from aiperf.lineage import recount
+from aiperf.replay import Replay, replay
+from aiperf.rules import judge
+from aiperf.score import score as score_of
+from analysis.summary import findings_text, status_text, summary_text
+from nas.record import encode
+
+__all__ = ["result_text", "score", "status", "validate"]
+
+INVALID = 1
+_run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+
+
+def result_text(run: Replay, files: RunFiles) -> str:
+    """Everything a person wants to know at the end of a run."""
+    return summary_text(run, score_of(run, recount(run).counts), judge(run, files), files)
+
+
+@click.command()
+@_run
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+def score(directory: Path, as_json: bool) -> None:
+    """Compute the result again from the journal alone, to the last digit."""
+    files = RunFiles(directory)
+    run = replay(read_journal(files.journal))
+    if as_json:
+        click.echo(json.dumps(encode(score_of(run, recount(run).counts))))
+    else:
+        click.echo(result_text(run, files))
+
+
+@click.command()
+@_run
+def status(directory: Path) -> None:
+    """Show where a run stands, while it goes on or afterwards."""
+    click.echo(status_text(replay(read_journal(RunFiles(directory).journal))))
+
+
+@click.command()
+@_run
+@click.option("--replay", "again", is_flag=True, help="Evaluate the best network again, from its weights.")
+@click.option("--data", default="", help="For --replay: folder of the images, if not the run's.")
+@device_option
+def validate(directory: Path, again: bool, data: str, device: str) -> int:
+    """Check every rule against the journal; operations are counted again, nothing recorded is believed.
+
+    Exit code 1 for INVALID, 0 for VALID of any class.
+    """
+    files = RunFiles(directory)
+    run = replay(read_journal(files.journal))
+    verdict = judge(run, files)
+    click.echo(findings_text(verdict))
+    valid = verdict.valid
+    if again:
+        from aiperf.reevaluation import reevaluate  # torch, which judging does without
+
+        seen = reevaluate(run, files, device, data)
+        click.echo(
+            f"replay: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
+            f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
+        )
+        valid = valid and seen.agrees
+    return 0 if valid else INVALID

@@ -1,0 +1,56 @@
+"""What a run will be like, from its configuration and one rate: pure arithmetic for `run --dry-run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from aiperf.config import Config
+from nas.graph import Graph
+from nas.ops import OPS
+
+__all__ = ["Forecast", "forecast"]
+
+RANKED_HOURS = 1.0
+LINE_BYTES = 330  # of the journal, at the median
+BLOCK_SECONDS = 2.0  # between two lines of steps
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one group, for trials of the seed's own size in the first round."""
+
+    trial_seconds: float
+    trials_a_group: float | None
+    """In the limit of time; None without one."""
+    least_ranked_hours: float
+    """For a span of an hour, and one completed trial a group."""
+    weights_bytes: int
+    """At the most: living parents, trials in flight and the best network at the bound of parameters."""
+    journal_bytes: int
+    memory_bytes: int
+    """Of a device for the seed's training step: weights, gradients, momentum and activations. A model."""
+
+
+def forecast(
+    config: Config, seed: Graph, training_images: int, images_per_second: float, groups: int = 1
+) -> Forecast:
+    """`images_per_second`: training of the seed by one group. Validation is priced by its operations."""
+    training = config.training
+    images = training.epochs[0] * training_images
+    validations = ceil(images / training.validate_every_images)
+    evaluate_share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
+    seconds = (images + validations * config.data.validation_images * evaluate_share) / images_per_second
+    span = config.limits.minutes * 60
+    living = config.search.population + 2 * groups + 1
+    lines = (span or seconds * (config.limits.max_trials or 1)) / BLOCK_SECONDS * groups
+    return Forecast(
+        trial_seconds=seconds,
+        trials_a_group=span / seconds if span else None,
+        least_ranked_hours=max(RANKED_HOURS, seconds / 3600),
+        weights_bytes=int(living * 8 * seed.num_parameters * config.search.bounds.max_parameters),
+        journal_bytes=int(lines * LINE_BYTES),
+        memory_bytes=12 * seed.num_parameters
+        + ELEMENT_BYTES[training.format] * seed.num_activations * training.batch_size,
+    )

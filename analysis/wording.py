@@ -1,0 +1,56 @@
+"""Figures as people read them: rates, shares, times, and what a trial is."""
+
+from __future__ import annotations
+
+import re
+
+from aiperf.trial import Trial
+
+__all__ = ["bytes_text", "clock", "origin", "percent", "rate", "scaled", "spoken"]
+
+_PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def scaled(value: float, unit: str, digits: int = 4) -> str:
+    """With the SI prefix that leaves one to three digits before the point: 12.31 GOPS."""
+    for prefix, size in _PREFIXES:
+        if abs(value) >= size:
+            return f"{value / size:#.{digits}g}".rstrip(".") + f" {prefix}{unit}"
+    return f"{value:.{digits}g} {unit}"
+
+
+def rate(ops_per_second: float) -> str:
+    return scaled(ops_per_second, "OPS")
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    return "unknown" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def clock(seconds: float) -> str:
+    """1:05 or 2:00:05."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def bytes_text(value: float) -> str:
+    """In powers of 1,024."""
+    for prefix in ("", "Ki", "Mi", "Gi", "Ti"):
+        if value < 1024 or prefix == "Ti":
+            break
+        value /= 1024
+    return f"{value:.4g} {prefix}B"
+
+
+def origin(trial: Trial) -> str:
+    """Where an architecture comes from: "of 4: widen trunk, skip"."""
+    if not trial.morphisms:
+        return "the seed"
+    parent = "the seed" if trial.parent is None else str(trial.parent)
+    return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
+
+
+def spoken(name: str) -> str:
+    """A class's name in words: "widen trunk"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name).lower()

@@ -1,0 +1,95 @@
+"""Plain PyTorch that imports nothing of ours: seconds an image, training and evaluating a graph's JSON.
+
+python bare.py GRAPH.json BATCH DTYPE SECONDS HELD_OUT
+"""
+
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+def module(layer, channels):
+    kernel, stride = layer.get("kernel", 3), layer.get("stride", 1)
+    padding, groups = (kernel - 1) // 2, layer.get("groups", 1)
+    made = {
+        "Conv2d": lambda: nn.Conv2d(
+            channels, layer["channels"], kernel, stride, padding, groups=groups, bias=False
+        ),
+        "BatchNorm": lambda: nn.BatchNorm2d(channels),
+        "ReLU": lambda: nn.ReLU(inplace=True),
+        "MaxPool": lambda: nn.MaxPool2d(kernel, stride, padding),
+        "GlobalPool": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        "Dense": lambda: nn.Linear(channels, layer["features"]),
+        "Add": lambda: lambda *inputs: sum(inputs[1:], inputs[0]),
+        "Concat": lambda: lambda *inputs: torch.cat(inputs, 1),
+        "Gate": lambda: lambda x, z: x * (2 * torch.sigmoid(z))[:, :, None, None],
+    }
+    return made[layer["type"]]()
+
+
+class Net(nn.Module):
+    def __init__(self, graph):
+        super().__init__()
+        self.steps, values = [], {"input": torch.zeros(2, *graph["input"])}
+        for index, node in enumerate(graph["nodes"]):
+            reads, name = node["inputs"], node["name"]
+            operation = module(node["layer"], values[reads[0]].shape[1])
+            if isinstance(operation, nn.Module):
+                self.add_module(str(index), operation)
+            self.steps.append((operation, reads, name))
+            values[name] = operation(*[values[read].clone() for read in reads])
+
+    def forward(self, x):
+        values = {"input": x}
+        for operation, reads, name in self.steps:
+            values[name] = operation(*[values[read] for read in reads])
+        return values[name]
+
+
+# The bare loop: everything a training step and an evaluation need, and nothing else.
+def measure(net, image, batch, dtype, seconds, held_out):
+    x = torch.randn(max(4 * batch, held_out), *image).to(memory_format=torch.channels_last)
+    y = torch.randint(10, (len(x),))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
+
+    def train(step):
+        part = slice(step % 4 * batch, (step % 4 + 1) * batch)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = cross_entropy(net(x[part]), y[part], label_smoothing=0.1)
+        sgd.zero_grad(set_to_none=True)
+        loss.backward()
+        sgd.step()
+
+    @torch.inference_mode()
+    def evaluate(step):
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            return (net(x[:held_out]).argmax(1) == y[:held_out]).sum().item()
+
+    def timed(work, images, repeats=5):
+        for step in range(3):
+            work(step)
+        rates = []
+        for _ in range(repeats):
+            began, steps = time.perf_counter(), 0
+            while time.perf_counter() - began < seconds / repeats:
+                work(steps)
+                steps += 1
+            rates.append((time.perf_counter() - began) / (steps * images))
+        return sorted(rates)
+
+    train_rates = timed(train, batch)
+    net.eval()
+    return {"train": train_rates, "evaluate": timed(evaluate, held_out)}
+
+
+if __name__ == "__main__":
+    path, batch, dtype, seconds, held_out = sys.argv[1:]
+    with open(path) as file:
+        graph = json.load(file)
+    net = Net(graph).to(memory_format=torch.channels_last)
+    rates = measure(net, graph["input"], int(batch), getattr(torch, dtype), float(seconds), int(held_out))
+    print(json.dumps(rates))

@@ -191,3 +191,19 @@ def test_neither_block_nor_store_shows(monkeypatch: pytest.MonkeyPatch, augmenta
     monkeypatch.setattr(resident, "NORMALISED_BYTES", 0)
     held_as_bytes = load(config, CPU, 1)
     assert same(steps(held_as_bytes.train.stream(7, 1), 30), expected)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.partition(" ")[0] in STILL and " " in kind])
+def test_augmentation_moves_images_anew_each_pass_and_leaves_order_and_sweeps(
+    sets: dict[str, Data], kind: str
+) -> None:
+    moved, still = (sets[name].train for name in (kind, kind.partition(" ")[0]))
+    size = still.num_images
+    passes = steps(moved.stream(size, 1), 2)
+    for (images, labels), (unmoved, expected) in zip(passes, islice(still.stream(size, 1), 2), strict=True):
+        assert labels.tolist() == expected.tolist()
+        differing = sum(not torch.equal(one, other) for one, other in zip(images, unmoved))
+        assert differing > size / 2
+    both = torch.cat([images for images, _ in passes])
+    assert len({image.numpy().tobytes() for image in both}) > 1.5 * size
+    assert same(list(moved.sweep(8)), list(still.sweep(8)))

@@ -41,7 +41,11 @@ def span(evidence: Evidence) -> Seen:
     minutes = replay.span_seconds / 60
     # A leg that never reached its release has no part in the span.
     legs = sum(leg.released is not None for leg in replay.legs)
-    wrong = [f"the span is {minutes:.1f} minutes, not 60"] if replay.span_seconds < LEAST_SPAN_SECONDS else []
+    wrong = (
+        [f"the span is {minutes:.2f} minutes; 60 are needed"]
+        if replay.span_seconds < LEAST_SPAN_SECONDS
+        else []
+    )
     wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []
     return Seen(f"{minutes:.1f} minutes in one leg", wrong)
 

@@ -231,6 +231,8 @@ class Replay:
         attempt = self._open.pop((event.trial, event.attempt), None)
         if attempt is None or not event.state.ended:
             return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} cannot follow here"
+        if attempt.began is None and event.state is not State.FAILED:
+            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value}, but it never began"
         attempt.ended, attempt.end_time = event, t
         self.arrivals.append(attempt)
         if attempt.chosen_from and attempt.error is not None and attempt.error < self._lowest:
@@ -251,6 +253,9 @@ class Replay:
 
     def _ended_leg(self, t: float, event: LegEnded) -> str:
         self.leg.ended = event
+        running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
+        if running and not event.reason.startswith("error"):
+            return f"stands while trial {running[0]} runs"
         return ""
 
     def _tested(self, t: float, event: Tested) -> str:

@@ -102,7 +102,7 @@ def shares(replay: Replay) -> tuple[Shares, ...]:
 
 
 def interval_of_mean(rates: Array) -> tuple[float, float]:
-    """95 %, by a moving-block bootstrap. The same on every machine: numpy keeps this generator's stream for ever (NEP 19)."""
+    """95 %, by a moving-block bootstrap. The same everywhere: this generator's stream is frozen (NEP 19)."""
     num = len(rates)
     block = max(1, round(num ** (1 / 3)))
     random = np.random.RandomState(0)
@@ -128,7 +128,8 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
 
 def _offsets(replay: Replay) -> Array:
     """What to add to the clock of each leg to stand on the axis of the span."""
-    return _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
+    offsets: Array = _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
+    return offsets
 
 
 def _begins(replay: Replay) -> Array:

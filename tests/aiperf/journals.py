@@ -266,10 +266,10 @@ class _Simulation:
                 t += 0.02
                 yield t, Ended(number, job.attempt, State.FAILED, "out of memory", "", "", t, True)
                 continue
-            for event in self.attempt(job, t):
-                yield event
-                t = event[0]
-            if t >= self.deadline:
+            for timed in self.attempt(job, t):
+                yield timed
+                t = timed[0]
+            if self.replay.trials[number].state is State.STOPPED:
                 return
 
     def attempt(self, job: Dispatched, t: float) -> Iterator[Timed]:

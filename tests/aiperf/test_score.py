@@ -86,6 +86,8 @@ class Script:
         return self.add(t, Ended(trial, attempt, state, "", "", "", t))
 
     def over(self, end: float, reason: str = "trials") -> Replay:
+        for attempt in self.replay.running.values():
+            self.end(attempt.trial.number, end, State.STOPPED, attempt.number)
         self.add(end, LegEnded(reason, end))
         assert self.replay.faults == []
         return self.replay

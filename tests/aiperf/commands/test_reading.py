@@ -1,0 +1,158 @@
+"""The sub-commands that read a run, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.__main__ import main
+from aiperf.files import RunFiles
+from tests.aiperf.journals import Scene, told, write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    return write_run(tmp_path_factory.mktemp("runs") / "simulated", told(Scene(groups=1)))
+
+
+class Typed:
+    """Calls the command and holds what it answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: object) -> int:
+        self.monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
+        code = main()
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+def test_score_says_the_result_and_its_verdict(typed: Typed, run: RunFiles) -> None:
+    assert typed("score", run.directory) == 0
+    for words in (
+        "sustained OPS",
+        "regulated score",
+        "GOPS",
+        "VALID, class smoke",
+        "ranked span",
+        str(run.journal),
+    ):
+        assert words in typed.out
+
+
+def test_score_is_the_same_each_time_to_the_last_digit(typed: Typed, run: RunFiles) -> None:
+    typed("score", run.directory, "--json")
+    first = typed.out
+    typed("score", run.directory, "--json")
+    assert typed.out == first
+    assert json.loads(first)["ops_per_second"] > 0
+
+
+def test_validate_names_every_rule(typed: Typed, run: RunFiles) -> None:
+    assert typed("validate", run.directory) == 0
+    for rule in ("chain", "operations", "steps", "times", "witnesses", "ranked data"):
+        assert rule in typed.out
+    assert typed.out.rstrip().endswith("VALID, class smoke")
+
+
+def test_validate_fails_for_an_edited_journal(typed: Typed, tmp_path: Path) -> None:
+    files = write_run(tmp_path / "edited", told(Scene(groups=1)))
+    lines = files.journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    place = next(index for index, line in enumerate(lines) if '"type":"Closed"' in line)
+    lines[place] = lines[place].replace('"correct":', '"correct":1')
+    files.journal.write_text("".join(lines), encoding="utf-8")
+    assert typed("validate", files.directory) == 1
+    assert typed.out.rstrip().endswith("INVALID")
+    assert "failed  chain" in typed.out
+
+
+def test_status_says_where_a_run_stands(typed: Typed, run: RunFiles) -> None:
+    assert typed("status", run.directory) == 0
+    assert "ended: deadline" in typed.out
+    assert "best network" in typed.out
+
+
+def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    output = tmp_path / "three.json"
+    assert typed("graph", run.directory, 3, "-o", output) == 0
+    assert typed("count", "--seed", output, "--json") == 0
+    counted = json.loads(typed.out)
+    line = next(
+        json.loads(text)
+        for text in run.journal.read_text(encoding="utf-8").splitlines()
+        if '"type":"Dispatched"' in text and json.loads(text)["trial"]["number"] == 3
+    )
+    assert counted["graph_key"] == line["graph_key"]
+
+
+def test_count_prints_the_reference_figures(typed: Typed) -> None:
+    assert typed("count", "--seed", "resnet50", "--image", 224, "--classes", 1000) == 0
+    for figure in ("24,299,077,632", "24,520,404,032", "25,557,032"):
+        assert figure in typed.out
+
+
+def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
+    assert typed("preset", "digits") == 0
+    assert 'name = "digits"' in typed.out
+    assert typed("preset") == 0
+    assert typed.out.split() == ["digits", "ranked", "synthetic"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "answer"),
+    [
+        (("run", "--minuts", "1"), 2, "there is no option --minuts; there are: --preset, --directory"),
+        (("rum",), 2, "There are: count, "),
+        (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
+        (("run", "--preset", "cifar"), 1, "no preset is called 'cifar'; there are: digits"),
+        (("run", "--minutes", "1", "--hours", "1"), 1, "give one"),
+        (("run", "--set", "data.nmae=digits"), 1, "no key 'data.nmae'; there are:"),
+        (("run", "--set", "data.name=cifar"), 1, "it is one of digits, idx"),
+        (("run", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
+        (("count", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
+        (("score", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
+        (("resume", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
+    ],
+)
+def test_wrong_input_is_one_line_with_the_remedy(
+    typed: Typed, words: tuple[str, ...], code: int, answer: str
+) -> None:
+    assert typed(*words) == code
+    assert answer in typed.err
+    assert len(typed.err.strip().splitlines()) == 1
+
+
+def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> None:
+    assert typed("graph", run.directory, 10_000) == 1
+    assert "there is no trial 10000" in typed.err
+
+
+def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    newer = RunFiles(tmp_path)
+    text = run.journal.read_text(encoding="utf-8").replace('"version":1', '"version":99', 1)
+    newer.journal.write_text(text, encoding="utf-8")
+    assert typed("score", tmp_path) == 1
+    assert "is a journal of version 99" in typed.err
+
+
+def test_a_run_does_not_begin_in_the_directory_of_another(typed: Typed, run: RunFiles) -> None:
+    before = run.journal.read_bytes()
+    assert typed("run", "--directory", run.directory) == 1
+    assert "resume that run or choose another" in typed.err
+    assert run.journal.read_bytes() == before
+
+
+def test_every_command_explains_itself(typed: Typed) -> None:
+    for command in ("run", "resume", "status", "score", "validate", "count", "graph", "preset"):
+        assert typed(command, "--help") == 0
+        assert "Usage: aiperf-hpc" in typed.out

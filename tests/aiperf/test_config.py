@@ -1,0 +1,94 @@
+"""Configurations: what is refused, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import (
+    from_toml,
+    load_preset,
+    parse_setting,
+    preset_names,
+    preset_text,
+    to_toml,
+    with_overrides,
+)
+from aiperf.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_written_back_as_it_was_read(name: str) -> None:
+    config = load_preset(name)
+    assert config.preset == name
+    assert from_toml(to_toml(config), "again") == config
+
+
+def test_there_are_the_promised_presets() -> None:
+    assert preset_names() == ["digits", "ranked", "synthetic"]
+    assert load_preset("ranked").ranked
+
+
+def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.toml"
+    copy.write_text(preset_text("digits").replace("minutes = 2.0", "minutes = 3"), encoding="utf-8")
+    assert load_preset(str(copy)).limits.minutes == 3.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("training.batchsize", 3, "no key 'training.batchsize'; there are: preset, "),
+        ("training.batch_size", "x", "training.batch_size is 'x'; it must be"),
+        ("training.batch_size", 1, "training.batch_size is 1; it must be at least 2"),
+        ("training.epochs", [], "training.epochs: needs one whole number"),
+        ("training.learning_rate", 0.0, "training.learning_rate is 0.0; it must be above 0"),
+        ("training.warmup", 1.0, "training.warmup is 1.0"),
+        ("training.format", "fp8", "training.format is 'fp8'; it is one of fp32, tf32, bf16, fp16"),
+        ("data.name", "mnist", "data.name is 'mnist'; it is one of digits, idx"),
+        ("search.name", "grid", "search.name is 'grid'; it is one of evolution, random"),
+        ("search.bounds.min_operations", 2.0, "search.bounds: needs 0 < min_operations ≤ 1"),
+        ("limits.minutes", 0.0, "limits: give minutes, max_trials or target_error"),
+        ("limits.minutes", -1.0, "limits: none may be negative"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(key: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        with_overrides(load_preset("digits"), {key: value})
+    assert words in str(refusal.value)
+
+
+def test_an_unknown_preset_names_those_there_are() -> None:
+    with pytest.raises(
+        ConfigError, match="no preset is called 'cifar'; there are: digits, ranked, synthetic"
+    ):
+        load_preset("cifar")
+
+
+def test_a_file_that_is_no_toml_is_refused_with_its_name(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("preset = ", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"broken\.toml: "):
+        load_preset(str(broken))
+    with pytest.raises(ConfigError, match="give a readable TOML file"):
+        load_preset(str(tmp_path / "absent.toml"))
+
+
+def test_a_missing_key_is_named() -> None:
+    text = preset_text("digits").replace("batch_size", "#batch_size")
+    with pytest.raises(ConfigError, match="batch_size"):
+        from_toml(text, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a.b=3", 3), ("a.b=0.5", 0.5), ("a.b=[1, 2]", [1, 2]), ("a.b=true", True), ("a.b=bf16", "bf16")],
+)
+def test_a_setting_is_read_as_toml_or_as_text(text: str, value: object) -> None:
+    assert parse_setting(text) == ("a.b", value)
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        parse_setting("training.batch_size")

@@ -1,0 +1,157 @@
+"""Which trial comes next: live, after a failure, after a loss, and read again from the journal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.events import Began, Closed, Dispatched, Ended, Event, GroupLost, LegBegan, Opened, RankReady
+from aiperf.jobs import ATTEMPTS, Jobs
+from aiperf.replay import Replay
+from aiperf.trial import Segment, State
+from nas.search import Evolution
+from nas.seeds import residual
+from tests.aiperf.journals import Scene, told
+
+
+class Story:
+    """Jobs that follow the events of a run of one group, each given to the replay first."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or load_preset("digits")
+        self.replay = Replay()
+        bounds = self.config.search.bounds
+        self.jobs = Jobs(self.config, Evolution(residual(), 1, bounds, population=4), self.replay)
+        opened, leg, ready = (
+            next(event for _, event in told(Scene(groups=1)) if isinstance(event, kind))
+            for kind in (Opened, LegBegan, RankReady)
+        )
+        for event in (opened, leg, ready):
+            self.tell(event)
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.replay.add(0.0, event)
+            if not isinstance(event, Opened):
+                self.jobs.follow(event)
+
+    def dispatch(self) -> Dispatched:
+        job = self.jobs.next(group=0, num_groups=1)
+        assert job is not None
+        self.tell(job)
+        return job
+
+    def end(self, job: Dispatched, state: State, error: float = 0.1, out_of_memory: bool = False) -> None:
+        number, attempt = job.trial.number, job.attempt
+        self.tell(Began(number, attempt, job.graph_key, 0.1, 0.0))
+        if state is State.COMPLETE:
+            right = round(400 * (1 - error))
+            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, right, 400, 0.1), 0.0))
+        self.tell(Ended(number, attempt, state, "", "", "", 0.0, out_of_memory))
+
+
+def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
+    story = Story()
+    jobs = [story.dispatch() for _ in range(4)]
+    assert [job.trial.number for job in jobs] == [0, 1, 2, 3]
+    assert [job.trial.round for job in jobs] == [1, 2, 3, 4]
+    assert not jobs[0].trial.morphisms
+    assert all(job.trial.morphisms for job in jobs[1:])
+    assert len({job.graph_key for job in jobs}) == 4
+
+
+def test_only_completed_trials_become_parents() -> None:
+    story = Story()
+    for state in (State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED):
+        story.end(story.dispatch(), state)
+    parents = set()
+    for _ in range(20):
+        job = story.dispatch()
+        parents.add(job.trial.parent)
+        story.end(job, State.FAILED)
+    assert parents == {0, 2}
+
+
+def test_a_child_has_the_childs_learning_rate() -> None:
+    config = with_overrides(
+        load_preset("digits"), {"training.learning_rate": 0.4, "training.child_learning_rate": 0.1}
+    )
+    story = Story(config)
+    rates = []
+    for _ in range(4):
+        job = story.dispatch()
+        rates.append((job.trial.parent is None, job.trial.hyper.learning_rate))
+        story.end(job, State.COMPLETE)
+    assert rates[0] == (True, 0.4)
+    assert all(rate == (0.4 if fresh else 0.1) for fresh, rate in rates)
+    assert (False, 0.1) in rates
+
+
+def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
+    story = Story()
+    first = story.dispatch()
+    story.end(first, State.FAILED, out_of_memory=True)
+    second = story.dispatch()
+    half = first.trial.hyper.batch_size // 2
+    assert (second.trial.number, second.attempt, second.trial.hyper.batch_size) == (0, 2, half)
+    story.end(second, State.FAILED, out_of_memory=True)
+    story.end(story.dispatch(), State.FAILED, out_of_memory=True)
+    assert story.dispatch().trial.number == 1  # after ATTEMPTS it is given up
+    assert len(story.replay.trials[0].attempts) == ATTEMPTS
+
+
+def test_a_batch_is_not_halved_below_two() -> None:
+    story = Story(with_overrides(load_preset("digits"), {"training.batch_size": 2}))
+    story.end(story.dispatch(), State.FAILED, out_of_memory=True)
+    assert story.dispatch().trial.number == 1
+
+
+def test_trials_of_a_lost_group_are_given_out_again_first() -> None:
+    story = Story()
+    lost = [story.dispatch(), story.dispatch()]
+    story.tell(GroupLost(0, "killed"))
+    again = [story.dispatch(), story.dispatch(), story.dispatch()]
+    assert [(job.trial, job.attempt) for job in again[:2]] == [(job.trial, 2) for job in lost]
+    assert again[2].trial.number == 2
+
+
+def test_a_trial_that_kills_its_group_is_given_up() -> None:
+    story = Story()
+    for attempt in range(1, ATTEMPTS + 1):
+        assert story.dispatch().attempt == attempt
+        story.tell(GroupLost(0, "killed"))
+    assert story.dispatch().trial.number == 1
+
+
+def test_the_limit_of_trials_holds() -> None:
+    story = Story(with_overrides(load_preset("digits"), {"limits.max_trials": 2}))
+    jobs = [story.dispatch(), story.dispatch()]
+    assert story.jobs.exhausted
+    assert story.jobs.next(0, 1) is None
+    story.tell(GroupLost(0, "killed"))
+    assert not story.jobs.exhausted  # what was lost is still to be done
+    assert story.dispatch().trial == jobs[0].trial
+
+
+def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
+    live = Story()
+    for state in (State.COMPLETE, State.COMPLETE, State.FAILED, State.COMPLETE):
+        live.end(live.dispatch(), state)
+    events: list[Event] = []
+    again = Story()
+    for attempt in live.replay.attempts:
+        # The journal's own objects are not the ones that `next` handed out.
+        events.append(replace(attempt.dispatched))
+        events.append(Began(attempt.trial.number, attempt.number, "", 0.1, 0.0))
+        events += [Closed(validation.segment, 0.0) for validation in attempt.validations]
+        if attempt.ended is not None:
+            events.append(attempt.ended)
+    again.tell(*events)
+    assert [again.dispatch() for _ in range(5)] == [live.dispatch() for _ in range(5)]
+
+
+def test_weights_of_living_parents_and_of_the_best_network_are_needed() -> None:
+    story = Story()
+    for error in (0.05, 0.2, 0.2, 0.2, 0.2, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    assert story.jobs.needed() == {0, 2, 3, 4, 5}  # 0 is dead and the best, 1 is dead

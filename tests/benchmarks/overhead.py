@@ -54,7 +54,8 @@ def main() -> None:
             rests.append(rest)
     print(
         f"median of {options.repeats}: efficiency {statistics.median(efficiencies):.4f} "
-        f"(goal ≥ 0.97), spread ±{statistics.median(spreads):.1%}, rest {max(rests):.2%} at the most (goal ≤ 2 %)"
+        f"(goal ≥ 0.97), spread ±{statistics.median(spreads):.1%}, "
+        f"rest {max(rests):.2%} at the most (goal ≤ 2 %)"
     )
 
 

@@ -201,6 +201,20 @@ def test_dropout_refuses_copies_and_takes_zeros() -> None:
     assert Widen("0.Conv2d", 16, 0).applies(graph)
     assert WidenByCopies("4.Conv2d", 12, 0).applies(graph)
     assert not WidenByCopies("15.Dense", 40, 0).applies(graph)  # its dropout is that of the features
+    assert not DeepenBasic("0.Conv2d", 8, 0).applies(graph)
+
+
+def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
+    nodes += [Node("ab", Concat(), ("a", "b")), Node("drop", Dropout(0.5), ("ab",))]
+    nodes += [
+        Node("c", Conv2d(4, 1), ("drop",)),
+        Node("pool", GlobalPool(), ("c",)),
+        Node("d", Dense(2), ("pool",)),
+    ]
+    graph = Graph((1, 4, 4), tuple(nodes))
+    assert [name for name in "abc" if WidenByCopies(name, 8, 0).applies(graph)] == ["c"]
+    assert [name for name in "abc" if Widen(name, 8, 0).applies(graph)] == ["a", "b", "c"]
 
 
 def test_a_trunk_is_all_that_additions_and_gates_tie() -> None:
@@ -221,6 +235,32 @@ def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
     graph = joined()
     free = {name for name in ("a", "b", "d", "f", "g", "i") if Widen(f"{name}.conv", 24, 0).applies(graph)}
     assert free == {"a", "b", "d"}
+
+
+def test_two_sums_of_widths_that_are_added_fix_their_parts() -> None:
+    """Whichever grew, the channels would no longer lie over each other."""
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
+    nodes += [
+        Node("ab", Concat(), ("a", "b")),
+        Node("ba", Concat(), ("b", "a")),
+        Node("add", Add(), ("ab", "ba")),
+    ]
+    graph = Graph((2, 6, 6), (*nodes, Node("pool", GlobalPool(), ("add",)), Node("d", Dense(2), ("pool",))))
+    assert not any(Widen(name, 8, 0).applies(graph) for name in "ab")
+
+
+def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
+    """c is read by groups, d by groups behind another concatenation, e by none."""
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "cde"]
+    nodes += [Node("cd", Concat(), ("c", "d")), Node("ce", Concat(), ("cd", "e"))]
+    nodes += [Node("two", Conv2d(8, 3, groups=2), ("cd",)), Node("one", Conv2d(8, 3), ("ce",))]
+    nodes += [Node("add", Add(), ("one", "two")), Node("pool", GlobalPool(), ("add",))]
+    graph = Graph((2, 6, 6), tuple(nodes))
+    assert [name for name in "cde" if Widen(name, 8, 0).applies(graph)] == ["e"]
+    assert not ConcatSkip("c", "d", 0).applies(graph)
+    assert ConcatSkip("c", "e", 0).applies(graph)
+    last = [*nodes[:5], Node("two", Conv2d(8, 3, groups=2), ("ce",)), Node("pool", GlobalPool(), ("two",))]
+    assert not any(Widen(name, 8, 0).applies(Graph((2, 6, 6), tuple(last))) for name in "cde")
 
 
 def test_new_names_count_on() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from math import prod
 
 import numpy as np
@@ -71,8 +71,9 @@ class Reading:
     was_rows: int
     was_columns: int
 
-    @property
+    @cached_property
     def same(self) -> bool:
+        """Whether it takes all as it is, in the same order."""
         return self.groups == self.was_groups and self.rows.identical and self.columns.identical
 
     def blocks(self) -> Iterator[Block]:

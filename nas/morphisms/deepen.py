@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from nas.graph import Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, ReLU
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import (
     activations,
     choose,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nas.graph import Graph, Node
 from nas.layers import Dense, Gate, GlobalPool, ReLU
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import activations, choose, inserted, known, non_negative, rounded, seed_from, unused
 
 __all__ = ["SqueezeExcite"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from nas.graph import Graph
 from nas.layers import Conv2d
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, live, replaced
 
 __all__ = ["EnlargeKernel", "Ungroup"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from nas.graph import Graph, Node
 from nas.layers import Add, BatchNorm, Concat, Conv2d
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import activations, images, inserted, known, seed_from, unused
 from nas.morphisms.ties import unmixed
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nas.graph import Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit, Twin
 from nas.morphisms.channels import MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, inserted, known, unused
 
 __all__ = ["BranchSplit"]

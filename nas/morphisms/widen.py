@@ -15,9 +15,9 @@ import numpy as np
 
 from nas.graph import Graph, once
 from nas.layers import Conv2d, Dense, Layer
-from nas.morphisms.base import Morphism
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
+from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, replaced, rounded, seed_from
 from nas.morphisms.ties import Tie, ties
 from nas.weights import generator

@@ -126,9 +126,7 @@ def test_a_lineage_keeps_the_function(name: str, seed: int) -> None:
 
 @settings(max_examples=40)
 @given(graphs(), st.sampled_from(KINDS), st.data())
-def test_any_graph_that_has_a_child_keeps_its_function(
-    graph: Graph, kind: type[Morphism], data: st.DataObject
-) -> None:
+def test_any_child_keeps_the_function(graph: Graph, kind: type[Morphism], data: st.DataObject) -> None:
     """Also at places that nothing would propose: what applies must be right."""
     found = proposals(graph, kind, 1)
     assume(found)

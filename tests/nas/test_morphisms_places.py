@@ -1,0 +1,187 @@
+"""Where morphisms apply: the widths that hang together, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from nas.graph import INPUT, Graph, Node
+from nas.layers import (
+    Add,
+    Concat,
+    Conv2d,
+    Dense,
+    Dropout,
+    GlobalPool,
+    ReLU,
+    ShapeError,
+)
+from nas.morphisms import (
+    BranchSplit,
+    ConcatSkip,
+    DeepenBasic,
+    DeepenBottleneck,
+    EnlargeKernel,
+    Morphism,
+    MorphismError,
+    Skip,
+    SqueezeExcite,
+    Ungroup,
+    Widen,
+    WidenByCopies,
+    WidenTrunk,
+)
+from nas.seeds import residual, resnet50
+from tests.nas.graphs import chain
+from tests.nas.grown import KINDS, PARENTS, joined, plain, proposals, randomised
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_applies_agrees_with_success(kind: type[Morphism]) -> None:
+    """Morphisms moved to other nodes, and those of another graph."""
+    found: Counter[bool] = Counter()
+    foreign: list[Morphism] = []
+    for name in PARENTS:
+        parent = PARENTS[name]()
+        weights = randomised(parent, 0)
+        own = proposals(parent, kind, 2)
+        nodes = [*random.Random(0).sample(list(parent.node), 6), INPUT, "nowhere"]
+        moved = [replace(morphism, node=node) for morphism in own for node in nodes]  # type: ignore[call-arg]
+        foreign, others = own, foreign
+        for morphism in own + moved + others:
+            try:
+                child = morphism.apply(parent)
+                assert set(morphism.carry(parent, weights)) == {*child.weights, *child.statistics}
+                success = True
+            except (MorphismError, ShapeError):
+                success = False
+            assert morphism.applies(parent) == success
+            found[success] += 1
+    assert min(found[True], found[False]) >= 3, found
+
+
+STEM = residual((1, 8, 8), 4, (4, 8))
+
+
+@pytest.mark.parametrize(
+    "morphism",
+    [
+        Widen("nowhere", 8, 0),
+        Widen("stem.relu", 8, 0),
+        Widen("stem.conv", 8, 0),  # tied
+        Widen("classifier", 8, 0),  # the classes
+        Widen("stage1.block1.1.conv", 4, 0),
+        Widen("stage1.block1.1.conv", 3, 0),
+        WidenTrunk("stage1.block1.1.conv", 8, 0),  # alone
+        WidenByCopies("stage1.block1.1.conv", 9, 0),
+        DeepenBasic("stem.bn", 4, 0),  # may be negative
+        DeepenBasic("pool", 4, 0),
+        DeepenBasic("stem.relu", 0, 0),
+        DeepenBasic("stage2.block1.relu", 8, 0, kernel=9),
+        DeepenBasic("stem.relu", 4, 0, kernel=2),
+        DeepenBottleneck("stem.relu", 4, 0, groups=3),
+        DeepenBottleneck(INPUT, 4, 0),
+        EnlargeKernel("stem.conv", 3),
+        EnlargeKernel("stem.conv", 4),
+        EnlargeKernel("stem.conv", 17),
+        EnlargeKernel("stem.bn", 5),
+        Skip("stem.relu", "stem.relu", 0),
+        Skip("stage2.block1.relu", "stem.bn", 0),
+        Skip("stem.relu", "pool", 0),
+        Skip("pool", "classifier", 0),
+        Skip("nowhere", "stem.bn", 0),
+        ConcatSkip("stem.relu", "stage1.block1.2.bn", 0),  # an addition ties it
+        ConcatSkip("stem.relu", "stage2.block1.1.relu", 0),  # another area
+        ConcatSkip("stem.relu", "classifier", 0),
+        SqueezeExcite("stem.bn", 4, 0),
+        SqueezeExcite("pool", 4, 0),
+        SqueezeExcite("stem.relu", 0, 0),
+        BranchSplit("stem.conv", 0.75),
+        BranchSplit("stem.bn", 0.25),
+        BranchSplit("stem.bn", 1.0),
+        BranchSplit("stem.bn", float("nan")),
+        Ungroup("stem.conv", 1),
+        Ungroup("stem.bn", 1),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(morphism: Morphism) -> None:
+    assert not morphism.applies(STEM)
+    with pytest.raises((MorphismError, ShapeError)):
+        morphism.apply(STEM)
+
+
+def test_groups_merge_into_a_divisor_only() -> None:
+    graph = chain(Conv2d(12, 1), ReLU(), Conv2d(12, 3, groups=6), GlobalPool())
+    assert [groups for groups in range(-1, 8) if Ungroup("Conv2d.2", groups).applies(graph)] == [1, 2, 3]
+
+
+def test_dropout_refuses_copies_and_takes_zeros() -> None:
+    graph = plain()
+    assert not WidenByCopies("0.Conv2d", 16, 0).applies(graph)
+    assert Widen("0.Conv2d", 16, 0).applies(graph)
+    assert WidenByCopies("4.Conv2d", 12, 0).applies(graph)
+    assert not WidenByCopies("15.Dense", 40, 0).applies(graph)  # its dropout is that of the features
+    assert not DeepenBasic("0.Conv2d", 8, 0).applies(graph)
+
+
+def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
+    nodes += [Node("ab", Concat(), ("a", "b")), Node("drop", Dropout(0.5), ("ab",))]
+    nodes += [
+        Node("c", Conv2d(4, 1), ("drop",)),
+        Node("pool", GlobalPool(), ("c",)),
+        Node("d", Dense(2), ("pool",)),
+    ]
+    graph = Graph((1, 4, 4), tuple(nodes))
+    assert [name for name in "abc" if WidenByCopies(name, 8, 0).applies(graph)] == ["c"]
+    assert [name for name in "abc" if Widen(name, 8, 0).applies(graph)] == ["a", "b", "c"]
+
+
+def test_a_trunk_is_all_that_additions_and_gates_tie() -> None:
+    graph = resnet50((3, 32, 32), 10)
+    child = WidenTrunk("stage2.block3.3.conv", 640, 0).apply(graph)
+    wider = {name for name in graph.node if child.node[name].layer != graph.node[name].layer}
+    assert wider == {f"stage2.block{number}.3.conv" for number in (1, 2, 3, 4)} | {
+        "stage2.block1.shortcut.conv"
+    }
+    gated = SqueezeExcite("stage1.block1.1.relu", 8, 0).apply(graph)
+    child = WidenTrunk("stage1.block1.1.conv", 96, 0).apply(gated)
+    wider = {name for name in gated.node if child.node[name].layer != gated.node[name].layer}
+    assert wider == {"stage1.block1.1.conv", "gate1.excite"}
+
+
+def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
+    """f and g make h, which is added to i."""
+    graph = joined()
+    free = {name for name in ("a", "b", "d", "f", "g", "i") if Widen(f"{name}.conv", 24, 0).applies(graph)}
+    assert free == {"a", "b", "d"}
+
+
+def test_two_sums_of_widths_that_are_added_fix_their_parts() -> None:
+    """Whichever grew, the channels would no longer lie over each other."""
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
+    nodes += [
+        Node("ab", Concat(), ("a", "b")),
+        Node("ba", Concat(), ("b", "a")),
+        Node("add", Add(), ("ab", "ba")),
+    ]
+    graph = Graph((2, 6, 6), (*nodes, Node("pool", GlobalPool(), ("add",)), Node("d", Dense(2), ("pool",))))
+    assert not any(Widen(name, 8, 0).applies(graph) for name in "ab")
+
+
+def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
+    """c is read by groups, d by groups behind another concatenation, e by none."""
+    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "cde"]
+    nodes += [Node("cd", Concat(), ("c", "d")), Node("ce", Concat(), ("cd", "e"))]
+    nodes += [Node("two", Conv2d(8, 3, groups=2), ("cd",)), Node("one", Conv2d(8, 3), ("ce",))]
+    nodes += [Node("add", Add(), ("one", "two")), Node("pool", GlobalPool(), ("add",))]
+    graph = Graph((2, 6, 6), tuple(nodes))
+    assert [name for name in "cde" if Widen(name, 8, 0).applies(graph)] == ["e"]
+    assert not ConcatSkip("c", "d", 0).applies(graph)
+    assert ConcatSkip("c", "e", 0).applies(graph)
+    last = [*nodes[:5], Node("two", Conv2d(8, 3, groups=2), ("ce",)), Node("pool", GlobalPool(), ("two",))]
+    assert not any(Widen(name, 8, 0).applies(Graph((2, 6, 6), tuple(last))) for name in "cde")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 from aiperf.trial import Trial
 
-__all__ = ["bytes_text", "clock", "origin", "percent", "rate", "scaled", "spoken"]
+__all__ = ["bytes_text", "clock", "moment", "origin", "percent", "rate", "scaled", "spoken"]
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -32,6 +33,16 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def moment(iso: str) -> str:
+    """A time of day, "4 May 2026, 08:00 UTC", from ISO 8601; anything else as it stands."""
+    try:
+        time = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = " UTC" if time.utcoffset() == timedelta(0) else ""
+    return f"{time.day} {time:%B %Y, %H:%M}{zone}"
 
 
 def bytes_text(value: float) -> str:

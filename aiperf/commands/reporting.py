@@ -1,0 +1,80 @@
+"""Sub-commands that show a run: as a page, as figures, as data for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+
+__all__ = ["export", "report"]
+
+_run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+_output = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
+
+
+@click.command()
+@_run
+@_output
+@click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
+@click.option("--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead.")
+def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -> None:
+    """Write RUN/report.html: one file that needs no network, with all figures, tables and findings.
+
+    Architectures are counted again in runs of up to 2,000 trials. Of longer ones the operations are
+    taken from the journal, and the page says whether `validate` has passed.
+    """
+    files = RunFiles(directory)
+    with extra("report"):
+        from analysis.canonical import canonical
+        from analysis.judged import glance
+        from analysis.report import report_html, write_figures
+        from analysis.result import result
+        from analysis.schema import check
+    judged = glance(files)
+    if as_json:
+        content = result(judged)
+        check("result-1", content, "the result")
+        written = [_write(output or files.result, canonical(content))]
+    else:
+        written = [_write(output or files.report, report_html(judged).encode())]
+    if figures:
+        written += write_figures(judged, files.figures)
+    click.echo("\n".join(map(str, written)))
+
+
+@click.command()
+@_run
+@_output
+@click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
+@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
+@click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
+def export(directory: Path, output: Path | None, kind: str | None) -> None:
+    """Print a run in another program's form: --csv, --mllog or --openmetrics."""
+    if kind is None:
+        raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
+    with extra("report"):
+        from analysis.judged import glance
+    judged = glance(RunFiles(directory))
+    if kind == "csv":
+        from analysis.csv_table import csv_text as text_of
+    elif kind == "mllog":
+        from analysis.mllog import mllog_text as text_of
+    else:
+        with extra("report"):
+            from analysis.openmetrics import openmetrics_text as text_of
+    if output is None:
+        click.echo(text_of(judged), nl=False)
+    else:
+        click.echo(str(_write(output, text_of(judged).encode())))
+
+
+def _write(path: Path, content: bytes) -> Path:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be written: {error.strerror}; give another place by -o") from None
+    return path

@@ -1,0 +1,120 @@
+"""Archives of submissions: written the same every time, read as if a stranger had made them.
+
+Nothing of an archive decides where a file goes or how large it grows: names are checked against what a
+package may hold, links and devices are refused, and growing stops at a bound.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+
+__all__ = ["ArchiveError", "read_archive", "write_archive"]
+
+NAME = re.compile(
+    r"(?:manifest|seal|system)\.json"
+    r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|config\.toml|result\.json"
+    r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl)",
+)
+MOST_FILES = 100_000
+LEAST_LIMIT = 256 << 20
+"""Bytes that any archive may grow to, however small it is."""
+LARGEST_GROWTH = 60
+"""Times the size of the archive. A journal shrinks to a tenth of its size; a bomb, to a thousandth."""
+LARGEST_BYTES = 64 << 30
+BLOCK_BYTES = 1 << 20
+
+
+class ArchiveError(AiperfError):
+    """What is no archive of a submission, or a hostile one."""
+
+
+def write_archive(path: Path, files: Mapping[str, Path]) -> None:
+    """A gzip'ed tar of these files by name, without times and owners: equal contents, equal bytes.
+
+    Raises ArchiveError where it cannot be written.
+    """
+    try:
+        with (
+            path.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for name in sorted(files):
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = files[name].stat().st_size, 0o644
+                with files[name].open("rb") as file:
+                    tar.addfile(member, file)
+    except OSError as error:
+        raise ArchiveError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+
+
+def read_archive(path: Path, folder: Path) -> list[str]:
+    """Unpacks into an empty folder; gives the names of the files. Raises ArchiveError, which says why not."""
+    try:
+        limit = min(LARGEST_BYTES, max(LEAST_LIMIT, LARGEST_GROWTH * path.stat().st_size))
+        with (
+            path.open("rb") as raw,
+            gzip.GzipFile(fileobj=raw) as packed,
+            # As a stream: what lies behind the bound is never unpacked, headers included.
+            tarfile.open(fileobj=_Bounded(packed, limit, path), mode="r|") as tar,
+        ):
+            return list(_unpacked(tar, folder, path))
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
+        raise ArchiveError(f"{path} is no gzip'ed tar archive, or a damaged one: {error}") from None
+    except OSError as error:
+        raise ArchiveError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+
+
+class _Bounded(io.RawIOBase):
+    """Reads a stream until it has grown too large."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, path: Path) -> None:
+        super().__init__()
+        self.stream, self.limit, self.path = stream, limit, path
+        self.total = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stream.read(size)
+        self.total += len(data)
+        if self.total > self.limit:
+            raise ArchiveError(f"{self.path} grows to more than {self.limit >> 20:,} MiB; it is not unpacked")
+        return data
+
+
+def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
+    names = set[str]()
+    for member in tar:
+        if not member.isreg():
+            raise ArchiveError(
+                f"{path} holds {member.name!r:.120}, which is no plain file; it is not unpacked"
+            )
+        if NAME.fullmatch(member.name) is None:
+            raise ArchiveError(
+                f"{path} holds {member.name!r:.120}, which no package may hold; it is not unpacked"
+            )
+        if member.name in names:
+            raise ArchiveError(f"{path} holds {member.name} twice")
+        names.add(member.name)
+        if len(names) > MOST_FILES:
+            raise ArchiveError(f"{path} holds more than {MOST_FILES:,} files; it is not unpacked")
+        if member.issparse():
+            raise ArchiveError(f"{path} holds {member.name} with holes in it; it is not unpacked")
+        _copy(tar, member, folder / member.name)
+        yield member.name
+
+
+def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    source = tar.extractfile(member)
+    assert source is not None, "it is a plain file"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        while block := source.read(BLOCK_BYTES):
+            file.write(block)

@@ -1,0 +1,65 @@
+"""The one form and the one hash in which results, manifests and descriptions are written and checked."""
+
+from __future__ import annotations
+
+import json
+import math
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CanonicalError", "canonical", "digest", "file_digest", "parse"]
+
+BLOCK_BYTES = 1 << 20
+
+
+class CanonicalError(ValueError):
+    """What is not JSON, or not in the canonical form."""
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in UTF-8 with sorted keys, no spaces, the shortest text of each number, and a line end.
+
+    Raises CanonicalError for numbers that JSON does not have.
+    """
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode() + b"\n"
+    except ValueError as error:
+        raise CanonicalError(f"this cannot be written as JSON: {error}") from None
+
+
+def parse(data: bytes) -> Any:
+    """What `canonical` wrote. Raises CanonicalError for anything else, however alike it is in meaning."""
+    try:
+        value = json.loads(data, parse_float=_finite, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise CanonicalError(f"this is no JSON: {error}") from None
+    if canonical(value) != data:
+        raise CanonicalError("it is JSON, but not in the form in which this program writes it")
+    return value
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical form."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file; of a file in the canonical form it is `digest` of its value."""
+    total = sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            total.update(block)
+    return total.hexdigest()
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise CanonicalError(f"{text:.20} is beyond all numbers that can be reckoned with")
+    return value
+
+
+def _refused(text: str) -> float:
+    raise CanonicalError(f"{text} is no number of JSON")

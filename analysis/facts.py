@@ -1,0 +1,224 @@
+"""What a run was, in tables of words: its machine, its configuration, its findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from aiperf.config import Config, load_preset, preset_names
+from aiperf.events import RankReady
+from aiperf.findings import Kind, Outcome
+from aiperf.messages import Control
+from aiperf.replay import Replay
+from aiperf.rules import Verdict
+from analysis.figures.picture import Table
+from analysis.wording import bytes_text
+
+__all__ = [
+    "changed_settings",
+    "configuration",
+    "devices_text",
+    "flat",
+    "hosts",
+    "machine",
+    "rules",
+    "setting_text",
+    "software",
+    "verdict_text",
+    "verdict_word",
+]
+
+RANKS_SHOWN = 64
+"""One by one; beyond, hosts are shown."""
+_QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
+
+
+def devices_text(replay: Replay) -> str:
+    """ "8 × NVIDIA A100-SXM4-80GB on 4 hosts"."""
+    if not replay.legs or not replay.ranks:
+        return "no rank was ready"
+    by_rank = {event.ready.rank: event.ready for event in replay.ranks}
+    kinds = Counter(ready.device for ready in by_rank.values())
+    num_hosts = len({ready.host for ready in by_rank.values()})
+    named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
+    return f"{named} on {num_hosts:,} host{'' if num_hosts == 1 else 's'}"
+
+
+def machine(replay: Replay) -> Table:
+    """What all ranks have in common, and how the run was started."""
+    rows = [["devices", devices_text(replay)]]
+    for leg in replay.legs:
+        ready = {event.ready.rank: event.ready for event in leg.ranks}
+        name = "leg" if len(replay.legs) == 1 else f"leg {leg.index}"
+        initialised = "" if leg.released is None else f", ready after {leg.released - leg.first:.0f} s"
+        rows.append([name, f"{leg.began.started}{initialised}"])
+        rows.append([f"{name}'s command", " ".join(leg.began.command)])
+        rows.append([f"{name}'s groups", _groups_text(leg.began.groups)])
+        memory = sorted({one.memory_bytes for one in ready.values()})
+        if memory:
+            rows.append(
+                [
+                    f"{name}'s device memory",
+                    " to ".join(map(bytes_text, dict.fromkeys((memory[0], memory[-1])))),
+                ]
+            )
+    rows += [[name, value] for name, value in software(replay).items()]
+    rows.append(["aiperf-hpc", f"{replay.opened.program}, code {replay.opened.code_hash}"])
+    return Table(("", ""), rows, (False, False))
+
+
+def software(replay: Replay) -> dict[str, str]:
+    """Versions by name, those that differ between ranks with the number of their ranks."""
+    seen: dict[str, Counter[str]] = {}
+    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    for ready in ranks.values():
+        for name, version in ready.software.items():
+            seen.setdefault(name, Counter())[version] += 1
+    return {
+        name: next(iter(versions))
+        if len(versions) == 1
+        else ", ".join(f"{v} ({n} ranks)" for v, n in versions.most_common())
+        for name, versions in seen.items()
+    }
+
+
+def hosts(replay: Replay) -> Table:
+    """One row a rank, of many ranks one a host: its devices and how the control ran there."""
+    ranks = {event.ready.rank: event for leg in replay.legs for event in leg.ranks}
+    return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
+
+
+def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
+    controls = _controls(replay)
+    of_host: dict[str, list[RankReady]] = {}
+    for event in ranks.values():
+        of_host.setdefault(event.ready.host, []).append(event)
+    rows: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
+    for host, events in sorted(of_host.items()):
+        rates = [controls[e.ready.rank].images_per_second for e in events if e.ready.rank in controls]
+        clock = max((e.clock_offset_seconds for e in events), key=abs)
+        devices = Counter(event.ready.device for event in events)
+        rows.append(
+            [
+                host,
+                ", ".join(f"{num} × {device}" for device, num in sorted(devices.items())),
+                f"{min(rates):,.4g} images/s" if rates else "not measured",
+                f"{sum(rates):,.4g} images/s" if rates else "not measured",
+                f"{1000 * clock:+.1f} ms",
+            ]
+        )
+        keys.append([host, rows[-1][1], min(rates, default=0.0), sum(rates), clock])
+    columns = ("host", "devices", "control, slowest", "control, all", "clock")
+    return Table(columns, rows, (False, False, True, True, True), keys)
+
+
+def _controls(replay: Replay) -> Mapping[int, Control]:
+    return next((leg.controls for leg in replay.legs if leg.controls), {})
+
+
+def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
+    controls = _controls(replay)
+    rows: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
+    for rank in sorted(ranks):
+        event, control = ranks[rank], controls.get(rank)
+        rate = None if control is None else control.images_per_second
+        rows.append(
+            [
+                str(rank),
+                event.ready.host,
+                str(event.group),
+                event.ready.device,
+                "not measured" if rate is None else f"{rate:,.4g} images/s",
+                f"{1000 * event.clock_offset_seconds:+.1f} ms",
+            ]
+        )
+        keys.append(
+            [rank, event.ready.host, event.group, event.ready.device, rate or 0.0, event.clock_offset_seconds]
+        )
+    return Table(
+        ("rank", "host", "group", "device", "control", "clock"),
+        rows,
+        (True, False, True, False, True, True),
+        keys,
+    )
+
+
+def configuration(config: Config) -> Table:
+    changed = changed_settings(config)
+    rows = [
+        [name, setting_text(value), setting_text(changed[name]) if name in changed else ""]
+        for name, value in flat(asdict(config)).items()
+    ]
+    return Table(("setting", "value", "in the preset"), rows, (False, False, False))
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """The preset's values of the settings that were given otherwise."""
+    if config.preset not in preset_names():
+        return {}
+    usual, own = flat(asdict(load_preset(config.preset))), flat(asdict(config))
+    return {name: usual[name] for name in usual if name in own and own[name] != usual[name]}
+
+
+def flat(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested tables by dotted key."""
+    return dict(_flat(record, path))
+
+
+def _flat(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    return "none" if value == "" else str(value)
+
+
+def rules(verdict: Verdict) -> Table:
+    order = {Outcome.FAILED: 0, Outcome.UNKNOWN: 1, Outcome.PASSED: 2}
+    found = sorted(verdict.findings, key=lambda f: (order[f.outcome], f.kind is Kind.ELIGIBILITY))
+    rows = [[f.rule, _QUESTIONS[f.kind], f.outcome.value, f.text] for f in found]
+    return Table(("rule", "question", "outcome", "what was found"), rows, (False, False, False, False))
+
+
+def verdict_word(verdict: Verdict, validated: bool) -> str:
+    if not verdict.valid:
+        return "INVALID"
+    return "VALID" if validated else "NOT VALIDATED"
+
+
+def verdict_text(verdict: Verdict, validated: bool) -> str:
+    """One sentence after the word."""
+    if not verdict.valid:
+        failed = verdict.failed(Kind.INTEGRITY)
+        return f"{failed[0].rule}: {failed[0].text}" + (
+            f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
+        )
+    if not validated:
+        return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
+    unmet = [f.rule for f in verdict.failed(Kind.ELIGIBILITY)]
+    if not unmet:
+        return "Class ranked: every rule of a ranked result is met."
+    return f"Class smoke: true and complete, but not ranked for {_and(unmet)}."
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _groups_text(groups: Sequence[Sequence[int]]) -> str:
+    sizes = Counter(len(group) for group in groups)
+    return ", ".join(
+        f"{num:,} of {size} rank{'' if size == 1 else 's'}" for size, num in sorted(sizes.items())
+    )

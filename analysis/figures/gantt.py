@@ -1,0 +1,165 @@
+"""Groups over time: what each trained, when it stood idle, when it was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from aiperf.trial import State
+from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.occupancy import Bar, Occupancy
+from analysis.wording import clock, percent
+
+__all__ = ["gantt"]
+
+RASTERISED = 6_000
+"""Bars beyond which they are drawn as an image."""
+HOVERED = 6_000
+"""Bars that a pointer finds; the longest of more."""
+_COLOURS = {State.FAILED: "red", State.LOST: "plum"}
+_WORDS = {
+    "blue": "complete, in turns with",
+    "sky": "the next one",
+    "green": "stopped by the deadline or a limit, or still running",
+    "red": "failed",
+    "plum": "lost with its group",
+}
+
+
+def gantt(found: Occupancy) -> Picture:
+    bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
+    colours = _coloured(found.bars)
+
+    def draw(frame: Frame) -> Drawing:
+        row = 26 if found.num_groups <= 8 else max(1.6, min(14.0, 900 / found.num_groups))
+        height = min(1000.0, max(90.0, found.num_groups * row)) + 40
+        figure, (axes,) = canvas(frame, height)
+        axes.grid(visible=False)
+        for colour in _WORDS:
+            mine = [bar for bar in bars if colours[bar] == colour]
+            if mine:
+                patch = _boxes(mine, 0.78 if found.num_groups <= 128 else 1.0)
+                axes.add_artist(
+                    PathPatch(patch, facecolor=COLOURS[colour], lw=0, rasterized=len(bars) > RASTERISED)
+                )
+        _lost(axes, found)
+        axes.set_ylim(found.num_groups - 0.5, -0.5)
+        ticks = _ticks(found.num_groups)
+        axes.set_yticks(ticks, [f"group {tick}" if tick == ticks[0] else str(tick) for tick in ticks])
+        clock_axis(axes, max(found.span_seconds, 1e-9), frame)
+        hovered = bars[:HOVERED]
+        return Drawing(figure, lambda: _marks(axes, hovered))
+
+    return Picture(
+        name="groups",
+        title="Groups over time",
+        says=_says(found),
+        draw=draw,
+        table=_table(found),
+        legend=_legend({colours[bar] for bar in bars}, found),
+    )
+
+
+def _boxes(bars: Sequence[Bar], height: float) -> Path:
+    """All bars of one colour as one shape."""
+    corners = np.array(
+        [
+            [
+                (bar.begin, bar.group - height / 2),
+                (bar.begin, bar.group + height / 2),
+                (bar.end, bar.group + height / 2),
+                (bar.end, bar.group - height / 2),
+                (bar.begin, bar.group - height / 2),
+            ]
+            for bar in bars
+        ]
+    ).reshape(-1, 2)
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(bars)
+    return Path(corners, codes)
+
+
+def _lost(axes: Axes, found: Occupancy) -> None:
+    for group, begin, end in found.lost:
+        axes.broken_barh(
+            [(begin, end - begin)],
+            (group - 0.39, 0.78),
+            facecolor="none",
+            hatch="////",
+            edgecolor=COLOURS["plum"],
+            lw=0.8,
+        )
+
+
+def _ticks(num_groups: int) -> list[int]:
+    step = next(
+        step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, num_groups) if num_groups / step <= 16
+    )
+    return list(range(0, num_groups, step))
+
+
+def _marks(axes: Axes, bars: Sequence[Bar]) -> Marks:
+    columns = np.array([(bar.begin, bar.end, bar.group) for bar in bars]).reshape(-1, 3)
+    return Marks(marks_of(axes, columns[:, 0], columns[:, 1], columns[:, 2]), [bar.trial for bar in bars])
+
+
+def _coloured(bars: Sequence[Bar]) -> dict[Bar, str]:
+    """By state; complete trials of a group in turns, so that neighbours can be told apart."""
+    colours: dict[Bar, str] = {}
+    turns: dict[int, int] = {}
+    for bar in sorted(bars, key=lambda bar: bar.begin):
+        turn = turns[bar.group] = turns.get(bar.group, 0) + 1
+        if bar.state is State.COMPLETE:
+            colours[bar] = ("sky", "blue")[turn % 2]
+        else:
+            colours[bar] = _COLOURS.get(bar.state, "green")
+    return colours
+
+
+def _legend(colours: set[str], found: Occupancy) -> list[Key]:
+    there = [Key(colour, text) for colour, text in _WORDS.items() if colour in colours]
+    if found.lost:
+        there.append(Key("plum", "the group was gone", "hatch"))
+    return there
+
+
+def _table(found: Occupancy) -> Table:
+    rows: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
+    by_group: dict[int, list[Bar]] = {}
+    for bar in found.bars:
+        by_group.setdefault(bar.group, []).append(bar)
+    for group in range(found.num_groups):
+        mine = by_group.get(group, [])
+        busy = sum(bar.end - bar.begin for bar in mine) / max(found.span_of_group[group], 1e-9)
+        gone = sum(end - begin for lost, begin, end in found.lost if lost == group)
+        num_failed = sum(bar.state is State.FAILED for bar in mine)
+        rows.append(
+            [
+                str(group),
+                str(len(mine)),
+                str(num_failed),
+                percent(float(busy), 1),
+                clock(gone) if gone else "no",
+            ]
+        )
+        keys.append([group, len(mine), num_failed, float(busy), gone])
+    return Table(
+        ("group", "trials", "failed", "busy", "lost for"), rows, (True, True, True, True, True), keys
+    )
+
+
+def _says(found: Occupancy) -> str:
+    trials = len({bar.trial for bar in found.bars})
+    text = f"{found.num_groups:,} group{'' if found.num_groups == 1 else 's'} worked on {trials:,} trials"
+    busy = sum(bar.end - bar.begin for bar in found.bars) / max(float(found.span_of_group.sum()), 1e-9)
+    text += f"; a bar covers {percent(busy, 1)} of their time"
+    if found.lost:
+        named = ", ".join(f"{group} at {clock(begin)}" for group, begin, _ in found.lost[:5])
+        more = f" and {len(found.lost) - 5} more" if len(found.lost) > 5 else ""
+        text += f". Lost: group {named}{more}"
+    return text + "."

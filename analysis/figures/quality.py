@@ -1,0 +1,116 @@
+"""Error and regulated score over the span."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from aiperf.score import Score
+from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
+from analysis.progress import Progress
+from analysis.wording import clock, percent, rate
+
+__all__ = ["error_axis", "error_over_time", "regulated_over_time"]
+
+
+def error_over_time(found: Progress, score: Score) -> Picture:
+    """Every validated trial, and the best so far."""
+
+    def draw(frame: Frame) -> Drawing:
+        figure, (axes,) = canvas(frame, 220 if frame.narrow else 280)
+        shown = np.maximum(found.errors, _floor(found))
+        axes.plot(
+            found.ended,
+            shown,
+            "o",
+            color=COLOURS["sky"],
+            ms=3.2,
+            mew=0,
+            alpha=0.9,
+            rasterized=len(shown) > 4000,
+        )
+        best = np.maximum(found.best, _floor(found))
+        if len(best):
+            axes.step(
+                [*found.best_from, score.span_seconds],
+                [*best, best[-1]],
+                where="post",
+                color=COLOURS["blue"],
+                lw=1.8,
+            )
+        error_axis(axes)
+        clock_axis(axes, max(score.span_seconds, 1e-9), frame)
+        return Drawing(
+            figure, lambda: Marks(marks_of(axes, found.best_from, found.best_from, best), found.best_trials)
+        )
+
+    rows = [
+        [clock(time), str(trial), percent(error)]
+        for time, trial, error in zip(found.best_from, found.best_trials, found.best)
+    ]
+    says = "No trial has been validated."
+    if rows:
+        says = (
+            f"The best validation error fell in {len(rows)} steps from {rows[0][2]} at {rows[0][0]} to "
+            f"{rows[-1][2]} at {rows[-1][0]} (trial {rows[-1][1]})."
+        )
+    return Picture(
+        name="error",
+        title="Best validation error",
+        says=says,
+        draw=draw,
+        table=Table(("time", "trial", "validation error"), rows, (True, True, True)),
+        legend=(Key("blue", "best so far", "line"), Key("sky", "a trial", "dot")),
+        near_in_both=False,
+    )
+
+
+def regulated_over_time(found: Progress, score: Score) -> Picture:
+    """As it would have stood, had the run ended at each time."""
+
+    def draw(frame: Frame) -> Drawing:
+        figure, (axes,) = canvas(frame, 200 if frame.narrow else 240)
+        axes.plot(found.bin_ends, found.regulated, color=COLOURS["blue"], lw=1.8)
+        axes.set_ylim(0, 1.12 * max(np.nanmax(found.regulated, initial=0.0), 1e-9))
+        clock_axis(axes, max(score.span_seconds, 1e-9), frame)
+        scaled_axis(axes, "OPS")
+        there = np.nonzero(~np.isnan(found.regulated))[0]
+        times, values = found.bin_ends[there], found.regulated[there]
+        return Drawing(figure, lambda: Marks(marks_of(axes, times, times, values), there.tolist()))
+
+    rows = [
+        [clock(end), "none" if value != value else rate(value)]
+        for end, value in zip(found.bin_ends, found.regulated)
+    ]
+    known = [value for value in found.regulated if value == value]
+    says = "No trial has been validated."
+    if known:
+        says = f"It stood at {rate(known[-1])} at the end, by the validation error."
+        if score.regulated_score is not None:
+            says += f" The run's regulated score, by the test error, is {rate(score.regulated_score)}."
+    return Picture(
+        name="regulated",
+        title="Regulated score",
+        says=says,
+        draw=draw,
+        table=Table(("at", "regulated score, by validation"), rows, (True, True)),
+        near_in_both=False,
+        labels=[f"{row[0]}\n{row[1]}" for row in rows],
+    )
+
+
+def error_axis(axes: Axes) -> None:
+    """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="minor", length=0)
+
+
+def _floor(found: Progress) -> float:
+    """An error of nothing has no place on a logarithmic axis; it is drawn a little below the lowest."""
+    above = found.errors[found.errors > 0]
+    return float(above.min()) / 2 if len(above) else 1e-4

@@ -1,0 +1,120 @@
+"""A run as everything in this package looks at it: replayed, counted, scored and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aiperf.credit import Credit, credit
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.findings import Evidence, Finding, Kind, Outcome
+from aiperf.journal import JournalReader
+from aiperf.lineage import Rebuilt, Recount, recorded, recount
+from aiperf.replay import Replay
+from aiperf.rules import RULES, Verdict
+from aiperf.score import Score, score
+from analysis import validation
+from nas.ops import OPS
+
+__all__ = ["COUNTED_AGAIN", "Judged", "examine", "glance", "read_run"]
+
+COUNTED_AGAIN = 2_000
+"""Trials up to which a report counts all architectures again; more take the time of a `validate`."""
+NEEDS_GRAPHS = frozenset({"operations", "bounds", "search"})
+"""Rules that nothing but the rebuilt architectures can answer."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run and what follows from its journal."""
+
+    files: RunFiles
+    replay: Replay
+    recount: Recount
+    """From the lineage where `validated`, else as the journal states it."""
+    credit: Credit
+    score: Score
+    verdict: Verdict
+    validated: bool
+    """Every architecture was counted again, now or by an earlier `validate` of this very journal."""
+    layers: Mapping[str, int] | None
+    """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
+
+
+def read_run(files: RunFiles) -> Replay:
+    """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
+    replay = Replay()
+    for line in JournalReader(files.journal).new_lines():
+        replay.add_line(line)
+    if not replay.lines:
+        raise JournalError(f"{files.journal} has no whole line yet; the run has not begun")
+    return replay
+
+
+def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
+    """Counts every architecture again and asks every rule. `show` is called after each architecture.
+
+    Raises JournalError for what is no journal, or one without a seed to count from.
+    """
+    replay = read_run(files)
+    credited = credit(replay)
+    by_layer = _ByLayer(replay, credited, show)
+    found = recount(replay, by_layer.see)
+    scored = score(replay, found.counts)
+    evidence = Evidence(replay, found, scored, files)
+    verdict = Verdict(tuple(rule.find(evidence) for rule in RULES))
+    return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
+
+
+def glance(files: RunFiles) -> Judged:
+    """As `examine` where that is quick or was done before; else with the operations that are recorded.
+
+    What needs the rebuilt architectures is then "unknown" in the verdict, never taken for granted.
+    """
+    replay = read_run(files)
+    kept = validation.load(files, replay)
+    if kept is None and len(replay.trials) <= COUNTED_AGAIN:
+        return examine(files)
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
+    found = Recount(counts, {}, frozenset())
+    scored = score(replay, found.counts)
+    verdict = _unvalidated(Evidence(replay, found, scored, files)) if kept is None else kept.verdict
+    layers = None if kept is None else kept.layers
+    return Judged(files, replay, found, credit(replay), scored, verdict, kept is not None, layers)
+
+
+def _unvalidated(evidence: Evidence) -> Verdict:
+    findings = []
+    for rule in RULES:
+        if rule.name in NEEDS_GRAPHS:
+            text = "not looked at in a run of this size; `aiperf-hpc validate` does"
+            findings.append(Finding(rule.name, Kind.INTEGRITY, Outcome.UNKNOWN, text))
+        else:
+            findings.append(rule.find(evidence))
+    return Verdict(tuple(findings))
+
+
+class _ByLayer:
+    """Sums the credited operations of a run by kind of layer while its graphs pass by."""
+
+    def __init__(self, replay: Replay, credited: Credit, show: Callable[[int], object]) -> None:
+        self.operations: Counter[str] = Counter()
+        self._images: Counter[int] = Counter()
+        self._validated: Counter[int] = Counter()
+        self._show, self._seen = show, 0
+        for attempt in replay.attempts:
+            for closed in attempt.validations:
+                if credited.has(attempt, closed):
+                    self._images[attempt.trial.number] += closed.segment.train_images
+                    self._validated[attempt.trial.number] += closed.segment.of
+
+    def see(self, entry: Rebuilt) -> None:
+        number = entry.trial.number
+        if entry.graph is not None and self._images[number]:
+            for name, row in entry.graph.rows.items():
+                self.operations[name] += row.cost.train.price(OPS) * self._images[number]
+                self.operations[name] += row.cost.evaluate.price(OPS) * self._validated[number]
+        self._seen += 1
+        self._show(self._seen)

@@ -1,0 +1,268 @@
+"""The report of one run: a page that stands alone, and its figures as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import AiperfError, JournalError
+from aiperf.lineage import rebuild
+from analysis import facts
+from analysis.figures.gantt import gantt
+from analysis.figures.layers import operations_by_layer
+from analysis.figures.lineage import lineage
+from analysis.figures.picture import Picture, Table
+from analysis.figures.quality import error_over_time, regulated_over_time
+from analysis.figures.series import throughput
+from analysis.figures.shares import time_shares
+from analysis.figures.svg import write_files
+from analysis.judged import Judged
+from analysis.key import Fact, key_facts
+from analysis.occupancy import occupancy
+from analysis.page import Drawn, drawn, page
+from analysis.progress import progress
+from analysis.trials import Row, most_telling, rows
+from analysis.wording import clock, moment, percent, rate
+from nas.ops import OPS, TENSOR_OPS, Ops
+
+__all__ = ["report_html", "write_figures"]
+
+TRIALS_SHOWN = 2_000
+"""In the search's figure and in the table of trials."""
+
+
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    drawn: Sequence[Drawn]
+    text: str = ""
+    tables: Sequence[tuple[str, Table]] = ()
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the template shows."""
+
+    title: str
+    headline: str
+    eyebrow: str
+    subtitle: str
+    verdict_word: str
+    verdict_outcome: str
+    verdict_text: str
+    key: Sequence[Fact]
+    sections: Sequence[Section]
+    rules_text: str
+    rules: Table
+    machine: Table
+    hosts: Table
+    hosts_caption: str
+    configuration: Table
+    configuration_text: str
+    trials: Table
+    trials_text: str
+    tips: Mapping[int, str]
+    footer: str
+
+
+def report_html(judged: Judged) -> str:
+    return page("report.html", report=_report(judged))
+
+
+def write_figures(judged: Judged, folder: Path) -> list[Path]:
+    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written."""
+    found = rows(judged.replay, judged.recount.counts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [path for _, picture in pictures(judged, found) for path in write_files(picture, folder)]
+    except OSError as error:
+        raise AiperfError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
+
+
+def pictures(judged: Judged, found: Sequence[Row]) -> Iterator[tuple[str, Picture]]:
+    """Every figure, with the anchor of its section."""
+    replay, score = judged.replay, judged.score
+    so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
+    best = replay.best
+    yield "throughput-section", throughput(score)
+    yield "quality", error_over_time(so_far, score)
+    yield "quality", regulated_over_time(so_far, score)
+    shown = most_telling(found, TRIALS_SHOWN)
+    yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
+    yield "time-section", gantt(busy)
+    yield "time-section", time_shares(busy)
+    if best is not None:
+        try:
+            graph = rebuild(replay, best.number)
+        except JournalError:  # the rule "operations" says so
+            return
+        yield "operations", operations_by_layer(graph, judged.layers)
+
+
+def _report(judged: Judged) -> Report:
+    replay, verdict = judged.replay, judged.verdict
+    opened = replay.opened
+    found = rows(replay, judged.recount.counts)
+    shown = most_telling(found, TRIALS_SHOWN)
+    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    return Report(
+        title=opened.run_id,
+        headline=rate(judged.score.ops_per_second),
+        eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
+        subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
+        f"{clock(replay.span_seconds)} long",
+        verdict_word=facts.verdict_word(verdict, judged.validated),
+        verdict_outcome="failed" if not verdict.valid else "passed" if judged.validated else "unknown",
+        verdict_text=facts.verdict_text(verdict, judged.validated),
+        key=key_facts(replay, judged.score),
+        sections=_sections(judged, found),
+        rules_text=_rules_text(judged),
+        rules=facts.rules(verdict),
+        machine=facts.machine(replay),
+        hosts=facts.hosts(replay),
+        hosts_caption="Ranks, their devices and how the control ran there",
+        configuration=facts.configuration(opened.config),
+        configuration_text=_configuration_text(judged),
+        trials=_trials_table(shown),
+        trials_text=_trials_text(judged, found, shown),
+        tips={row.number: _tip(row) for row in _hovered(found, shown)},
+        footer=_footer(judged),
+    )
+
+
+def _sections(judged: Judged, found: Sequence[Row]) -> list[Section]:
+    parents = {row.number: row.parent for row in found}
+    by_section: dict[str, list[Drawn]] = {}
+    for anchor, picture in pictures(judged, found):
+        by_section.setdefault(anchor, []).append(drawn(picture, parents))
+    titles = {
+        "throughput-section": "Throughput",
+        "quality": "Quality",
+        "search": "Search",
+        "time-section": "Time",
+        "operations": "Operations",
+    }
+    return [
+        Section(
+            anchor,
+            title,
+            by_section.get(anchor, []),
+            tables=[("Operations of the run by kind", _kinds(judged))] if anchor == "operations" else [],
+        )
+        for anchor, title in titles.items()
+    ]
+
+
+def _kinds(judged: Judged) -> Table:
+    """Goodput and raw work, kind by kind."""
+    good, raw = judged.score.goodput.kinds, judged.score.raw.kinds
+    rows = [
+        [name, str(price), str(tensor), f"{a:,}", f"{b:,}"]
+        for name, price, tensor, a, b in zip(
+            Ops.__dataclass_fields__, OPS.kinds, TENSOR_OPS.kinds, good.kinds, raw.kinds
+        )
+    ]
+    rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
+    rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
+    return Table(
+        ("kind", "price in OPS", "in tensor OPS", "credited", "all that were done"),
+        rows,
+        (False, *[True] * 4),
+    )
+
+
+def _rules_text(judged: Judged) -> str:
+    by = (
+        "The journal's every architecture was counted again for this."
+        if judged.validated
+        else ("What needs the architectures counted again stands as unknown.")
+    )
+    return f"Two questions: is the result true, and if so, does it meet what a ranked result must? {by}"
+
+
+def _configuration_text(judged: Judged) -> str:
+    config = judged.replay.opened.config
+    changed = len(facts.changed_settings(config))
+    return (
+        f"{changed} setting{'' if changed == 1 else 's'} differ from the preset {config.preset}."
+        if changed
+        else (f"As the preset {config.preset} has it.")
+    )
+
+
+def _trials_table(shown: Sequence[Row]) -> Table:
+    texts: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
+    for row in shown:
+        texts.append(
+            [
+                str(row.number),
+                "" if row.parent is None else str(row.parent),
+                row.origin,
+                row.state.value.lower(),
+                "" if row.error is None else percent(row.error),
+                "" if row.operations is None else f"{row.operations:,}",
+                "" if row.parameters is None else f"{row.parameters:,}",
+                f"{row.images:,}",
+                str(row.group),
+                "" if row.began is None else clock(row.began),
+                "" if row.ended is None else clock(row.ended),
+            ]
+        )
+        keys.append([None, None, None, None, row.error, None, None, None, None, row.began, row.ended])
+    columns = (
+        "trial",
+        "parent",
+        "morphism",
+        "state",
+        "validation error",
+        "OPS an image",
+        "parameters",
+        "images trained",
+        "group",
+        "began",
+        "ended",
+    )
+    figures = (True, True, False, False, True, True, True, True, True, True, True)
+    return Table(columns, texts, figures, keys)
+
+
+def _trials_text(judged: Judged, found: Sequence[Row], shown: Sequence[Row]) -> str:
+    states = ", ".join(f"{num:,} {name.lower()}" for name, num in judged.score.trials.items() if num)
+    more = ""
+    if len(shown) < len(found):
+        more = (
+            f" {len(shown):,} of them follow: the best, others at even distances, and the ancestors of both; "
+            "`aiperf-hpc export --csv` writes all."
+        )
+    return f"{len(found):,} trials: {states}.{more}"
+
+
+def _hovered(found: Sequence[Row], shown: Sequence[Row]) -> Sequence[Row]:
+    """Trials of which a figure can tell more than the number: all where they are not too many."""
+    return found if len(found) <= 3 * TRIALS_SHOWN else shown
+
+
+def _tip(row: Row) -> str:
+    parent = "" if row.parent is None else f" of {row.parent}"
+    lines = [f"Trial {row.number}, {row.state.value.lower()}", f"{row.origin}{parent}"]
+    if row.error is not None:
+        lines.append(f"validation error {percent(row.error)}")
+    if row.operations is not None:
+        lines.append(f"{row.operations:,} OPS an image")
+    if row.began is not None and row.ended is not None:
+        lines.append(f"group {row.group}, {clock(row.began)} to {clock(row.ended)}")
+    if row.reason:
+        lines.append(row.reason)
+    return "\n".join(lines)
+
+
+def _footer(judged: Judged) -> str:
+    replay = judged.replay
+    return (
+        f"Made from {replay.lines:,} lines of a journal that ends with the hash {replay.last_chain[:16]}…. "
+        "Whoever has the journal can make this page again, and `aiperf-hpc validate` checks it."
+    )

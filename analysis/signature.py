@@ -1,0 +1,90 @@
+"""The seal of a package: the hash of its manifest and, if the site has a key, the site's signature of it.
+
+Ed25519 (RFC 8032), by the library `cryptography`. The private key stays with the site; its public half
+is in the package. A signature says who packed, not that what was packed is true.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError, MissingExtra
+
+__all__ = ["SignatureError", "make_key", "sign", "verify"]
+
+CONTEXT = b"aiperf-hpc package manifest 1\n"
+"""Before what is signed, so that a signature of anything else cannot be passed off as one of a manifest."""
+
+
+class SignatureError(AiperfError):
+    """A key that is none, or a signature that does not fit."""
+
+
+def make_key(path: Path) -> str:
+    """Writes a new private key, readable by its owner only; gives the public one as text."""
+    keys, serialization = _library()
+    key = keys.Ed25519PrivateKey.generate()
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(text)
+    except FileExistsError:
+        raise SignatureError(f"{path} is there already; a key is never overwritten") from None
+    except OSError as error:
+        raise SignatureError(f"{path} cannot be written: {error.strerror}") from None
+    return _public(key, serialization)
+
+
+def sign(manifest: bytes, path: Path) -> dict[str, str]:
+    """Algorithm, public key and signature, by the private key in that file. Raises SignatureError."""
+    keys, serialization = _library()
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
+    except (ValueError, TypeError) as error:
+        raise SignatureError(f"{path} is no private key without a password: {error}") from None
+    if not isinstance(key, keys.Ed25519PrivateKey):
+        raise SignatureError(f"{path} is no Ed25519 key; `aiperf-hpc key` makes one")
+    return {
+        "algorithm": "Ed25519",
+        "public_key": _public(key, serialization),
+        "signature": key.sign(CONTEXT + manifest).hex(),
+    }
+
+
+def verify(manifest: bytes, seal: dict[str, Any]) -> str:
+    """The public key that signed the manifest. Raises SignatureError when it did not."""
+    keys, _ = _library()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        if seal["algorithm"] != "Ed25519":
+            raise SignatureError(
+                f"the algorithm {seal['algorithm']!r:.40} is not known; this program knows Ed25519"
+            )
+        public = str(seal["public_key"])
+        key = keys.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(str(seal["signature"])), CONTEXT + manifest)
+    except (KeyError, ValueError) as error:
+        raise SignatureError(f"the signature cannot be read: {error}") from None
+    except InvalidSignature:
+        raise SignatureError("the signature does not fit the manifest") from None
+    return public
+
+
+def _public(key: Any, serialization: Any) -> str:
+    raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return str(raw.hex())
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingExtra("cryptography", "sign") from None
+    return ed25519, serialization

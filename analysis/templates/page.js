@@ -1,0 +1,150 @@
+"use strict";
+// Tables sort by a press on a heading; figures say what lies under the pointer, the finger or the arrow keys.
+
+const trials = JSON.parse(document.getElementById("trials")?.textContent ?? "{}");
+
+function sortBy(heading) {
+  const table = heading.closest("table"), body = table.tBodies[0];
+  const column = [...heading.parentNode.children].indexOf(heading);
+  const direction = heading.getAttribute("aria-sort") === "descending" ? 1
+    : heading.getAttribute("aria-sort") === "ascending" ? -1
+    : heading.classList.contains("figure") ? -1 : 1;
+  const keyed = [...body.rows].map(row => {
+    const text = row.cells[column].dataset.key ?? row.cells[column].textContent.trim();
+    const number = text === "" ? NaN : Number(text.replaceAll(",", ""));
+    return { row, text, number };
+  });
+  const figures = keyed.some(one => !Number.isNaN(one.number));
+  keyed.sort((a, b) => {
+    if (!figures) return direction * a.text.localeCompare(b.text);
+    if (Number.isNaN(a.number) || Number.isNaN(b.number)) return Number.isNaN(a.number) - Number.isNaN(b.number);
+    return direction * (a.number - b.number);
+  });
+  for (const other of heading.parentNode.children) other.removeAttribute("aria-sort");
+  heading.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
+  body.append(...keyed.map(one => one.row));
+}
+
+async function copy(button) {
+  const table = button.parentNode.querySelector("table");
+  const text = [...table.rows].map(row => [...row.cells].map(cell => cell.textContent.trim()).join("\t")).join("\n");
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {  // not allowed here: leave the table selected, so that the keyboard copies it
+    getSelection().selectAllChildren(table);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}
+
+function describe(number) {
+  const trial = trials[number];
+  if (!trial) return `Trial ${number}`;
+  return trial;
+}
+
+class Plot {
+  constructor(plot) {
+    this.plot = plot;
+    this.data = JSON.parse(plot.querySelector("script").textContent);
+    this.tip = plot.querySelector(".tip");
+    this.at = -1;
+    plot.addEventListener("pointermove", event => this.point(event));
+    plot.addEventListener("pointerdown", event => this.point(event));
+    plot.addEventListener("pointerleave", () => this.hide());
+    plot.addEventListener("blur", () => this.hide());
+    plot.addEventListener("keydown", event => this.press(event));
+  }
+
+  get svg() {
+    return [...this.plot.querySelectorAll(":scope > svg")].find(svg => svg.getClientRects().length);
+  }
+
+  get marks() {
+    return this.data[this.svg.classList.contains("narrow") ? "narrow" : "wide"];
+  }
+
+  point(event) {
+    const svg = this.svg, box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
+    const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
+    const { left, right, height } = this.marks;
+    let best = -1, least = (28 * scale) ** 2;
+    for (let i = 0; i < left.length; i++) {
+      const dx = Math.max(0, left[i] - x, x - right[i]);
+      const dy = y - height[i];
+      const distance = this.data.vertical ? dx * dx + dy * dy : dx * dx;
+      if (distance < least) { least = distance; best = i; }
+    }
+    if (best < 0) this.hide(); else this.show(best);
+  }
+
+  press(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") this.hide();
+    if (!step || !this.marks.left.length) return;
+    event.preventDefault();
+    this.show((this.at + step + this.marks.left.length) % this.marks.left.length);
+  }
+
+  show(i) {
+    if (i === this.at) return;
+    this.at = i;
+    const { left, right, height } = this.marks, svg = this.svg;
+    const x = (left[i] + right[i]) / 2, y = height[i], name = this.data.names[i];
+    this.tip.textContent = this.data.labels ? this.data.labels[name] : describe(name);
+    this.tip.hidden = false;
+    const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    const wide = this.plot.clientWidth, own = this.tip.offsetWidth;
+    this.tip.style.left = `${Math.max(0, Math.min(wide - own, x * scale - own / 2))}px`;
+    const above = y * scale - this.tip.offsetHeight - 14;
+    this.tip.style.top = `${above > -40 ? above : y * scale + 14}px`;
+    this.overlay(svg, i, x, y);
+  }
+
+  overlay(svg, i, x, y) {
+    svg.querySelectorAll(".pointer, .ancestors").forEach(old => old.remove());
+    const make = (tag, attributes) => {
+      const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+      svg.append(element);
+    };
+    const { left, right, height } = this.marks;
+    if (this.data.parents) {
+      const points = [];
+      for (let at = i; at >= 0 && points.length < 5000; at = this.data.parents[at])
+        points.push(`${left[at]},${height[at]}`);
+      make("polyline", { class: "ancestors", points: points.join(" ") });
+    }
+    if (right[i] - left[i] > 8)
+      make("path", { class: "pointer", d: `M${left[i]},${y}H${right[i]}` });
+    else
+      make("circle", { class: "pointer", cx: x, cy: y, r: 5 });
+  }
+
+  hide() {
+    this.at = -1;
+    this.tip.hidden = true;
+    this.plot.querySelectorAll(".pointer, .ancestors").forEach(old => old.remove());
+  }
+}
+
+function filter(form) {
+  const wanted = [...form.querySelectorAll("select")].filter(select => select.value);
+  let shown = 0;
+  for (const row of document.querySelectorAll("#ranking tbody tr")) {
+    row.hidden = wanted.some(select => row.dataset[select.name] !== select.value);
+    shown += !row.hidden;
+  }
+  form.querySelector("output").textContent = `${shown} shown`;
+}
+
+document.querySelectorAll("th button").forEach(button =>
+  button.addEventListener("click", () => sortBy(button.closest("th"))));
+document.querySelectorAll(".copy").forEach(button => button.addEventListener("click", () => copy(button)));
+document.querySelectorAll(".plot").forEach(plot => { if (plot.querySelector("script")) new Plot(plot); });
+document.querySelectorAll("form.filters").forEach(form => {
+  form.addEventListener("change", () => filter(form));
+  filter(form);
+});
+addEventListener("beforeprint", () => document.querySelectorAll("details[data-print]").forEach(one => { one.open = true; }));

@@ -1,0 +1,316 @@
+"""Journals of runs that never were: real events, real searches, real counts of operations; invented times.
+
+Groups are coroutines on one simulated clock. Each yields the time at which it wants to go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.code import code_hash
+from aiperf.config import Bounds, Config, DataConfig, LimitsConfig, SearchConfig, TrainingConfig, to_toml
+from aiperf.events import (
+    Beat,
+    Began,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+    Tested,
+)
+from aiperf.files import RunFiles
+from aiperf.jobs import Jobs
+from aiperf.journal import VERSION, chained
+from aiperf.messages import Control, Ready
+from aiperf.plan import plan
+from aiperf.replay import Replay
+from aiperf.trial import Segment, State
+from nas.graph import Graph
+from nas.ops import OPS, Ops
+from nas.record import graph_to_json
+from nas.search import SEARCHES
+from nas.seeds import resolve_seed
+
+READY_SECONDS, RELEASE_SECONDS, BEAT_SECONDS = 30.0, 60.0, 5.0
+TEST_SECONDS = 5.0
+
+CIFAR = Config(
+    preset="cifar10",
+    seed_architecture="residual-4-8-16",
+    data=DataConfig(
+        "cifar10", channels=3, size=32, classes=10, validation_images=5000, augmentation="crop-flip"
+    ),
+    training=TrainingConfig("bf16", 512, 0.1, epochs=(2, 4), validate_every_images=45000),
+    limits=LimitsConfig(minutes=60.0),
+    search=SearchConfig(bounds=Bounds(max_operations=16, max_parameters=16, max_activations=8)),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the run is pretended to have run on."""
+
+    groups: int = 4
+    devices_per_group: int = 2
+    device: str = "NVIDIA A100-SXM4-80GB"
+    device_ops_per_second: float = 6e10
+    failing: float = 0.02
+    """Share of the trials that fail."""
+    lost_groups: tuple[int, ...] = ()
+    """They die half-way."""
+    random_seed: int = 1
+
+
+def write_run(directory: Path, config: Config = CIFAR, machine: Machine = Machine()) -> RunFiles:
+    """A run directory with its journal and its configuration."""
+    files = RunFiles(directory)
+    directory.mkdir(parents=True)
+    files.config.write_text(to_toml(config), encoding="utf-8")
+    with files.journal.open("w", encoding="utf-8", buffering=1 << 20) as out:
+        for line in chained(events(directory.name, config, machine)):
+            out.write(line + "\n")
+    return files
+
+
+def events(run_id: str, config: Config, machine: Machine) -> Iterator[tuple[float, Event]]:
+    return _Cluster(run_id, config, machine).run()
+
+
+@dataclass
+class _Cluster:
+    run_id: str
+    config: Config
+    machine: Machine
+    replay: Replay = field(default_factory=Replay)
+    written: list[tuple[float, Event]] = field(default_factory=list)
+    best_of: dict[int, float] = field(default_factory=dict)
+    """The error that each trial would reach, trained for ever."""
+
+    def __post_init__(self) -> None:
+        data, search = self.config.data, self.config.search
+        self.rng = random.Random(self.machine.random_seed)
+        self.seed = resolve_seed(
+            self.config.seed_architecture, (data.channels, data.size, data.size), data.classes
+        )
+        found = SEARCHES[search.name](
+            self.seed, self.config.random_seed, search.bounds, search.population, search.morphisms
+        )
+        self.jobs = Jobs(self.config, found, self.replay)
+        self.deadline = RELEASE_SECONDS + 60 * self.config.limits.minutes
+        self.manifest = manifest(self.config)
+        self.now = 0.0
+
+    def run(self) -> Iterator[tuple[float, Event]]:
+        """All events in the order of their lines."""
+        self._begin()
+        order = itertools.count()
+        waiting = [(RELEASE_SECONDS, next(order), self._beats())]
+        waiting += [
+            (RELEASE_SECONDS, next(order), self._group(group)) for group in range(self.machine.groups)
+        ]
+        while waiting:
+            yield from self._flush()
+            self.now, _, actor = heapq.heappop(waiting)
+            at = next(actor, None)
+            if at is not None:
+                heapq.heappush(waiting, (at, next(order), actor))
+        self.now = max(self.now, self.deadline)
+        self.write(LegEnded("deadline", self.deadline))
+        self.now += TEST_SECONDS
+        if (best := self.replay.best) and best.error is not None:
+            num = self.manifest["test_images"]
+            self.write(Tested(best.number, round(num * (1 - 1.02 * best.error)), num, TEST_SECONDS))
+        yield from self._flush()
+
+    def write(self, event: Event) -> None:
+        self.replay.add(self.now, event)
+        self.jobs.follow(event)
+        self.written.append((self.now, event))
+
+    def _flush(self) -> Iterator[tuple[float, Event]]:
+        yield from self.written
+        self.written.clear()
+
+    def _begin(self) -> None:
+        machine, size = self.machine, self.machine.devices_per_group
+        groups = tuple(
+            tuple(range(1 + group * size, 1 + (group + 1) * size)) for group in range(machine.groups)
+        )
+        self.write(Opened(VERSION, self.run_id, "0.1.0", code_hash(), self.config, graph_to_json(self.seed)))
+        self.write(LegBegan(0, "2026-05-04T08:00:00+00:00", ("aiperf-hpc", "run"), groups))
+        ranks = [(group, rank, f"node{1 + group:04}") for group, ranks in enumerate(groups) for rank in ranks]
+        self.now = READY_SECONDS
+        for group, rank, host in ranks:
+            self.write(RankReady(group, self._ready(rank, host), self.rng.gauss(0, 2e-3)))
+        for _, rank, host in ranks:
+            rate = self.rng.gauss(2400, 12)
+            self.write(ControlMeasured(Control(rank, host, machine.device, 256, 100, 25600 / rate, rate)))
+        self.now = RELEASE_SECONDS
+        self.write(Released(self.deadline))
+
+    def _ready(self, rank: int, host: str) -> Ready:
+        software = {
+            "python": "3.11.7",
+            "torch": "2.13.0",
+            "cuda": "13.0",
+            "driver": "580.65",
+            "system": "Linux",
+        }
+        weights, wall = "5" * 64, 1777881600.0 + READY_SECONDS
+        return Ready(
+            rank,
+            host,
+            1000 + rank,
+            self.machine.device,
+            85899345920,
+            software,
+            code_hash(),
+            self.manifest,
+            weights,
+            wall,
+            READY_SECONDS,
+        )
+
+    def _beats(self) -> Iterator[float]:
+        while self.now + BEAT_SECONDS < self.deadline:
+            yield self.now + BEAT_SECONDS
+            self.write(Beat())
+
+    def _group(self, group: int) -> Iterator[float]:
+        """One group's life: a trial after the other, the next one prepared beside it."""
+        speed = self.rng.gauss(1, 0.01) * self.machine.devices_per_group * self.machine.device_ops_per_second
+        dies = math.inf
+        if group in self.machine.lost_groups:
+            dies = RELEASE_SECONDS + self.rng.uniform(0.3, 0.8) * (self.deadline - RELEASE_SECONDS)
+        job = self._dispatch(group)
+        while job is not None:
+            yield self.now + self.rng.uniform(0.01, 0.4)
+            if self.now >= self.deadline:
+                return
+            self.write(Began(job.trial.number, job.attempt, job.graph_key, 0.2, self.now))
+            following = self._dispatch(group)
+            yield from self._trained(job, speed, dies)
+            if self.now >= dies:
+                self.write(GroupLost(group, f"node{1 + group:04} does not answer any more"))
+                return
+            if self.now >= self.deadline - 1:
+                return
+            job = following
+
+    def _dispatch(self, group: int) -> Dispatched | None:
+        job = self.jobs.next(group, self.machine.groups)
+        if job is not None:
+            self.write(job)
+        return job
+
+    def _trained(self, job: Dispatched, speed: float, dies: float) -> Iterator[float]:
+        trial, images = job.trial, self.manifest["training_images"]
+        planned = plan(trial, self.config.training, images)
+        validation = self.manifest["validation_images"]
+        step = (Ops(*job.forward) + Ops(*job.backward)).price(OPS) * trial.hyper.batch_size / speed
+        validate = Ops(*job.evaluate).price(OPS) * validation / speed
+        fails_after = self.rng.randrange(planned.steps) if self.rng.random() < self.machine.failing else None
+        limit, done, index, state = self._error(job), 0, 0, State.COMPLETE
+        while done < planned.steps and state is State.COMPLETE:
+            steps = min(planned.segment_steps, planned.steps - done)
+            room = int((self.deadline - 1.6 * validate - self.now) / step)
+            if fails_after is not None and done + steps > fails_after:
+                yield self.now + step * (fails_after - done)
+                return self._end(job, State.FAILED, "rank 1: the loss is not finite")
+            if room < steps:
+                steps, state = room, State.STOPPED
+            if steps < 1:
+                break
+            seconds = steps * step
+            yield self.now + seconds
+            if self.now >= dies:
+                return None
+            loss = 2.3 * math.exp(-2 * done / planned.steps)
+            self.write(
+                Stepped(
+                    trial.number,
+                    job.attempt,
+                    index,
+                    steps,
+                    steps * trial.hyper.batch_size,
+                    seconds,
+                    self.now,
+                    loss,
+                )
+            )
+            yield self.now + validate
+            done += steps
+            error = limit + (0.9 - limit) * math.exp(-5 * done / planned.steps)
+            correct = min(validation, max(0, round(validation * (1 - error))))
+            closed = Segment(
+                trial.number,
+                job.attempt,
+                index,
+                steps,
+                steps * trial.hyper.batch_size,
+                seconds,
+                correct,
+                validation,
+                validate,
+            )
+            self.write(Closed(closed, self.now))
+            index += 1
+        return self._end(job, state, "" if state is State.COMPLETE else "deadline")
+
+    def _end(self, job: Dispatched, state: State, reason: str) -> None:
+        weights = f"{job.trial.number:064x}" if state is not State.FAILED else ""
+        self.write(Ended(job.trial.number, job.attempt, state, reason, "", weights, self.now))
+
+    def _error(self, job: Dispatched) -> float:
+        """Falls along a lineage, and with the logarithm of the operations."""
+        number, parent = job.trial.number, job.trial.parent
+        start = 0.30 if parent is None else self.best_of[parent]
+        self.best_of[number] = max(0.004, start * math.exp(self.rng.gauss(-0.02, 0.06)))
+        return self.best_of[number]
+
+
+def manifest(config: Config) -> dict[str, Any]:
+    data = config.data
+    official = {"imagefolder": 1281167}.get(data.name, 50000)
+    parts = {
+        "training": data.training_images or official - data.validation_images,
+        "validation": data.validation_images,
+        "test": {"imagefolder": 50000}.get(data.name, data.test_images or 10000),
+    }
+    found: dict[str, Any] = {
+        "name": data.name,
+        "synthetic": data.name == "synthetic",
+        "channels": data.channels,
+        "size": data.size,
+        "classes": data.classes,
+        "sha256": "d" * 64,
+        "official_training_images": official,
+    }
+    for name, num in parts.items():
+        found[f"{name}_images"] = num
+        found[f"{name}_images_a_class"] = [num // data.classes, -(-num // data.classes)]
+    return found | {"augmentation": data.augmentation}
+
+
+def resized(config: Config, minutes: float) -> Config:
+    return replace(config, limits=replace(config.limits, minutes=minutes))
+
+
+def graph_of(config: Config) -> Graph:
+    data = config.data
+    return resolve_seed(config.seed_architecture, (data.channels, data.size, data.size), data.classes)

@@ -1,0 +1,184 @@
+"""Real runs on this machine: a whole one, interrupted ones, killed ones and their resumption."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal import JournalReader, read_journal
+from aiperf.lineage import recount
+from aiperf.replay import Replay, replay
+from aiperf.rules import judge
+from aiperf.score import score
+from aiperf.trial import State
+
+# Trials of a second or two, so that a short span sees several of them begin and end.
+QUICK = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500", "--device", "cpu"]
+BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "aiperf", *map(str, words)]
+
+
+def finished(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=600)
+
+
+@contextmanager
+def begun(directory: Path, minutes: float) -> Iterator[subprocess.Popen[str]]:
+    """A run in the background, ended at the end whatever happens."""
+    words = command("run", "--directory", directory, "--minutes", minutes, *QUICK)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(directory: Path, words: str) -> None:
+    """Until a line of the journal holds these words."""
+    until = time.monotonic() + BEGUN_SECONDS
+    journal = RunFiles(directory).journal
+    while not (journal.exists() and words in journal.read_text(encoding="utf-8")):
+        assert time.monotonic() < until, f"no line with {words} in {journal}"
+        time.sleep(0.1)
+
+
+def told(directory: Path) -> Replay:
+    return replay(read_journal(RunFiles(directory).journal))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    answer = finished("run", "--directory", directory, "--minutes", 0.15, *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    return directory, answer.stdout
+
+
+def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    run = told(directory)
+    assert "VALID, class smoke" in output
+    assert run.leg.ended is not None
+    assert run.leg.ended.reason == "deadline"
+    assert run.span_seconds == pytest.approx(9.0)
+    assert run.tested is not None
+    assert run.tested.of == 1197
+    assert not run.faults
+
+
+def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    again = finished("score", directory).stdout
+    assert again.strip() in output
+
+
+def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str]) -> None:
+    answer = finished("validate", whole[0], "--replay", "--device", "cpu")
+    assert answer.returncode == 0, answer.stdout
+    assert "agrees" in answer.stdout
+
+
+def test_its_trials_can_be_seeds(whole: tuple[Path, str], tmp_path: Path) -> None:
+    output = tmp_path / "one.json"
+    assert finished("graph", whole[0], 1, "-o", output).returncode == 0
+    answer = finished("run", "--seed", output, "--dry-run", "--images-per-second", 1000)
+    assert answer.returncode == 0, answer.stderr
+    assert str(output) in answer.stdout
+
+
+def test_a_complete_run_is_not_resumed(whole: tuple[Path, str]) -> None:
+    before = RunFiles(whole[0]).journal.read_bytes()
+    answer = finished("resume", whole[0])
+    assert answer.returncode == 1
+    assert "this run is complete" in answer.stderr
+    assert RunFiles(whole[0]).journal.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_with_its_result(tmp_path: Path) -> None:
+    directory = tmp_path / "interrupted"
+    with begun(directory, minutes=10) as process:
+        wait_for(directory, '"type":"Ended"')
+        refused = finished("run", "--directory", directory, *QUICK)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert refused.returncode == 1
+    assert "belongs to a run that is going on" in refused.stderr
+    assert process.returncode == 130
+    assert "VALID, class smoke" in output
+    run = told(directory)
+    assert run.leg.ended is not None
+    assert run.leg.ended.reason == "interrupted"
+    assert run.tested is not None
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    directory, rng = tmp_path / "killed", random.Random(1)
+    with begun(directory, minutes=0.3) as process:
+        wait_for(directory, '"type":"Ended"')
+        time.sleep(rng.uniform(0, 2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = told(directory)
+    completed = {n: s.error for n, s in before.trials.items() if s.state is State.COMPLETE}
+    answer = finished("resume", directory, "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    after = told(directory)
+    assert completed
+    assert {n: after.trials[n].error for n in completed} == completed
+    assert all(len(after.trials[n].attempts) == 1 for n in completed)
+    assert after.num_legs == 2
+    assert judge(after, RunFiles(directory)).valid
+    keys = [(v.segment.trial, v.segment.index) for a in after.attempts for v in a.validations]
+    assert score(after, recount(after).counts).goodput.segments == len(set(keys))
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
+    directory = tmp_path / "bereaved"
+    with begun(directory, minutes=0.4) as process:
+        wait_for(directory, '"type":"Ended"')
+        (ready,) = [
+            line.event.ready.pid  # type: ignore[attr-defined]
+            for line in JournalReader(RunFiles(directory).journal).new_lines()
+            if type(line.event).__name__ == "RankReady"
+        ]
+        os.kill(ready, signal.SIGKILL)
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    run = told(directory)
+    assert len(run.leg.losses) == 1
+    assert "was killed by signal 9" in run.leg.losses[0].reason
+    lost = [story for story in run.trials.values() if len(story.attempts) > 1]
+    assert lost
+    assert judge(run, RunFiles(directory)).valid
+
+
+@pytest.mark.slow
+def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
+    directory = tmp_path / "failing"
+    words = ["--set", "training.learning_rate=1e30", "--set", "training.warmup=0.0", "--max-trials", "3"]
+    answer = finished("run", "--directory", directory, "--minutes", 1, *QUICK, *words)
+    assert answer.returncode == 0, answer.stderr
+    run = told(directory)
+    assert [story.state for story in run.trials.values()] == [State.FAILED] * 3
+    ended = run.trials[0].attempts[0].ended
+    assert ended is not None
+    assert "the loss is" in ended.reason
+    assert "rank 1 on" in ended.reason
+    assert score(run, recount(run).counts).goodput.operations == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import shutil
 import signal
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +202,18 @@ def test_an_interrupt_at_the_terminal_leaves_the_decoding_processes_alone(writte
     for process in processes:
         process.send_signal(signal.SIGINT)
     assert swept(data) == 15
+
+
+def test_the_processes_end_with_the_set_and_not_when_garbage_is_collected(written: DataConfig) -> None:
+    data = load(written, CPU, 1)
+    next(data.train.stream(4, 1))
+    living = weakref.ref(data.train._decoders)
+    gc.disable()
+    try:
+        del data
+        assert living() is None
+    finally:
+        gc.enable()
 
 
 def test_decoding_takes_the_cores_that_training_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import cast
 
 from aiperf.code import code_hash
+from aiperf.events import Event, LegBegan
 from aiperf.findings import Evidence, Seen
 from aiperf.jobs import Jobs
 from aiperf.replay import Replay
@@ -52,6 +53,19 @@ class _Asked:
         self.search.drop(number)
 
 
+class _SoFar:
+    """What `Jobs` reads of a replay, in the leg that the events have reached."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.trials = replay.trials
+        self._legs = iter(replay.legs)
+
+    def follow(self, event: Event) -> None:
+        if isinstance(event, LegBegan):
+            self.leg = next(self._legs)
+            self.ranks = self.leg.ranks
+
+
 def search(evidence: Evidence) -> Seen:
     """Proposals made again in the order of the journal."""
     replay = evidence.replay
@@ -62,11 +76,13 @@ def search(evidence: Evidence) -> Seen:
     every = -(-len(replay.trials) // MOST_ASKED)
     # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
     asked = _Asked(_made_again(replay), every, int(replay.last_chain[:8] or "0", 16) % every)
-    jobs = Jobs(replay.opened.config, cast(Search, asked), replay)
+    so_far = _SoFar(replay)
+    jobs = Jobs(replay.opened.config, cast(Search, asked), cast(Replay, so_far))
     try:
         for event in replay.decisions:
+            so_far.follow(event)
             jobs.follow(event)
-    except (_Differs, Exhausted, ValueError, KeyError) as error:
+    except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])
     return Seen(f"{asked.num_asked} of {len(replay.trials)} proposals made again")
 

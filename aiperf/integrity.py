@@ -196,7 +196,8 @@ def accuracy(evidence: Evidence) -> Seen:
             contradictions.append(
                 f"{tested.correct} right of {tested.of} test images; there are {manifest.get('test_images')}"
             )
-    return Seen("every validation saw all its images; the best network was tested", contradictions)
+    test = "the best network was not tested" if tested is None else "the best network was tested"
+    return Seen(f"every validation saw all its images; {test}", contradictions)
 
 
 def data(evidence: Evidence) -> Seen:

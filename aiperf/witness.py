@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.findings import Evidence, Seen
 from aiperf.replay import Replay
-from aiperf.story import Attempt
+from aiperf.trial import Segment
 
 __all__ = ["weights", "witnesses"]
 
@@ -19,35 +19,32 @@ Place = tuple[int, int, int]
 """Trial, attempt, segment."""
 
 
+Author = tuple[str, int]
+"""Host and rank."""
+
+
 @dataclass
 class _Testimony:
     """What one rank wrote."""
 
     work: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Steps and images."""
+    """Steps, and the images of them that this rank trained on."""
     answers: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Right answers, of how many images."""
+    """Right answers, of the images that this rank judged."""
     damage: str = ""
 
 
 def witnesses(evidence: Evidence) -> Seen:
-    """Each rank's own log agrees with the journal, step by step."""
-    if evidence.files is None:
+    """Each rank's own log agrees with the journal: in steps by itself, in images with its group."""
+    authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
+    paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
+    found = {author: _read(path) for author, path in paths.items() if path.exists()}
+    if not found:
         return Seen("the ranks' own logs are not at hand", known=False)
-    found, missing = list[str](), 0
-    hosts = {event.ready.rank: event.ready.host for leg in evidence.replay.legs for event in leg.ranks}
-    testimonies = {}
-    for rank, host in hosts.items():
-        path = evidence.files.witness(host, rank)
-        if path.exists():
-            testimonies[rank] = _read(path)
-        else:
-            missing += 1
-    for rank, testimony in testimonies.items():
-        found += [f"rank {rank}: {text}" for text in _against(testimony, rank, evidence.replay)]
-    if not testimonies:
-        return Seen("the ranks' own logs are not at hand", known=False)
-    return Seen(f"{len(testimonies)} ranks wrote the same; {missing} logs are not at hand", found)
+    damage = [testimony.damage for testimony in found.values() if testimony.damage]
+    contradictions = damage or list(_contradictions(evidence.replay, found))
+    missing = len(authors) - len(found)
+    return Seen(f"{len(found)} ranks wrote the same; {missing} logs are not at hand", contradictions)
 
 
 def weights(evidence: Evidence) -> Seen:
@@ -64,45 +61,50 @@ def weights(evidence: Evidence) -> Seen:
     return Seen(f"the weights of trial {best.number} are those that it left")
 
 
-def _against(testimony: _Testimony, rank: int, replay: Replay) -> Iterator[str]:
-    if testimony.damage:
-        yield testimony.damage
-        return
-    totals, told = replay.totals(), set[Place]()
+def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator[str]:
+    hosts = [{event.ready.rank: event.ready.host for event in leg.ranks} for leg in replay.legs]
+    told: dict[Author, set[Place]] = {author: set() for author in found}
+    totals = replay.totals()
     for attempt in replay.attempts:
-        if rank not in attempt.leg.began.groups[attempt.group]:
-            continue
+        leg = attempt.leg
+        group = [(hosts[leg.index].get(rank, ""), rank) for rank in leg.began.groups[attempt.group]]
+        present = {author: found[author] for author in group if author in found}
         num_closed = len(attempt.validations)
         for segment in range(num_closed + 1):
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
             journal = int(totals.steps[at]), int(totals.images[at])
-            yield from _difference(place, testimony.work.get(place, (0, 0)), journal, segment < num_closed)
-            told.add(place)
-        # What follows the last segment may have been written down, and never reported: the end came first.
-        told.add((attempt.trial.number, attempt.number, num_closed + 1))
-        yield from _answers(testimony, attempt)
-    for trial, number, segment in sorted(testimony.work.keys() - told):
-        yield f"it worked on trial {trial}, attempt {number}, segment {segment}; the journal does not"
+            for (_, rank), testimony in present.items():
+                own = testimony.work.get(place, (0, 0))[0]
+                # What is not closed may have been written down and never reported: the end came first.
+                if own != journal[0] if segment < num_closed else own < journal[0]:
+                    yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
+            if segment < num_closed and len(present) == len(group):
+                yield from _sums(attempt.validations[segment].segment, place, journal, present)
+        for author in present:
+            told[author] |= {(attempt.trial.number, attempt.number, n) for n in range(num_closed + 2)}
+    for author, testimony in found.items():
+        for place in sorted(testimony.work.keys() - told[author]):
+            yield f"rank {author[1]} worked on {_named(place)}; the journal is silent on that"
 
 
-def _difference(place: Place, own: tuple[int, int], journal: tuple[int, int], closed: bool) -> Iterator[str]:
-    """What is not closed may have been cut off before it was reported."""
-    if own != journal if closed else own[0] < journal[0]:
+def _sums(
+    segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony]
+) -> Iterator[str]:
+    """What the ranks of a group did together."""
+    images = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
+    if images != journal[1]:
+        yield f"the ranks wrote {images} images of {_named(place)}; the journal has {journal[1]}"
+    answers = [testimony.answers[place] for testimony in group.values() if place in testimony.answers]
+    correct, of = sum(right for right, _ in answers), sum(of for _, of in answers)
+    if answers and (correct, of) != (segment.correct, segment.of):
         yield (
-            f"trial {place[0]}, attempt {place[1]}, segment {place[2]}: it wrote {own[0]} steps and {own[1]} "
-            f"images, the journal has {journal[0]} and {journal[1]}"
+            f"the ranks counted {correct} right of {of} after {_named(place)}; the journal has "
+            f"{segment.correct} of {segment.of}"
         )
 
 
-def _answers(testimony: _Testimony, attempt: Attempt) -> Iterator[str]:
-    for validation in attempt.validations:
-        segment = validation.segment
-        own = testimony.answers.get((segment.trial, segment.attempt, segment.index))
-        if own is not None and own != (segment.correct, segment.of):
-            yield (
-                f"trial {segment.trial}, segment {segment.index}: it counted {own[0]} right of {own[1]}, "
-                f"the journal has {segment.correct} of {segment.of}"
-            )
+def _named(place: Place) -> str:
+    return "trial {}, attempt {}, segment {}".format(*place)
 
 
 def _read(path: Path) -> _Testimony:

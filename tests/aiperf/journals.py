@@ -7,7 +7,6 @@ trial to trial. So everything that a rule can check is consistent, unless a test
 from __future__ import annotations
 
 import heapq
-import json
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from aiperf.journal import VERSION, JournalWriter
 from aiperf.messages import Control, Ready
 from aiperf.plan import plan
 from aiperf.replay import Replay
+from aiperf.steplog import StepLog
 from aiperf.trial import Segment, State
 from nas.record import graph_to_json
 from nas.search import SEARCHES
@@ -114,32 +114,33 @@ def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
 
 
 def write_witnesses(files: RunFiles, timed: list[Timed]) -> None:
-    """Every rank of a group writes what the group did."""
-    ranks: dict[int, list[Ready]] = {}
+    """Every rank of a group writes its share of what the group did."""
+    ranks: dict[int, dict[int, Ready]] = {}
     group_of: dict[tuple[int, int], int] = {}
-    lines: dict[Path, list[dict[str, int]]] = {}
+    for path in files.directory.glob("logs/*.jsonl"):
+        path.unlink()
     for _, event in timed:
         if isinstance(event, RankReady):
-            ranks.setdefault(event.group, []).append(event.ready)
+            ranks.setdefault(event.group, {})[event.ready.rank] = event.ready
         elif isinstance(event, Dispatched):
             group_of[event.trial.number, event.attempt] = event.group
-        elif isinstance(event, (Stepped, Closed)):
-            place, record = _testimony(event)
-            for ready in {ready.rank: ready for ready in ranks[group_of[place]]}.values():
-                lines.setdefault(files.witness(ready.host, ready.rank), []).append(record)
-    for path, records in lines.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        elif isinstance(event, Stepped | Closed):
+            work = event if isinstance(event, Stepped) else event.segment
+            group = ranks[group_of[work.trial, work.attempt]].values()
+            for place, ready in enumerate(group):
+                with StepLog(files.witness(ready.host, ready.rank)) as log:
+                    _testify(log, event, place, len(group))
 
 
-def _testimony(event: Stepped | Closed) -> tuple[tuple[int, int], dict[str, int]]:
+def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) -> None:
+    def share(images: int) -> int:
+        return images * (place + 1) // num_ranks - images * place // num_ranks
+
     if isinstance(event, Stepped):
-        place = (event.trial, event.attempt)
-        work = {"segment": event.segment, "steps": event.steps, "images": event.images}
+        log.steps(event.trial, event.attempt, event.segment, event.steps, share(event.images))
     else:
-        place = (event.segment.trial, event.segment.attempt)
-        work = {"segment": event.segment.index, "correct": event.segment.correct, "of": event.segment.of}
-    return place, {"trial": place[0], "attempt": place[1], **work}
+        found = event.segment
+        log.answers(found.trial, found.attempt, found.index, share(found.correct), share(found.of))
 
 
 class _Simulation:
@@ -148,8 +149,9 @@ class _Simulation:
         data = self.config.data
         size = (data.channels, data.size, data.size)
         self.seed = resolve_seed(self.config.seed_architecture, size, data.classes)
-        search = SEARCHES[self.config.search.name](
-            self.seed, self.config.random_seed, self.config.search.bounds, self.config.search.population
+        searching = self.config.search
+        search = SEARCHES[searching.name](
+            self.seed, self.config.random_seed, searching.bounds, searching.population, searching.morphisms
         )
         self.replay = Replay()
         self.jobs = Jobs(self.config, search, self.replay)

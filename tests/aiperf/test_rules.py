@@ -208,9 +208,22 @@ def test_a_step_that_a_rank_did_not_write_is_named(files: RunFiles) -> None:
     outcome, text = found(verdict_on(TIMED, files), "witnesses")
     assert outcome is Outcome.FAILED
     assert text == (
-        "rank 1: trial 0, attempt 1, segment 0: it wrote 25 steps and 1250 images, "
-        "the journal has 40 and 2000"
+        "rank 1 wrote 25 steps of trial 0, attempt 1, segment 0; the journal has 40; "
+        "the ranks wrote 1250 images of trial 0, attempt 1, segment 0; the journal has 2000"
     )
+
+
+def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(tmp_path: Path) -> None:
+    timed = told(Scene(minutes=0.1, groups=1, ranks_of_a_group=3))
+    files = write_run(tmp_path / "run", timed)
+    assert found(verdict_on(timed, files), "witnesses")[1].startswith("3 ranks wrote the same")
+    path = files.witness("node2", 2)
+    path.write_text(path.read_text().replace('"images": 250', '"images": 251', 1))
+    outcome, text = found(verdict_on(timed, files), "witnesses")
+    assert outcome is Outcome.FAILED
+    assert text == "the ranks wrote 2001 images of trial 0, attempt 1, segment 0; the journal has 2000"
+    files.witness("node3", 3).unlink()
+    assert found(verdict_on(timed, files), "witnesses")[0] is Outcome.PASSED
 
 
 def test_a_damaged_log_is_named_and_a_torn_end_is_not(files: RunFiles) -> None:
@@ -397,3 +410,19 @@ def test_the_ranked_preset_is_what_the_rules_want() -> None:
     assert (config.seed_architecture, config.data.classes, config.data.size) == ("resnet50", 1000, 224)
     assert config.limits.minutes >= 60
     assert config.ranked
+
+
+def test_what_stands_in_the_way_of_a_rank_is_foreseen() -> None:
+    ranked = load_preset("ranked")
+    imagenet = {**IMAGENET, "training_images": 1_231_167, "validation_images": 50_000}
+    assert foreseen(ranked, imagenet) == []
+    assert foreseen(with_overrides(ranked, {"limits.minutes": 30.0}), imagenet) == [
+        "the span is to be 30 minutes; 60 are needed"
+    ]
+    assert foreseen(ranked, {**imagenet, "synthetic": True}) == ["synthetic is True, not False"]
+    assert foreseen(ranked, {**imagenet, "validation_images": 0}) == [
+        "training and validation use 1231167 of the official training images, not all"
+    ]
+    assert foreseen(with_overrides(ranked, {"seed_architecture": "resnet18"}), imagenet) == [
+        "the seed is resnet18, not resnet50"
+    ]

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aiperf.config import Bounds
+from aiperf.config import Bounds, Config
 from aiperf.findings import Evidence, Seen
 from aiperf.trial import State
 
-__all__ = ["architecture", "complete", "control", "data", "error", "segments", "span", "trials", "width"]
+__all__ = [
+    "architecture",
+    "complete",
+    "control",
+    "data",
+    "error",
+    "foreseen",
+    "segments",
+    "span",
+    "trials",
+    "width",
+]
 
 LEAST_SPAN_SECONDS = 3600.0
 MOST_ERROR = 0.30
@@ -26,6 +37,15 @@ IMAGENET: Mapping[str, Any] = {
     "test_images": 50_000,
     "test_images_a_class": [50, 50],
 }
+
+
+def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    """What already stands in the way of a rank before the clock starts."""
+    minutes = config.limits.minutes
+    short = (
+        [f"the span is to be {minutes:g} minutes; 60 are needed"] if 60 * minutes < LEAST_SPAN_SECONDS else []
+    )
+    return _width(config) + _data(manifest) + _architecture(config) + short
 
 
 def complete(evidence: Evidence) -> Seen:
@@ -51,24 +71,13 @@ def span(evidence: Evidence) -> Seen:
 
 
 def width(evidence: Evidence) -> Seen:
-    declared = evidence.replay.opened.config.training.format
-    wrong = [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has less than 16 bits"]
-    return Seen(f"{declared} has 16 bits or more", wrong)
+    config = evidence.replay.opened.config
+    return Seen(f"{config.training.format} has 16 bits or more", _width(config))
 
 
 def data(evidence: Evidence) -> Seen:
     ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    manifest = ranks[0].ready.data if ranks else {}
-    wrong = [
-        f"{name} is {manifest.get(name)!r}, not {value!r}"
-        for name, value in IMAGENET.items()
-        if manifest.get(name) != value
-    ]
-    if not wrong:
-        used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
-        if used != IMAGENET["official_training_images"]:
-            wrong = [f"training and validation use {used} of the official training images, not all"]
-    return Seen("ImageNet-1k, whole, 224²", wrong)
+    return Seen("ImageNet-1k, whole, 224²", _data(ranks[0].ready.data if ranks else {}))
 
 
 def error(evidence: Evidence) -> Seen:
@@ -96,12 +105,7 @@ def trials(evidence: Evidence) -> Seen:
 
 def architecture(evidence: Evidence) -> Seen:
     """The pinned seed, and the pinned bounds of candidates."""
-    config = evidence.replay.opened.config
-    wrong = (
-        [] if config.seed_architecture == SEED else [f"the seed is {config.seed_architecture}, not {SEED}"]
-    )
-    wrong += [] if config.search.bounds == Bounds() else ["search.bounds are not the default ones"]
-    return Seen(f"{SEED} within the default bounds", wrong)
+    return Seen(f"{SEED} within the default bounds", _architecture(evidence.replay.opened.config))
 
 
 def control(evidence: Evidence) -> Seen:
@@ -126,3 +130,29 @@ def segments(evidence: Evidence) -> Seen:
         if v.segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
     return Seen(f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s", wrong)
+
+
+def _width(config: Config) -> list[str]:
+    declared = config.training.format
+    return [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has less than 16 bits"]
+
+
+def _data(manifest: Mapping[str, Any]) -> list[str]:
+    wrong = [
+        f"{name} is {manifest.get(name)!r}, not {value!r}"
+        for name, value in IMAGENET.items()
+        if manifest.get(name) != value
+    ]
+    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+    if not wrong and used != IMAGENET["official_training_images"]:
+        wrong = [f"training and validation use {used} of the official training images, not all"]
+    return wrong
+
+
+def _architecture(config: Config) -> list[str]:
+    wrong = []
+    if config.seed_architecture != SEED:
+        wrong.append(f"the seed is {config.seed_architecture}, not {SEED}")
+    if config.search.bounds != Bounds():
+        wrong.append("search.bounds are not the default ones")
+    return wrong

@@ -70,7 +70,9 @@ $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
 	@touch $(VENV)/.installed
 
 # What stands below torch, and no more: a pure floor that wants another library fails here.
-PURE := numpy tomli-w "tomli; python_version < '3.11'" jsonschema pytest pytest-timeout hypothesis setuptools
+PURE := numpy click rich tomli-w "tomli; python_version < '3.11'" \
+	jinja2 matplotlib jsonschema prometheus-client cryptography mlperf-logging \
+	pytest pytest-timeout hypothesis setuptools
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)

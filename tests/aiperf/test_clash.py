@@ -73,6 +73,16 @@ def test_the_command_stops_where_one_was_installed_over_the_other(
     assert answer.returncode == 1
 
 
+def test_a_module_run_by_its_name_is_checked_too(site: Path, tmp_path: Path) -> None:
+    for info in site.glob("*.dist-info"):
+        shutil.copytree(info, tmp_path / info.name)
+    environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": ""}
+    command = [sys.executable, "-m", "aiperf", "--help"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert "also installs aiperf; remedy:" in answer.stderr
+    assert answer.returncode == 1
+
+
 def test_top_level_names_are_read_where_a_builder_states_them(tmp_path: Path) -> None:
     info = tmp_path / "other-1.0.dist-info"
     info.mkdir()

@@ -26,15 +26,30 @@ FLOORS = (
     Floor(1, ("aiperf",), frozenset({"numpy", "tomli", "tomli_w"})),
     Floor(2, ("launch",), frozenset()),
     Floor(
-        2, ("analysis",), frozenset({"numpy", "jinja2", "markupsafe", "plotly", "matplotlib", "jsonschema"})
+        2,
+        ("analysis",),
+        frozenset(
+            {
+                "numpy",
+                "jinja2",
+                "markupsafe",
+                "plotly",
+                "matplotlib",
+                "jsonschema",
+                "cryptography",
+                "prometheus_client",
+            }
+        ),
     ),
     Floor(
         3,
         (
             "nas.modules",
             "aiperf.device",
+            "aiperf.batchnorm",
             "aiperf.control",
             "aiperf.data",
+            "aiperf.ddp",
             "aiperf.kept",
             "aiperf.parallel",
             "aiperf.reevaluation",
@@ -43,10 +58,21 @@ FLOORS = (
         ),
         frozenset({"numpy", "torch", "safetensors", "sklearn", "PIL", "psutil"}),
     ),
-    Floor(4, ("aiperf.world", "aiperf.master", "aiperf.link"), frozenset({"mpi4py", "horovod"})),
+    Floor(
+        4,
+        ("aiperf.world", "aiperf.master", "aiperf.link", "aiperf.mpi", "aiperf.ranks", "aiperf.relay"),
+        frozenset({"mpi4py", "horovod"}),
+    ),
     Floor(
         5,
-        ("aiperf.__main__", "aiperf.commands", "aiperf.display", "aiperf.run", "aiperf.start"),
+        (
+            "aiperf.__main__",
+            "aiperf.commands",
+            "aiperf.display",
+            "aiperf.rehearsal",
+            "aiperf.run",
+            "aiperf.start",
+        ),
         frozenset({"click", "rich"}),
     ),
 )

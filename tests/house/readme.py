@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.house.tree import ROOT, files
+from tests.house.tree import ROOT, tracked
 
 # The first code block under the heading.
 BLOCK = re.compile(r"(?P<before>^## The tree\n.*?^```\w*\n)(?P<tree>.*?)(?=^```)", re.MULTILINE | re.DOTALL)
@@ -101,7 +101,7 @@ def _first_words(path: str) -> str:
 
 def write(readme: Path = ROOT / "README.md") -> None:
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(updated(text, files()), encoding="utf-8")
+    readme.write_text(updated(text, tracked()), encoding="utf-8")
 
 
 if __name__ == "__main__":

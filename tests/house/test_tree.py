@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.house.readme import faults, shown, updated
-from tests.house.tree import ROOT, expect_none, files
+from tests.house.tree import ROOT, expect_none, tracked
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REAL = ["a/__init__.py", "a/b.py", "c/e.py", "d.py"]
@@ -16,7 +16,7 @@ def page(tree: str) -> str:
 
 
 def test_the_readme_shows_the_real_tree() -> None:
-    expect_none(faults(shown(README), files()))
+    expect_none(faults(shown(README), tracked()))
 
 
 def test_every_entry_has_a_clause() -> None:

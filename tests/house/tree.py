@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
 
-@cache
 def files() -> tuple[str, ...]:
     """Paths of all files that git tracks or would add, relative to the root."""
-    # In a checkout of another user's (a container's mount), git answers only when told to.
-    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
-    command += ["--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return tuple(sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file()))
+    return _listed("--cached", "--others", "--exclude-standard")
+
+
+def tracked() -> tuple[str, ...]:
+    """Paths of the files that git tracks: what a clone will have."""
+    return _listed("--cached")
 
 
 def sources(*folders: str) -> list[Path]:
@@ -36,3 +36,11 @@ def module_name(path: Path) -> str:
     """Of a file in the repository: aiperf/data/__init__.py is aiperf.data."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def _listed(*options: str) -> tuple[str, ...]:
+    # In a checkout of another user's (a container's mount), git answers only when told to.
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", *options]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return tuple(sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file()))

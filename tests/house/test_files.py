@@ -30,6 +30,7 @@ LONG: Mapping[str, str] = {
 BOUNDARIES: Mapping[str, str] = {
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoders.py": "the same in a decoding process, which sends it as the line it will be",
+    "aiperf/train.py": "a first step that fails is made known to the group, then raised as the cause",
     "aiperf/worker.py": "a trial is foreign code; whatever it raises is told to the master as its end",
 }
 

@@ -117,12 +117,14 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         st.just(Dropout(0.5)),
     )
     for _ in range(draw(st.integers(1, 9))):
-        name = draw(st.sampled_from([name for name, shape in shapes.items() if len(shape) == 3]))
+        images = [name for name, shape in shapes.items() if len(shape) == 3]
+        name = draw(st.sampled_from(images) | st.just(images[-1]))
         step = draw(st.sampled_from(["layer"] * 6 + ["add", "concat", "gate"]))
         same_area = [other for other, shape in shapes.items() if shape[1:] == shapes[name][1:]]
         same_shape = [other for other in same_area if shapes[other] == shapes[name]]
         if step == "add":
-            put(Add(), name, *draw(st.lists(st.sampled_from(same_shape), min_size=1, max_size=2)))
+            branch = put(draw(st.sampled_from([Conv2d(shapes[name][0], 1), ReLU()])), name)
+            put(Add(), branch, *draw(st.lists(st.sampled_from(same_shape), min_size=1, max_size=2)))
         elif step == "concat":
             put(Concat(), name, draw(st.sampled_from(same_area)))
         elif step == "gate":

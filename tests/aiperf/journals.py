@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.code import code_hash
-from aiperf.config import Config, load_preset, with_overrides
+from aiperf.config import Bounds, Config, DataConfig, LimitsConfig, SearchConfig, TrainingConfig
 from aiperf.events import (
     Began,
     Closed,
@@ -70,14 +70,19 @@ class Scene:
 
     @property
     def config(self) -> Config:
-        return with_overrides(
-            load_preset("digits"),
-            {
-                "limits.minutes": self.minutes,
-                "limits.max_trials": self.max_trials,
-                "training.epochs": [self.epochs],
-                "training.format": "bf16",
-            },
+        return Config(
+            preset="simulated",
+            seed_architecture="residual-4-8-16",
+            data=DataConfig("digits", channels=1, size=32, classes=10, validation_images=400),
+            training=TrainingConfig(
+                format="bf16",
+                batch_size=50,
+                learning_rate=0.1,
+                epochs=(self.epochs,),
+                validate_every_images=2000,
+            ),
+            search=SearchConfig(population=4, bounds=Bounds(max_operations=16.0, max_parameters=16.0)),
+            limits=LimitsConfig(minutes=self.minutes, max_trials=self.max_trials),
         )
 
 

@@ -20,6 +20,8 @@ else:
     import tomli as tomllib
 
 __all__ = [
+    "FORMATS",
+    "SEARCHES",
     "Bounds",
     "Config",
     "DataConfig",
@@ -39,6 +41,8 @@ DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 DECAYS = ("cosine", "linear")
+BATCH_NORMS = ("local", "synchronised")
+COMPRESSIONS = ("none", "fp16")
 SEARCHES = ("evolution", "random")
 
 
@@ -134,10 +138,17 @@ class TrainingConfig:
     """cosine or linear, to zero at the end of the trial."""
     patience: int = 0
     """Validations without a better error after which a trial ends; 0: never."""
+    batch_norm: str = "local"
+    """Statistics of batch norm in a group of several ranks. local: each step, of a rank's own images.
+    synchronised: of all images of the step."""
+    compression: str = "none"
+    """Of gradients on their way between ranks: none or fp16."""
 
     def __post_init__(self) -> None:
         _one_of("training.format", self.format, FORMATS)
         _one_of("training.decay", self.decay, DECAYS)
+        _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
+        _one_of("training.compression", self.compression, COMPRESSIONS)
         _at_least("training.batch_size", self.batch_size, 2)
         _at_least("training.validate_every_images", self.validate_every_images, 1)
         _at_least("training.patience", self.patience, 0)

@@ -13,7 +13,7 @@ import torch
 
 from aiperf.errors import WorldError
 
-__all__ = ["KINDS", "Device", "bind", "count_devices"]
+__all__ = ["KINDS", "Device", "bind", "count_devices", "first_kind"]
 
 KINDS = ("cuda", "npu", "xpu", "cpu")  # in order of preference; ROCm builds of torch call theirs cuda
 _SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -31,6 +31,13 @@ class Device:
     @property
     def torch(self) -> torch.device:
         return torch.device(self.kind) if self.kind == "cpu" else torch.device(self.kind, self.index)
+
+    @property
+    def identity(self) -> str:
+        """The UUID of the device, or of its part; empty for a CPU, and where the driver tells none."""
+        if self.kind == "cpu":
+            return ""
+        return str(getattr(_module(self.kind).get_device_properties(self.index), "uuid", ""))
 
     def synchronise(self) -> None:
         """Returns when everything submitted to the device is done."""
@@ -79,16 +86,21 @@ def count_devices(kind: str) -> int:
     return int(module.device_count()) if module is not None and module.is_available() else 0
 
 
+def first_kind() -> str:
+    """The first of KINDS that is there."""
+    return next(kind for kind in KINDS if count_devices(kind))
+
+
 def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
     """Takes a device for this process; `auto` is the first kind of KINDS that is there.
 
     Raises WorldError when there is none of that kind and index.
     """
     if kind == "auto":
-        kind = next(kind for kind in KINDS if count_devices(kind))
+        kind = first_kind()
     if kind == "cpu":
         if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks_on_host))
+            torch.set_num_threads(_own_cores(ranks_on_host))
         return Device("cpu", 0, _cpu_name(), psutil.virtual_memory().total)
     if count_devices(kind) <= index:
         raise WorldError(f"{kind} device {index} is wanted, {count_devices(kind)} are visible")
@@ -96,6 +108,12 @@ def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
     module.set_device(index)
     memory = module.get_device_properties(index).total_memory
     return Device(kind, index, str(module.get_device_name(index)), int(memory))
+
+
+def _own_cores(ranks_on_host: int) -> int:
+    """Those that the launcher bound this rank to, else its share of the host's."""
+    bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    return max(1, bound if bound < all_cores else all_cores // ranks_on_host)
 
 
 def _module(kind: str) -> ModuleType:

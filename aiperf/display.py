@@ -28,9 +28,10 @@ GROUPS_SHOWN = 8
 class Display:
     """Shows a replay as it grows. Give `show` to the master."""
 
-    def __init__(self, files: RunFiles) -> None:
+    def __init__(self, files: RunFiles, terminal: bool | None = None) -> None:
+        """`terminal` says whether a person watches where the output cannot tell."""
         self.files = files
-        self.console = Console(stderr=False, highlight=False)
+        self.console = Console(stderr=False, highlight=False, force_terminal=terminal)
         self.live: Live | None = None
         self._shown = -PLAIN_SECONDS
         self._credit = _Credit()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["AiperfError", "ConfigError", "DataError", "JournalError", "MissingExtra", "WorldError"]
+__all__ = [
+    "AiperfError",
+    "ConfigError",
+    "DataError",
+    "GroupBroken",
+    "JournalError",
+    "MissingExtra",
+    "WorldError",
+]
 
 
 class AiperfError(Exception):
@@ -30,3 +38,7 @@ class MissingExtra(AiperfError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library} is not installed; remedy: pip install 'aiperf-hpc[{extra}]'")
+
+
+class GroupBroken(WorldError):
+    """A rank left its group in the middle of a collective."""

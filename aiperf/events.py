@@ -15,8 +15,8 @@ from aiperf.messages import Control, Ready
 from aiperf.trial import Segment, State, Trial
 
 __all__ = [
-    "Began",
     "Beat",
+    "Began",
     "Closed",
     "ControlMeasured",
     "Dispatched",
@@ -66,6 +66,8 @@ class LegBegan(Event):
     command: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]
     """The ranks of each group."""
+    backend: str = "ddp"
+    """How the ranks of a group average their gradients: ddp or horovod."""
 
 
 @dataclass(frozen=True)

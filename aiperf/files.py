@@ -28,6 +28,11 @@ class RunFiles:
         return self.directory / "lock"
 
     @property
+    def probe(self) -> Path:
+        """Written by the master at the start of a leg: who can read it shares the directory."""
+        return self.directory / "probe"
+
+    @property
     def weights_directory(self) -> Path:
         return self.directory / "weights"
 
@@ -39,11 +44,16 @@ class RunFiles:
         """Every file of weights that lies there."""
         return list(self.weights_directory.glob("*.safetensors"))
 
-    def telemetry(self, host: str) -> Path:
-        return self.directory / "telemetry" / f"{host}.jsonl"
+    @property
+    def telemetry_directory(self) -> Path:
+        return self.directory / "telemetry"
 
-    def log(self, host: str) -> Path:
-        return self.directory / "logs" / f"{host}.log"
+    def telemetry(self, host: str) -> Path:
+        return self.telemetry_directory / f"{host}.jsonl"
+
+    def log(self, host: str, rank: int | None = None) -> Path:
+        """What the workers of a host print, or one of them where there are not too many."""
+        return self.directory / "logs" / (f"{host}.log" if rank is None else f"{host}.rank{rank}.log")
 
     def witness(self, host: str, rank: int) -> Path:
         """The steps of one rank as it logged them itself, before it reported them."""
@@ -52,3 +62,18 @@ class RunFiles:
     @property
     def report(self) -> Path:
         return self.directory / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of the report's figures, one file each."""
+        return self.directory / "figures"
+
+    @property
+    def result(self) -> Path:
+        """The result in the form of its published schema."""
+        return self.directory / "result.json"
+
+    @property
+    def validation(self) -> Path:
+        """What `validate` found last."""
+        return self.directory / "validation.json"

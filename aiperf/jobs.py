@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from aiperf.config import Config
 from aiperf.events import Dispatched, Ended, Event, GroupLost, LegBegan
+from aiperf.layout import LEAST_BATCH
 from aiperf.replay import Replay
 from aiperf.trial import HyperParameters, State, Trial
 from nas.search import Candidate, Observation, Search
@@ -19,7 +20,6 @@ from nas.search import Candidate, Observation, Search
 __all__ = ["ATTEMPTS", "Jobs"]
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
-LEAST_BATCH = 2  # batch norm has no variance of one image
 
 
 class Jobs:
@@ -41,7 +41,7 @@ class Jobs:
     def next(self, group: int, num_groups: int) -> Dispatched | None:
         """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
         if self._again:
-            return replace(self._again.popleft(), group=group)
+            return self._shared_evenly(replace(self._again.popleft(), group=group))
         if self.exhausted:
             return None
         number = self.replay.next_number
@@ -70,7 +70,7 @@ class Jobs:
 
     def _ended(self, job: Dispatched, event: Ended) -> None:
         number = job.trial.number
-        smaller = _with_half_the_batch(job) if event.out_of_memory else None
+        smaller = self._with_half_the_batch(job) if event.out_of_memory else None
         if event.state is State.COMPLETE:
             self.search.tell(self._observation(number))
         elif smaller is not None and job.attempt < ATTEMPTS:
@@ -83,6 +83,20 @@ class Jobs:
             self._again.append(replace(job, attempt=job.attempt + 1))
         else:
             self.search.drop(job.trial.number)
+
+    def _with_half_the_batch(self, job: Dispatched) -> Dispatched | None:
+        """None when that would leave a rank with too few images."""
+        ranks, attempt = self._ranks(job.group), job.attempt + 1
+        half = job.trial.hyper.batch_size // 2 // ranks * ranks
+        return replace(_with_batch(job, half), attempt=attempt) if half >= LEAST_BATCH * ranks else None
+
+    def _shared_evenly(self, job: Dispatched) -> Dispatched:
+        """The next larger batch that the ranks of its group share evenly: those of a resumed run differ."""
+        ranks = self._ranks(job.group)
+        return _with_batch(job, -(-job.trial.hyper.batch_size // ranks) * ranks)
+
+    def _ranks(self, group: int) -> int:
+        return len(self.replay.leg.began.groups[group])
 
     def _observation(self, number: int) -> Observation:
         attempt = self.replay.trials[number].attempts[-1]
@@ -125,9 +139,5 @@ def _dispatched(trial: Trial, candidate: Candidate, group: int) -> Dispatched:
     )
 
 
-def _with_half_the_batch(job: Dispatched) -> Dispatched | None:
-    half = job.trial.hyper.batch_size // 2
-    if half < LEAST_BATCH:
-        return None
-    trial = replace(job.trial, hyper=replace(job.trial.hyper, batch_size=half))
-    return replace(job, trial=trial, attempt=job.attempt + 1)
+def _with_batch(job: Dispatched, batch_size: int) -> Dispatched:
+    return replace(job, trial=replace(job.trial, hyper=replace(job.trial.hyper, batch_size=batch_size)))

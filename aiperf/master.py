@@ -6,16 +6,19 @@ journal as it is being written. It touches no device and holds no weights.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from aiperf.config import Config
-from aiperf.errors import WorldError
+from aiperf.eligibility import foreseen
+from aiperf.errors import ConfigError, WorldError
 from aiperf.events import (
-    Began,
     Beat,
+    Began,
     Closed,
     ControlMeasured,
     Dispatched,
@@ -39,7 +42,9 @@ from aiperf.messages import (
     Evaluated,
     Finished,
     FromGroup,
+    Join,
     MeasureControl,
+    Meeting,
     Ready,
     Release,
     Setup,
@@ -48,6 +53,7 @@ from aiperf.messages import (
     Stop,
     ToGroup,
     Validated,
+    Working,
 )
 from aiperf.replay import Replay
 from aiperf.trial import State
@@ -65,6 +71,8 @@ READY_SECONDS = 1800.0
 STOP_SECONDS = 30.0  # for the groups to obey, after a stop is asked for and after the deadline
 RESTARTS = 3  # of one group without a validation in between
 REST_SECONDS = 30.0  # the longest pause of a group whose trials keep failing
+FIRST_STEP = 5.0  # times the usual silence: libraries choose their kernels, and caches are cold
+BLOCKS = 4.0  # of steps, as long as the last one: silence that a slow device may need
 
 
 @dataclass
@@ -80,6 +88,10 @@ class _Group:
     failures: int = 0
     """In a row."""
     rests_until: float = 0.0
+    heard: float = 0.0
+    """When it last said something, or was last given something to do."""
+    patience: float = 0.0
+    """Seconds of silence from then on that are no loss."""
 
 
 class Master:
@@ -95,11 +107,18 @@ class Master:
         journal: JournalWriter,
         replay: Replay,
         watch: Callable[[float], None],
+        silence_seconds: float = 60.0,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`watch` is called with the leg's time a few times a second, to show what `replay` holds."""
+        """`watch` is called with the leg's time a few times a second, to show what `replay` holds; `say`
+        with what a person should know.
+        """
         self.config, self.files, self.world, self.jobs = config, files, world, jobs
         self.journal, self.replay, self.watch = journal, replay, watch
-        self.setup = Setup(config, graph_to_json(seed), str(files.directory))
+        self.silence_seconds, self.say = silence_seconds, say
+        self.setup = Setup(
+            config, graph_to_json(seed), str(files.directory.absolute()), probe=os.urandom(8).hex()
+        )
         self.groups = [_Group(len(ranks)) for ranks in world.groups]
         self.deadline: float | None = None
         self._stop_asked = ""
@@ -113,27 +132,46 @@ class Master:
         """Asks for a clean end; may be called from a signal handler."""
         self._stop_asked = self._stop_asked or reason
 
-    def run(self, started: str, command: tuple[str, ...]) -> None:
+    def run(self, started: str, command: tuple[str, ...], backend: str = "ddp") -> None:
         """Raises WorldError when the groups do not come up; what happened stands in the journal."""
-        self._write(LegBegan(self.replay.num_legs, started, command, self.world.groups))
+        self._write(LegBegan(self.replay.num_legs, started, command, self.world.groups, backend))
         try:
-            self._initialise()
-            self._release()
-            while not self._over():
-                self._turn(self._lose)
-                self._check_limits()
-                self._fill()
+            with self._probe():
+                self._initialise()
+                self._release()
+                while not self._over():
+                    self._turn(self._lose)
+                    self._check_limits()
+                    self._check_silence()
+                    self._fill()
         except Exception as error:
             self._write(LegEnded(f"error: {error}", self._t()))
             raise
         self._write(LegEnded(self._closing, self._end_of_span()))
         self._test()
 
+    @contextlib.contextmanager
+    def _probe(self) -> Iterator[None]:
+        """The file by which a rank sees whether it shares the run directory."""
+        try:
+            self.files.probe.write_text(self.setup.probe, encoding="utf-8")
+            yield
+        finally:
+            self.files.probe.unlink(missing_ok=True)
+
     def _initialise(self) -> None:
         self._say_all(self.setup)
         self._await(lambda: all(group.ready == group.ranks for group in self.groups))
+        self._refuse_idle_devices()
+        self._refuse_unrankable()
+        self._tell_of_apart()
         self._say_all(MeasureControl())
         self._await(lambda: all(group.measured == group.ranks for group in self.groups))
+
+    def _refuse_unrankable(self) -> None:
+        """A run that is to be ranked is not let run for an hour in vain."""
+        if self.config.ranked and (wrong := foreseen(self.config, self.replay.ranks[0].ready.data)):
+            raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; mend that or set ranked = false")
 
     def _await(self, reached: Callable[[], bool]) -> None:
         until = self._t() + READY_SECONDS
@@ -188,13 +226,14 @@ class Master:
     def _test(self) -> None:
         """The best network on the test images, once, by any group that is left."""
         best = self.replay.best
-        alive = [index for index, group in enumerate(self.groups) if group.alive]
-        if best is None or not alive or self.replay.tested is not None:
-            return
-        self.world.send(alive[0], Evaluate(best.trial.number))
-        until = self._t() + READY_SECONDS
-        while self.replay.tested is None and self._t() < until and self.groups[alive[0]].alive:
-            self._turn(self._bury)
+        for index, group in enumerate(self.groups):
+            if best is None or self.replay.tested is not None:
+                return
+            if group.alive:
+                self.world.send(index, Evaluate(best.trial.number))
+            until = self._t() + READY_SECONDS
+            while self.replay.tested is None and self._t() < until and group.alive:
+                self._turn(self._bury)
 
     # Messages
 
@@ -203,6 +242,7 @@ class Master:
         received = self.world.receive(TICK_SECONDS)
         if received is not None:
             index, message = received
+            self.groups[index].heard = self._t()
             if isinstance(message, Gone):
                 on_loss(index, message.reason)
             elif self._expects(index, message):
@@ -213,7 +253,7 @@ class Master:
 
     def _expects(self, index: int, message: FromGroup) -> bool:
         """False for news of an attempt that was taken from the group since."""
-        if isinstance(message, (Ready, Control, Evaluated)):
+        if isinstance(message, (Ready, Control, Evaluated, Meeting, Working)):
             return True
         told = message.segment if isinstance(message, Validated) else message
         assert isinstance(told, Started | Steps | Finished) or isinstance(message, Validated)
@@ -224,7 +264,9 @@ class Master:
 
     def _hear(self, index: int, message: FromGroup) -> None:
         now, group = self._t(), self.groups[index]
-        if isinstance(message, Ready):
+        if isinstance(message, Meeting):
+            self.world.send(index, Join(message.host, message.port))
+        elif isinstance(message, Ready):
             self._ready(index, message)
         elif isinstance(message, Control):
             self._write(ControlMeasured(message))
@@ -232,7 +274,9 @@ class Master:
         elif isinstance(message, Started):
             key = message.graph_key
             self._write(Began(message.trial, message.attempt, key, message.prepare_seconds, now))
+            group.patience = FIRST_STEP * self.silence_seconds
         elif isinstance(message, Steps):
+            group.patience = max(self.silence_seconds, BLOCKS * message.seconds)
             self._write(_stepped(message, now - message.age_seconds))
         elif isinstance(message, Validated):
             self._write(Closed(message.segment, now - message.age_seconds))
@@ -258,6 +302,33 @@ class Master:
                     f"rank {ready.rank} on {ready.host} and rank {first.rank} on {first.host} differ in "
                     f"{what.replace('_', ' ')}; give all nodes the same installation and the same data"
                 )
+
+    def _refuse_idle_devices(self) -> None:
+        """Devices of a host that no rank has, or that several have, are the commonest first mistake."""
+        ready = [event.ready for event in self.replay.ranks]
+        shared = Counter((each.host, each.device_id) for each in ready if each.device_id)
+        for (host, _), num_ranks in shared.items():
+            if num_ranks > 1:
+                raise WorldError(
+                    f"{num_ranks} ranks on {host} have the same device; start one rank for each device and "
+                    "one more for the master, and let the launcher show every rank all devices of its host"
+                )
+        workers = Counter(each.host for each in ready)
+        for each in ready:
+            if each.device_id and workers[each.host] < each.visible_devices and each.visible_devices > 1:
+                right = len(workers) * each.visible_devices + 1
+                raise WorldError(
+                    f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} rank(s) that "
+                    f"train; start {right} ranks (one for each device and the master), or show fewer devices"
+                )
+
+    def _tell_of_apart(self) -> None:
+        apart = sorted({event.ready.host for event in self.replay.ranks if not event.ready.sees_run})
+        if apart:
+            self.say(
+                f"{self.files.directory} is not shared with {', '.join(apart)}: weights travel over MPI, and "
+                "the logs of their ranks stay there"
+            )
 
     def _finish(self, group: _Group, message: Finished, end: float) -> None:
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
@@ -294,6 +365,8 @@ class Master:
                 if job is None:
                     return
                 self._write(job)
+                if not group.assigned:
+                    group.heard, group.patience = self._t(), FIRST_STEP * self.silence_seconds
                 group.assigned.append(job)
                 self.world.send(index, Assign(job.trial, job.attempt))
 
@@ -319,6 +392,12 @@ class Master:
         if not self._closing and group.restarts <= RESTARTS and self.world.restart(index):
             group.alive, group.ready = True, 0
             self.world.send(index, self.setup)
+
+    def _check_silence(self) -> None:
+        now = self._t()
+        for index, group in enumerate(self.groups):
+            if group.alive and group.assigned and now - group.heard > group.patience:
+                self._lose(index, f"said nothing for {now - group.heard:.0f} s")
 
     def _bury(self, index: int, reason: str) -> None:
         self._write(GroupLost(index, reason))

@@ -23,7 +23,9 @@ __all__ = [
     "Evaluated",
     "Finished",
     "FromGroup",
+    "Join",
     "MeasureControl",
+    "Meeting",
     "Quit",
     "Ready",
     "Release",
@@ -33,6 +35,7 @@ __all__ = [
     "Stop",
     "ToGroup",
     "Validated",
+    "Working",
     "pack",
     "unpack",
 ]
@@ -53,6 +56,16 @@ class Setup(ToGroup):
     seed_graph: Mapping[str, Any]
     directory: str
     """The run's."""
+    probe: str = ""
+    """What the probe file holds: a rank that reads it there shares the directory with the master."""
+
+
+@dataclass(frozen=True)
+class Join(ToGroup):
+    """Where the ranks of the group meet, as one of them said."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,14 @@ class FromGroup:
 
 
 @dataclass(frozen=True)
+class Meeting(FromGroup):
+    """The leader waits for the other ranks of its group at this address."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
 class Ready(FromGroup):
     """One rank is initialised: device bound, data loaded and checked."""
 
@@ -120,6 +141,12 @@ class Ready(FromGroup):
     """The host's own time of day (seconds since 1970), to compare the clocks of the hosts once."""
     seconds: float
     """From the start of the process to this message."""
+    visible_devices: int = 1
+    """Of the device's kind, to this rank."""
+    device_id: str = ""
+    """What tells the device from all others of its host; empty for a CPU, and where the driver has none."""
+    sees_run: bool = True
+    """Whether the run directory is the master's own."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +188,11 @@ class Steps(FromGroup):
     """From the end of the last step to the sending of this."""
     loss: float | None
     """Mean over the block; None when it is not finite."""
+
+
+@dataclass(frozen=True)
+class Working(FromGroup):
+    """A long validation goes on."""
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,45 @@ from typing import Protocol
 import torch
 from torch import nn
 
-__all__ = ["Parallel", "Solo"]
+__all__ = ["Parallel", "Solo", "agree", "lead"]
 
 
 class Parallel(Protocol):
-    """Data parallelism inside one group."""
+    """Data parallelism inside one group. Every method is called by all ranks, in the same order."""
 
     rank: int
     """Position in the group; 0 leads it."""
     ranks: int
 
-    def wrap(self, network: nn.Module) -> nn.Module:
-        """The network whose backward pass also averages the gradients over the group."""
+    def wrap(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Both such that the backward pass also averages the gradients over the group."""
+
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        """One step with the averaged gradients, left out when they overflowed."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The element-wise sum over the group, on every rank."""
 
-    def agree(self, flag: bool) -> bool:
-        """True on every rank if the flag is true on any."""
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        """The exact sums of whole numbers over the group, on every rank. Waits for the device."""
+
+    def is_of_another(self, error: Exception) -> bool:
+        """Whether an exception says that another rank is gone, and nothing of the work of this one."""
+
+    def close(self) -> None:
+        """Leaves the group."""
+
+
+def lead(parallel: Parallel, number: int) -> int:
+    """The leader's number, on every rank."""
+    return parallel.total(number if parallel.rank == 0 else 0)[0]
+
+
+def agree(parallel: Parallel, flag: bool) -> bool:
+    """True on every rank if the flag is true on any."""
+    return parallel.total(int(flag))[0] > 0
 
 
 class Solo:
@@ -33,11 +54,22 @@ class Solo:
     rank = 0
     ranks = 1
 
-    def wrap(self, network: nn.Module) -> nn.Module:
-        return network
+    def wrap(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return network, optimizer
+
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        scaler.step(optimizer)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return values
 
-    def agree(self, flag: bool) -> bool:
-        return flag
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return numbers
+
+    def is_of_another(self, error: Exception) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass

@@ -1,9 +1,8 @@
-"""A run on this machine, from its configuration to its last line: everything that touches the world."""
+"""A run, from its configuration to its last line: everything that touches the world."""
 
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +19,8 @@ from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
 from aiperf.master import Master
+from aiperf.ranks import Ranks
 from aiperf.replay import Replay
-from aiperf.world import LocalWorld
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
@@ -53,20 +52,21 @@ def starting_graph(config: Config) -> Graph:
     return graph
 
 
-def begin(config: Config, files: RunFiles, device: str, watch: Watch) -> Replay:
+def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured."""
     seed = starting_graph(config)
+    ranks.places(config)
     with JournalWriter.begin(files) as journal:
         _write_config(config, files)
         opened = Opened(VERSION, files.directory.name, __version__, code_hash(), config, graph_to_json(seed))
         journal.write(0.0, opened)
         replay = Replay()
         replay.add(0.0, opened)
-        _leg(config, files, seed, device, journal, replay, _jobs(opened, replay), watch)
+        _leg(config, files, seed, ranks, journal, replay, _jobs(opened, replay), watch)
     return replay
 
 
-def resume(files: RunFiles, device: str, watch: Watch) -> Replay:
+def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A further leg of a run that was stopped or killed. Raises JournalError when it is complete."""
     replay, jobs = Replay(), list[Jobs]()
 
@@ -88,7 +88,7 @@ def resume(files: RunFiles, device: str, watch: Watch) -> Replay:
                 f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
             )
         seed = graph_from_json(opened.seed_graph)
-        _leg(opened.config, files, seed, device, journal, replay, jobs[0], watch)
+        _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
     return replay
 
 
@@ -104,18 +104,29 @@ def _leg(
     config: Config,
     files: RunFiles,
     seed: Graph,
-    device: str,
+    ranks: Ranks,
     journal: JournalWriter,
     replay: Replay,
     jobs: Jobs,
     watch: Watch,
 ) -> None:
-    world = LocalWorld(files.log(socket.gethostname()), device)
+    world = ranks.world(config, files)
     try:
-        master = Master(config, files, seed, world, jobs, journal, replay, lambda t: watch(replay, t))
+        master = Master(
+            config,
+            files,
+            seed,
+            world,
+            jobs,
+            journal,
+            replay,
+            watch=lambda t: watch(replay, t),
+            silence_seconds=ranks.wanted.silence_seconds,
+            say=lambda text: print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True),
+        )
         with _stopped_by_signals(master):
             started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            master.run(started, tuple(sys.argv))
+            master.run(started, tuple(sys.argv), ranks.wanted.backend)
     finally:
         world.close()
 

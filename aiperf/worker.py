@@ -6,6 +6,7 @@ Run as a program it is the worker of a machine without MPI.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import logging
 import os
@@ -16,22 +17,24 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from aiperf.code import code_hash
 from aiperf.control import measure_control
 from aiperf.data import load
-from aiperf.device import Device, bind
-from aiperf.errors import AiperfError
+from aiperf.ddp import Ddp
+from aiperf.device import Device, bind, count_devices, first_kind
+from aiperf.errors import AiperfError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.kept import Kept, read_kept, write_kept
+from aiperf.layout import Place
 from aiperf.messages import (
     Assign,
     Control,
@@ -39,6 +42,7 @@ from aiperf.messages import (
     Evaluated,
     Finished,
     FromGroup,
+    Join,
     MeasureControl,
     Quit,
     Ready,
@@ -49,19 +53,23 @@ from aiperf.messages import (
     Stop,
     ToGroup,
     Validated,
+    Working,
     pack,
     unpack,
 )
-from aiperf.parallel import Parallel, Solo
-from aiperf.train import Attempt, Pace, Rank, build, evaluate, train
+from aiperf.parallel import Parallel, Solo, agree, lead
+from aiperf.steplog import StepLog
+from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
 from nas.modules import Network
-from nas.record import graph_from_json
+from nas.record import decode, graph_from_json
 from nas.weights import digest, initial
 
-__all__ = ["Channel", "Worker"]
+__all__ = ["Channel", "Worker", "bind_place"]
 
 log = logging.getLogger(__name__)
+
+PROBE_SECONDS = 5.0  # a network file system shows a new file late: it remembers that there was none
 
 
 class Channel(Protocol):
@@ -85,46 +93,69 @@ class _Prepared:
 
 
 class Worker:
-    """The leader of a group: one thread listens, one prepares and one writes while this one trains."""
+    """One rank of a group: one thread listens, one prepares and one writes while this one trains.
 
-    def __init__(self, setup: Setup, channel: Channel, device: Device, number: int) -> None:
-        self.config, self.files = setup.config, RunFiles(Path(setup.directory))
+    The leader says what the group does. All ranks do the same work in the same order, and agree on
+    whatever depends on a clock or may fail on one of them.
+    """
+
+    def __init__(
+        self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
+    ) -> None:
+        self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
         self.seed = graph_from_json(setup.seed_graph)
-        self.channel, self.device, self.number = channel, device, number
+        self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.host = socket.gethostname()
         self.work: queue.SimpleQueue[_Prepared | MeasureControl | Evaluate | Quit] = queue.SimpleQueue()
         self.halted = threading.Event()
         self.pace = Pace(self.halted.is_set)
         self.preparing = ThreadPoolExecutor(1, "prepare")
         self.writing = ThreadPoolExecutor(1, "write")
-        self.saved: dict[int, Future[str]] = {}
         self.last: tuple[int, Kept] | None = None
-        self.parallel: Parallel = Solo()
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
         began = time.perf_counter()
         self.device.declare(self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
-        data = load(self.config.data, self.device.torch, self.config.random_seed)
-        self.rank = Rank(self.device, data, self.config.training, self.parallel)
-        self.channel.send(
-            Ready(
-                rank=self.number,
-                host=self.host,
-                pid=os.getpid(),
-                device=self.device.name,
-                memory_bytes=self.device.memory_bytes,
-                software=self.device.software(),
-                code_hash=code_hash(),
-                data=data.manifest,
-                initial_weights=digest(self.seed_weights),
-                wall_seconds=time.time(),
-                seconds=time.perf_counter() - began,
-            )
+        local_ranks = self.place.ranks_on_host
+        data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        with StepLog(self.files.witness(self.host, self.place.rank)) as own:
+            self.rank = Rank(self.device, data, self.config.training, self.parallel, own)
+            self.channel.send(self._ready(data.manifest, time.perf_counter() - began))
+            threading.Thread(target=self._listen, name="listen", daemon=True).start()
+            self._work()
+
+    def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
+        return Ready(
+            rank=self.place.rank,
+            host=self.host,
+            pid=os.getpid(),
+            device=self.device.name,
+            memory_bytes=self.device.memory_bytes,
+            software=self.device.software(),
+            code_hash=code_hash(),
+            data=manifest,
+            initial_weights=digest(self.seed_weights),
+            wall_seconds=time.time(),
+            seconds=seconds,
+            device_id=self.device.identity,
+            visible_devices=count_devices(self.device.kind),
+            sees_run=self._sees_run(),
         )
-        threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        self._work()
+
+    def _sees_run(self) -> bool:
+        until = time.monotonic() + PROBE_SECONDS
+        while self.probe:
+            try:
+                if self.files.probe.read_text(encoding="utf-8") == self.probe:
+                    return True
+            except OSError as error:
+                log.info("%s: %s", self.files.probe, error.strerror)
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.5)
+        return True
 
     def _listen(self) -> None:
         """Turns messages into work. Ends the process when the master is gone: nobody would use its work."""
@@ -144,25 +175,26 @@ class Worker:
                 self.halted.set()
             elif isinstance(message, (MeasureControl, Evaluate, Quit)):
                 self.work.put(message)
+            if isinstance(message, Quit):
+                return
 
     def _work(self) -> None:
-        with open(self._witness(), "a", encoding="utf-8", buffering=1) as witness:
-            while not isinstance(job := self.work.get(), Quit):
-                if isinstance(job, Evaluate):
-                    self._evaluate(job.trial)
-                elif isinstance(job, MeasureControl):
-                    self._measure_control()
-                elif self.pace.must_close():
-                    self._drop(job)
-                else:
-                    self._attempt(job, witness.write)
+        while not isinstance(job := self.work.get(), Quit):
+            if isinstance(job, Evaluate):
+                self._evaluate(job.trial)
+            elif isinstance(job, MeasureControl):
+                self._measure_control()
+            elif lead(self.parallel, int(self.pace.must_close())):
+                self._drop(job)
+            else:
+                self._attempt(job)
         self.writing.shutdown()
 
     def _measure_control(self) -> None:
         rate = measure_control(self.device, self.config.training.format)
         self.channel.send(
             Control(
-                rank=self.number,
+                rank=self.place.rank,
                 host=self.host,
                 device=self.device.name,
                 batch_size=rate.batch_size,
@@ -174,7 +206,7 @@ class Worker:
 
     def _drop(self, job: _Prepared) -> None:
         job.attempt.cancel()
-        self.channel.send(Finished(job.assign.trial.number, job.assign.attempt, State.WAITING, "never began"))
+        self._say(Finished(job.assign.trial.number, job.assign.attempt, State.WAITING, "never began"))
 
     def _prepare(self, assign: Assign) -> Attempt:
         return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
@@ -195,26 +227,40 @@ class Worker:
         """From memory when this group trained it last, else from its file."""
         if self.last is not None and self.last[0] == trial:
             return self.last[1]
-        if trial in self.saved:
-            self.saved[trial].result()
         return read_kept(self.files.weights(trial))
 
-    def _attempt(self, job: _Prepared, witness: Callable[[str], object]) -> None:
+    def _attempt(self, job: _Prepared) -> None:
         trial, number = job.assign.trial, job.assign.attempt
-
-        def report(message: Started | Steps | Validated) -> None:
-            if isinstance(message, Steps):
-                witness(_witnessed(message))
-            self.channel.send(message)
-
         try:
-            attempt = job.attempt.result()
-            report(Started(trial.number, number, attempt.network.graph.key, time.perf_counter() - job.asked))
-            state, reason, kept = train(self.rank, attempt, self.pace, report)
+            attempt = self._prepared(job)
+            key = attempt.network.graph.key
+            self._say(Started(trial.number, number, key, time.perf_counter() - job.asked))
+            state, reason, kept = train(self.rank, attempt, self.pace, self._say)
+        except Elsewhere as error:
+            log.info("%s failed on another rank", error)
+            self.device.clean()
+        except Here as error:
+            self._fail(trial, number, error.__cause__ or error)
+        except NotFinite as error:  # of the loss of the whole group
+            if self.place.leads:
+                self._fail(trial, number, error)
         except Exception as error:  # a trial is foreign code: whatever it raises is its own end, and is told
-            self._fail(trial, number, error)
+            self._fail_in_collective(trial, number, error)
         else:
-            self.writing.submit(self._finish, trial.number, number, state, reason, kept, time.perf_counter())
+            ended = time.perf_counter()
+            self.writing.submit(self._finish, trial.number, number, state, reason, kept, ended)
+
+    def _prepared(self, job: _Prepared) -> Attempt:
+        """Raises Here, or Elsewhere, when the preparation failed."""
+        failure = job.attempt.exception()
+        if agree(self.parallel, failure is not None):
+            raise (Here if failure else Elsewhere)(f"trial {job.assign.trial.number}: building") from failure
+        return job.attempt.result()
+
+    def _say(self, message: Started | Steps | Validated | Working | Finished | Evaluated) -> None:
+        """What the group says once, its leader says."""
+        if self.place.leads:
+            self.channel.send(message)
 
     def _finish(
         self, trial: int, attempt: int, state: State, reason: str, kept: Kept | None, ended: float
@@ -223,15 +269,24 @@ class Worker:
         finished = Finished(trial, attempt, state, reason)
         try:
             if kept is not None:
-                finished = replace(finished, weights=write_kept(self.files.weights(trial), kept))
+                if self.place.leads:
+                    finished = replace(finished, weights=write_kept(self.files.weights(trial), kept))
                 self.last = (trial, kept)
         except OSError as error:
             path = self.files.weights(trial)
             reason = f"{path} cannot be written ({error.strerror}); make room or choose another directory"
             finished = Finished(trial, attempt, State.FAILED, self._signed(reason))
-        self.channel.send(replace(finished, age_seconds=time.perf_counter() - ended))
+        self._say(replace(finished, age_seconds=time.perf_counter() - ended))
 
-    def _fail(self, trial: Trial, attempt: int, error: Exception) -> None:
+    def _fail_in_collective(self, trial: Trial, attempt: int, error: Exception) -> None:
+        """Tells, when the failure is this rank's own. Raises GroupBroken in a group of several: the
+        others wait in a collective that will never end, and the group must be started again."""
+        if not self.parallel.is_of_another(error):
+            self._fail(trial, attempt, error)
+        if self.parallel.ranks > 1:
+            raise GroupBroken(f"trial {trial.number} broke the group: {type(error).__name__}: {error}")
+
+    def _fail(self, trial: Trial, attempt: int, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))
         log.error("trial %d, attempt %d failed\n%s", trial.number, attempt, text)
         self.channel.send(
@@ -252,26 +307,10 @@ class Worker:
         network.load(kept.weights)
         network.place(self.device.torch)
         correct, of, seconds = evaluate(self.rank, network, self.rank.data.test)
-        self.channel.send(Evaluated(trial, correct, of, seconds))
+        self._say(Evaluated(trial, correct, of, seconds))
 
     def _signed(self, reason: str) -> str:
-        return f"rank {self.number} on {self.host}: {reason}"
-
-    def _witness(self) -> Path:
-        path = self.files.witness(self.host, self.number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-
-def _witnessed(steps: Steps) -> str:
-    record = {
-        "trial": steps.trial,
-        "attempt": steps.attempt,
-        "segment": steps.segment,
-        "steps": steps.steps,
-        "images": steps.images,
-    }
-    return json.dumps(record) + "\n"
+        return f"rank {self.place.rank} on {self.host}: {reason}"
 
 
 class _SocketChannel:
@@ -294,18 +333,48 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--device", required=True)
+    parser.add_argument("--place", required=True, type=json.loads)
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the master answers it
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    place = decode(Place, options.place)
+    _die_with_parent()
+    logging.basicConfig(format=f"%(asctime)s rank {place.rank} %(levelname)s %(message)s", level=logging.INFO)
     channel = _SocketChannel(options.socket)
     try:
         setup = channel.receive()
         assert isinstance(setup, Setup), setup
-        Worker(setup, channel, bind(options.device, 0), number=1).serve()
-    except AiperfError as error:
-        print(error, file=sys.stderr)
-        return 1
+        device = bind_place(options.device, place)
+        parallel = _join(setup, channel, device, place)
+        Worker(setup, channel, device, place, parallel).serve()
+        parallel.close()
+    except (AiperfError, EOFError) as error:
+        print(error or "the master is gone", file=sys.stderr, flush=True)
+        os._exit(1)  # a collective that will never end must not hold this up
     return 0
+
+
+def _die_with_parent() -> None:
+    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def bind_place(kind: str, place: Place) -> Device:
+    """The device of a rank: by its position, or the only one that the launcher shows it."""
+    kind = first_kind() if kind == "auto" else kind
+    alone = count_devices(kind) == 1
+    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+
+
+def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
+    if len(place.group) == 1:
+        return Solo()
+
+    def hear() -> Join:
+        message = channel.receive()
+        assert isinstance(message, Join), message
+        return message
+
+    return Ddp(device, place, setup.config.training.compression, channel.send, hear)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from aiperf.commands.options import device_option
+from aiperf.commands.options import rank_options
 from aiperf.commands.results import result_text
 from aiperf.config import (
     FORMATS,
@@ -24,6 +24,7 @@ from aiperf.config import (
 from aiperf.display import Display
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
+from aiperf.ranks import Ranks, Wanted, across
 from aiperf.replay import Replay
 from aiperf.run import begin, new_run_id
 from aiperf.run import resume as resume_run
@@ -82,7 +83,7 @@ def preset(name: str | None) -> None:
     metavar="KEY=VALUE",
     help="Any other key of the preset, as training.learning_rate=0.05; may be repeated.",
 )
-@device_option
+@rank_options
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
 @click.option(
     "--images-per-second",
@@ -95,33 +96,47 @@ def run(
     minutes: float | None,
     hours: float | None,
     settings: tuple[str, ...],
-    device: str,
+    wanted: Wanted,
     dry_run: bool,
     images_per_second: float | None,
     **options: Any,
 ) -> int:
-    """Measure this machine: train growing networks on real images until the time is over."""
-    config = _config(name, minutes, hours, settings, options)
-    files = RunFiles(directory or Path("runs") / new_run_id(config))
-    if dry_run:
-        from aiperf.rehearsal import rehearsal_text
+    """Measure this machine: train growing networks on real images until the time is over.
 
-        click.echo(rehearsal_text(config, device, images_per_second))
-        return 0
-    with Display(files) as display:
-        replay = begin(config, files, device, display.show)
-    return _result(replay, files)
+    With several devices it uses all of them; on several nodes, start it by mpiexec or srun.
+    """
+
+    def lead(ranks: Ranks) -> int:
+        config = _config(name, minutes, hours, settings, options)
+        files = RunFiles(directory or Path("runs") / new_run_id(config))
+        if dry_run:
+            from aiperf.rehearsal import rehearsal_text
+
+            click.echo(rehearsal_text(config, wanted.device, images_per_second))
+            return 0
+        with Display(files, ranks.terminal) as display:
+            replay = begin(config, files, ranks, display.show)
+        return _result(replay, files)
+
+    return across(wanted, lead)
 
 
 @click.command()
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@device_option
-def resume(directory: Path, device: str) -> int:
-    """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight."""
-    files = RunFiles(directory)
-    with Display(files) as display:
-        replay = resume_run(files, device, display.show)
-    return _result(replay, files)
+@rank_options
+def resume(directory: Path, wanted: Wanted) -> int:
+    """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight.
+
+    The number of ranks may be another than before.
+    """
+
+    def lead(ranks: Ranks) -> int:
+        files = RunFiles(directory)
+        with Display(files, ranks.terminal) as display:
+            replay = resume_run(files, ranks, display.show)
+        return _result(replay, files)
+
+    return across(wanted, lead)
 
 
 def _result(replay: Replay, files: RunFiles) -> int:

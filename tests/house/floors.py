@@ -61,8 +61,9 @@ FLOORS = (
     Floor(
         4,
         ("aiperf.world", "aiperf.master", "aiperf.link", "aiperf.mpi", "aiperf.ranks", "aiperf.relay"),
-        frozenset({"mpi4py", "horovod"}),
+        frozenset({"mpi4py"}),
     ),
+    Floor(4, ("aiperf.hvd",), frozenset({"mpi4py", "horovod", "torch"})),
     Floor(
         5,
         (

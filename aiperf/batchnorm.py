@@ -1,0 +1,87 @@
+"""Batch norm over all images of a step instead of a rank's share of them.
+
+torch.nn.SyncBatchNorm works on some devices only, and through torch.distributed only; this one works
+wherever a group can sum. What it counts for an image is the same: rule 2 of docs/measurement.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+
+__all__ = ["synchronise"]
+
+Sum = Callable[[Tensor], Tensor]
+"""Element-wise, over the group."""
+
+IMAGES_AND_PLACE = (0, 2, 3)
+
+
+def synchronise(network: nn.Module, sum_over_group: Sum) -> None:
+    """Makes every batch norm of the network take its statistics from the whole group.
+
+    Their `forward` is replaced and not the modules, which the network also holds in its plan.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.forward = partial(_forward, module, sum_over_group)  # type: ignore[method-assign]
+
+
+def _forward(module: nn.BatchNorm2d, sum_over_group: Sum, images: Tensor) -> Tensor:
+    if not module.training:
+        return nn.BatchNorm2d.forward(module, images)
+    normalised: Tensor = _Synchronised.apply(images, module, module.weight, module.bias, sum_over_group)  # type: ignore[no-untyped-call]
+    return normalised
+
+
+class _Synchronised(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, images: Tensor, module: nn.BatchNorm2d, weight: Tensor, bias: Tensor, sum_over_group: Sum
+    ) -> Tensor:
+        wide = images.float()
+        own = wide.new_full((1,), images.numel() // images.shape[1])
+        local_variance, local_mean = torch.var_mean(wide, dim=IMAGES_AND_PLACE, correction=0)
+        sums = sum_over_group(torch.cat([own, own * local_mean]))
+        count, mean = sums[0], sums[1:] / sums[0]
+        # Deviations from the group's mean: E[x²] − E[x]² would lose the digits that they are made of.
+        variance = sum_over_group(own * (local_variance + (local_mean - mean).square())) / count
+        _remember(module, mean, variance, count)
+        ctx.save_for_backward(images, weight, mean, variance, count)
+        ctx.eps, ctx.sum = module.eps, sum_over_group
+        return batch_norm(images, mean, variance, weight, bias, training=False, eps=module.eps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        """Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3, with sums over the group."""
+        images, weight, mean, variance, count = ctx.saved_tensors
+        gradient = gradients[0].float()
+        scale = (variance + ctx.eps).rsqrt()
+        normalised = (images.float() - _wide(mean)) * _wide(scale)
+        to_bias = gradient.sum(IMAGES_AND_PLACE)
+        to_weight = (gradient * normalised).sum(IMAGES_AND_PLACE)
+        # Local for the parameters, whose gradients are averaged over the group anyway; whole for the images.
+        bias_sum, weight_sum = ctx.sum(torch.cat([to_bias, to_weight])).chunk(2)
+        inner = gradient - _wide(bias_sum / count) - normalised * _wide(weight_sum / count)
+        to_images = (inner * _wide(scale * weight)).to(images.dtype)
+        return to_images, None, to_weight, to_bias, None
+
+
+def _remember(module: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+    """Moves the running statistics, as torch does: with the unbiased variance."""
+    assert module.momentum is not None
+    assert module.running_mean is not None
+    assert module.running_var is not None
+    with torch.no_grad():
+        module.running_mean.lerp_(mean, module.momentum)
+        module.running_var.lerp_(variance * (count / (count - 1)), module.momentum)
+
+
+def _wide(values: Tensor) -> Tensor:
+    """(channels,) beside (images, channels, height, width)."""
+    return values[:, None, None]

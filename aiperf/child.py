@@ -1,0 +1,82 @@
+"""The process that trains: a child of the process that speaks for it, so that a crash stays its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from aiperf.layout import Place
+from nas.record import encode
+
+__all__ = ["WorkerProcess"]
+
+QUIT_SECONDS = 10.0  # for a worker to leave by itself
+
+
+class WorkerProcess:
+    """A worker in a child process, joined by a socket pair; it ends when the pair is closed."""
+
+    def __init__(self, place: Place, device: str, log: Path) -> None:
+        """`device` is the kind it binds; `log` takes what it prints."""
+        self._log = log
+        ours, theirs = socket.socketpair()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "aiperf.worker", "--socket", str(theirs.fileno())]
+        command += ["--device", device, "--place", json.dumps(encode(place))]
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # signals of the terminal and of mpiexec are for the master
+            )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+
+    def send(self, data: bytes) -> None:
+        """To a process that is gone it says nothing; `receive` tells."""
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(data)
+
+    def receive(self, seconds: float) -> bytes | None:
+        """The next message, None when none comes in so many seconds. Raises EOFError: it is gone."""
+        try:
+            return self._connection.recv_bytes() if self._connection.poll(seconds) else None
+        except OSError:
+            raise EOFError from None
+
+    def obituary(self) -> str:
+        """How it ended. Waits for the end, which has begun when `receive` raised."""
+        try:
+            code = self._process.wait(QUIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"the worker (process {self._process.pid}) fell silent in its last moments"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"the worker (process {self._process.pid}) {how}; its last words: {_last_line(self._log)}"
+
+    def end(self) -> None:
+        """Gives it time to leave by itself, as it was told to."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(QUIT_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+
+def _last_line(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "none"

@@ -1,0 +1,39 @@
+"""What a launcher (mpiexec, srun) says of itself in the environment of the processes it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Launched", "launched"]
+
+# Rank, number of ranks, who sets them. The first pair that is there counts: inside a Slurm step, the
+# daemons of mpiexec are Slurm's tasks and hand on its variables, which then speak of daemons.
+VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpiexec of Open MPI"),
+    ("PMI_RANK", "PMI_SIZE", "mpiexec"),  # MPICH, Intel MPI, Cray MPICH; srun --mpi=pmi2
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),  # a batch script has the first alone
+)
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One of several processes that a launcher started together."""
+
+    rank: int
+    size: int
+    launcher: str
+    fault_tolerant: bool
+    """Whether the ranks go on when one of them dies (ULFM)."""
+
+
+def launched(environment: Mapping[str, str]) -> Launched | None:
+    """None for a process that stands alone, also where a launcher started just one."""
+    for rank, size, launcher in VARIABLES:
+        if rank in environment and size in environment:
+            if int(environment[size]) == 1:
+                return None
+            tolerant = environment.get(FAULT_TOLERANT, "").lower() in ("1", "true", "yes")
+            return Launched(int(environment[rank]), int(environment[size]), launcher, tolerant)
+    return None

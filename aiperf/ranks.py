@@ -1,0 +1,150 @@
+"""From one command on many ranks to one master and its workers, and from one process to many."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from aiperf.config import Config
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.launched import Launched, launched
+from aiperf.layout import Place, layout, refuse_uneven_batch
+from aiperf.link import Link, connect, disconnect
+from aiperf.mpi import MpiWorld, dismiss, gather
+from aiperf.relay import serve
+from aiperf.visible import visible_devices
+from aiperf.world import ALONE, LocalWorld, World
+
+__all__ = ["BACKENDS", "Ranks", "Wanted", "across"]
+
+BACKENDS = ("ddp", "horovod")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a person wants the ranks of this leg to work."""
+
+    device: str = "auto"
+    """A kind; auto is an accelerator where there is one."""
+    devices: int = 0
+    """Of this machine, when no launcher started this process; 0: all."""
+    devices_per_trial: int = 0
+    """0: all of a host."""
+    backend: str = "ddp"
+    silence_seconds: float = 60.0
+    """After so long without a word a group is lost."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What the master has: itself alone, or all ranks."""
+
+    wanted: Wanted
+    link: Link | None = None
+    hosts: tuple[str, ...] = ()
+    """Of every rank, when there are several."""
+
+    @property
+    def terminal(self) -> bool | None:
+        """False under a launcher, which may give the master a terminal of its own making."""
+        return None if self.link is None else False
+
+    def places(self, config: Config) -> tuple[Place, ...]:
+        """Of those that train. Raises WorldError or ConfigError where they cannot be divided into
+        groups, or cannot share a batch."""
+        if self.link is None:
+            return (ALONE,)
+        places = layout(self.hosts, self.wanted.devices_per_trial)
+        refuse_uneven_batch(config.training.batch_size, len(places[0].group))
+        return places
+
+    def world(self, config: Config, files: RunFiles) -> World:
+        """Raises as `places`."""
+        places = self.places(config)
+        if self.link is None:
+            return LocalWorld(files.log(socket.gethostname()), self.wanted.device)
+        return MpiWorld(self.link, files, self.hosts, places, children=self.wanted.backend == "ddp")
+
+
+def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+    """Calls `lead` in the process that is the master, and serves it in all others; the exit code.
+
+    Where no launcher started this process and it sees several devices, it starts its ranks itself.
+    """
+    started = launched(os.environ)
+    if started is not None:
+        return _as_rank(started, wanted, lead)
+    if wanted.backend == "horovod":
+        raise WorldError("--backend horovod needs several ranks; start them by mpiexec or srun")
+    num_devices = wanted.devices or visible_devices(wanted.device)
+    if num_devices > 1:
+        return _start_ranks(num_devices + 1)
+    return lead(Ranks(wanted))
+
+
+def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+    if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, _ignore)
+    link = connect(started)
+    if link.rank > 0:
+        serve(link, wanted.device, wanted.backend)
+        disconnect(link)
+        return 0
+    try:
+        return lead(Ranks(wanted, link, gather(link)))
+    finally:
+        if dismiss(link):
+            disconnect(link)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Unlike SIG_IGN it is not handed on to the worker process, which has children to end by signals."""
+
+
+def _start_ranks(num_ranks: int) -> int:
+    """This same command once more, on so many ranks of this host; its exit code.
+
+    Raises WorldError, with the command to type, where MPI is not installed.
+    """
+    mpiexec = _mpiexec()
+    if mpiexec is None:
+        words = " ".join(["aiperf-hpc", *sys.argv[1:]])
+        raise WorldError(
+            f"{num_ranks - 1} devices are visible, and one process uses one; pip install 'aiperf-hpc[mpi]', "
+            f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use one by --devices 1"
+        )
+    program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]
+    command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *program, *sys.argv[1:]]
+    # As root Open MPI wants to be told twice; whoever started this process as root has decided that.
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    # In a session of its own, for on Ctrl-C mpiexec ends all ranks at once, without a result.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    interrupted = False
+    while True:
+        try:
+            code = process.wait()
+            return 130 if interrupted and code == 75 else code
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM if interrupted else signal.SIGUSR1)
+            interrupted = True
+
+
+def _mpiexec() -> str | None:
+    """Of the MPI that this Python's mpi4py takes: beside the interpreter first."""
+    try:
+        import mpi4py  # noqa: F401
+    except ImportError:
+        return None
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")

@@ -1,0 +1,31 @@
+"""On PYTHONPATH it shortens the control of every process of a run: tests wait for other things."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from types import ModuleType
+
+
+class _Short(importlib.abc.MetaPathFinder):
+    """Finds aiperf.control once, as usual, and changes its constants when it has run."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name != "aiperf.control":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        run = spec.loader.exec_module
+
+        def run_and_shorten(module: ModuleType) -> None:
+            run(module)
+            vars(module).update(SIDE=32, LEAST_SECONDS=0.0, CPU=(2, 1))
+
+        spec.loader.exec_module = run_and_shorten  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(0, _Short())

@@ -66,7 +66,9 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             # As a stream: what lies behind the bound is never unpacked, headers included.
             tarfile.open(fileobj=_Bounded(packed, limit, path), mode="r|") as tar,
         ):
-            return list(_unpacked(tar, folder, path))
+            names = list(_unpacked(tar, folder, path))
+            _refuse_more(packed, path)
+            return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
         raise ArchiveError(f"{path} is no gzip'ed tar archive, or a damaged one: {error}") from None
     except OSError as error:
@@ -109,6 +111,13 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
             raise ArchiveError(f"{path} holds {member.name} with holes in it; it is not unpacked")
         _copy(tar, member, folder / member.name)
         yield member.name
+
+
+def _refuse_more(packed: gzip.GzipFile, path: Path) -> None:
+    """A damaged header looks like the end: behind it there may be nothing but the tar's padding."""
+    rest = packed.read(LEAST_LIMIT)
+    if rest.strip(b"\0") or packed.read(1):
+        raise ArchiveError(f"{path} is damaged: there is more behind the end of its last file")
 
 
 def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:

@@ -13,8 +13,8 @@ from aiperf.findings import Kind, Outcome
 from aiperf.messages import Control
 from aiperf.replay import Replay
 from aiperf.rules import Verdict
-from analysis.figures.picture import Table
-from analysis.wording import bytes_text
+from analysis.table import Table
+from analysis.wording import bytes_text, figure
 
 __all__ = [
     "changed_settings",
@@ -105,8 +105,8 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
             [
                 host,
                 ", ".join(f"{num} × {device}" for device, num in sorted(devices.items())),
-                f"{min(rates):,.4g} images/s" if rates else "not measured",
-                f"{sum(rates):,.4g} images/s" if rates else "not measured",
+                f"{figure(min(rates))} images/s" if rates else "not measured",
+                f"{figure(sum(rates))} images/s" if rates else "not measured",
                 f"{1000 * clock:+.1f} ms",
             ]
         )
@@ -132,7 +132,7 @@ def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
                 event.ready.host,
                 str(event.group),
                 event.ready.device,
-                "not measured" if rate is None else f"{rate:,.4g} images/s",
+                "not measured" if rate is None else f"{figure(rate)} images/s",
                 f"{1000 * event.clock_offset_seconds:+.1f} ms",
             ]
         )
@@ -207,10 +207,10 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
         )
     if not validated:
         return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
-    unmet = [f.rule for f in verdict.failed(Kind.ELIGIBILITY)]
+    unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
-    return f"Class smoke: true and complete, but not ranked for {_and(unmet)}."
+    return f"Class smoke: a ranked run needs another {_and(unmet)}; the rules below say which."
 
 
 def _and(words: Sequence[str]) -> str:

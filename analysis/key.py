@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.replay import Replay
 from aiperf.score import Score
-from analysis.wording import clock, percent, rate
+from analysis.wording import clock, figure, percent, rate
 
 __all__ = ["Fact", "key_facts", "num_devices"]
 
@@ -87,8 +87,8 @@ def _control(score: Score) -> Fact:
         return Fact("Control", "not measured", "ResNet-50 v1.5 training, 224², before the span")
     return Fact(
         "Control",
-        f"{control.images_per_second:,.4g} images/s",
-        f"ResNet-50 v1.5; slowest device {control.slowest_images_per_second:,.4g} images/s "
+        f"{figure(control.images_per_second)} images/s",
+        f"ResNet-50 v1.5; slowest device {figure(control.slowest_images_per_second)} images/s "
         f"on {control.slowest_host}",
     )
 

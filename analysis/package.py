@@ -15,6 +15,7 @@ from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.rules import RunClass
 from analysis.archive import write_archive
 from analysis.canonical import canonical, file_digest
 from analysis.judged import Judged, examine
@@ -75,17 +76,20 @@ def write_package(
 ) -> list[Judged]:
     """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
 
+    A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` is told what
     is being done. Raises AiperfError for what cannot be read or written, or is no valid description.
     """
-    check("system-1", dict(system), "the system's description")
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         files = PackageFiles(Path(temporary))
         names, judged = _names(runs), []
         for name, run in zip(names, runs):
             show(f"{run.directory}: counting every architecture again")
             judged.append(_gather(run, files.run(name)))
-        files.system.write_bytes(canonical(dict(system)))
+        ranked = all(one.verdict.run_class is RunClass.RANKED for one in judged)
+        described = {**system, "division": system["division"] or ("closed" if ranked else "open")}
+        check("system-1", described, "the system's description")
+        files.system.write_bytes(canonical(described))
         manifest = canonical(_manifest(files, names, contact, licence, created))
         files.manifest.write_bytes(manifest)
         seal: dict[str, Any] = {"manifest_sha256": sha256(manifest).hexdigest()}

@@ -49,11 +49,12 @@ def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> 
     return Drawn(picture, Markup(found.wide), Markup(found.narrow), marks)
 
 
-def page(template: str, **content: Any) -> str:
-    """The whole text of a page."""
+def page(template: str, live: bool = False, **content: Any) -> str:
+    """The whole text of a page. Only a live one may ask its own server for more."""
     script, css = _text("page.js"), _text("page.css")
     hash_ = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash_}'"
+    policy += "; connect-src 'self'" if live else ""
     return (
         _environment()
         .get_template(template)

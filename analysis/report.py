@@ -12,7 +12,7 @@ from analysis import facts
 from analysis.figures.gantt import gantt
 from analysis.figures.layers import operations_by_layer
 from analysis.figures.lineage import lineage
-from analysis.figures.picture import Picture, Table
+from analysis.figures.picture import Picture
 from analysis.figures.quality import error_over_time, regulated_over_time
 from analysis.figures.series import throughput
 from analysis.figures.shares import time_shares
@@ -22,6 +22,7 @@ from analysis.key import Fact, key_facts
 from analysis.occupancy import occupancy
 from analysis.page import Drawn, drawn, page
 from analysis.progress import progress
+from analysis.table import Table
 from analysis.trials import Row, most_telling, rows
 from analysis.wording import clock, moment, percent, rate
 from nas.ops import OPS, TENSOR_OPS, Ops
@@ -68,8 +69,9 @@ class Report:
     footer: str
 
 
-def report_html(judged: Judged) -> str:
-    return page("report.html", report=_report(judged))
+def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = ()) -> str:
+    """`aside`: tables of what is known beside the journal, each with its title."""
+    return page("report.html", report=_report(judged), aside=aside)
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:

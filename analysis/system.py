@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiperf.replay import Replay
@@ -18,7 +18,7 @@ from analysis.facts import software
 from analysis.schema import schema
 from analysis.wording import bytes_text
 
-__all__ = ["contradictions", "fields", "from_journal", "from_this_machine", "needed"]
+__all__ = ["contradictions", "fields", "from_journal", "from_this_machine", "largest", "needed"]
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
 """Fields that must say what the journal says."""
@@ -80,9 +80,14 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
     return found | ({"host_processor_caches": caches} if caches else {})
 
 
-def contradictions(system: Mapping[str, str], replay: Replay) -> list[str]:
-    """Where a description says otherwise than the journal."""
-    told = from_journal(replay)
+def largest(replays: Sequence[Replay]) -> Replay:
+    """The run that a description of several is of: the one with the most ranks."""
+    return max(replays, key=lambda replay: max((len(leg.ranks) for leg in replay.legs), default=0))
+
+
+def contradictions(system: Mapping[str, str], replays: Sequence[Replay]) -> list[str]:
+    """Where a description says otherwise than the journal of the largest run."""
+    told = from_journal(largest(replays))
     return [
         f"{name} is {system[name]!r:.80}, the journal says {told[name]!r:.80}"
         for name in OF_JOURNAL

@@ -95,7 +95,9 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         runs = []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: counting every architecture again")
-            runs.append(_run(files, name, names, system))
+            runs.append(_run(files, name, names))
+        told = contradictions(system, [run.judged.replay for run in runs])
+        reasons += [Reason("system.json", text) for text in told]
         yield Submission(
             path=path,
             manifest_sha256=file_digest(files.manifest),
@@ -122,7 +124,7 @@ def _refuse_other_form(value: Any, form: str, path: Path) -> None:
     own = value.get("form") if isinstance(value, dict) else None
     if own != form:
         raise AiperfError(
-            f"{path} is of the form {own!r:.80}, this program reads {form!r}; install the version that made it"
+            f"{path} is of the form {own!r:.80}, this program reads {form!r}; take the version that made it"
         )
 
 
@@ -157,7 +159,7 @@ def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list
         return None, [Reason("seal.json", str(error))]
 
 
-def _run(files: PackageFiles, name: str, names: Sequence[str], system: Mapping[str, str]) -> Checked:
+def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     run = files.run(name)
     if f"runs/{name}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} and holds no journal of it")
@@ -181,7 +183,6 @@ def _run(files: PackageFiles, name: str, names: Sequence[str], system: Mapping[s
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
     except (ConfigError, OSError, UnicodeError) as error:
         found.append(Reason(f"{where}/config.toml", f"it cannot be read: {error}"))
-    found += [Reason("system.json", text) for text in contradictions(system, judged.replay)]
     return Checked(name, judged, found)
 
 

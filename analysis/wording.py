@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from aiperf.trial import Trial
 
-__all__ = ["bytes_text", "clock", "moment", "origin", "percent", "rate", "scaled", "spoken"]
+__all__ = ["bytes_text", "clock", "figure", "moment", "origin", "percent", "rate", "scaled", "spoken"]
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -18,6 +18,11 @@ def scaled(value: float, unit: str, digits: int = 4) -> str:
         if abs(value) >= size:
             return f"{value / size:#.{digits}g}".rstrip(".") + f" {prefix}{unit}"
     return f"{value:.{digits}g} {unit}"
+
+
+def figure(value: float) -> str:
+    """Four digits that matter, thousands apart, never an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def rate(ops_per_second: float) -> str:

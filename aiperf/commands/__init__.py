@@ -5,9 +5,30 @@ from __future__ import annotations
 import click
 
 from aiperf.commands.architectures import count, graph
+from aiperf.commands.comparing import compare, scaling
+from aiperf.commands.reporting import export, report
 from aiperf.commands.results import score, status, validate
 from aiperf.commands.running import preset, resume, run
+from aiperf.commands.serving import serve
+from aiperf.commands.submitting import key, package, rank
 
 __all__ = ["COMMANDS"]
 
-COMMANDS: tuple[click.Command, ...] = (run, resume, status, score, validate, count, graph, preset)
+COMMANDS: tuple[click.Command, ...] = (
+    run,
+    resume,
+    status,
+    serve,
+    score,
+    validate,
+    report,
+    export,
+    compare,
+    scaling,
+    package,
+    key,
+    rank,
+    count,
+    graph,
+    preset,
+)

@@ -8,12 +8,17 @@ from pathlib import Path
 import click
 
 from aiperf.commands.options import device_option
+from aiperf.commands.submitting import validate_package
+from aiperf.commands.watching import watch_run
+from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.lineage import recount
 from aiperf.replay import Replay, replay
 from aiperf.rules import judge
 from aiperf.score import score as score_of
+from analysis import validation
+from analysis.judged import Judged, examine
 from analysis.summary import findings_text, status_text, summary_text
 from nas.record import encode
 
@@ -43,25 +48,35 @@ def score(directory: Path, as_json: bool) -> None:
 
 @click.command()
 @_run
-def status(directory: Path) -> None:
+@click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
+def status(directory: Path, watch: bool) -> None:
     """Show where a run stands, while it goes on or afterwards."""
+    if watch:
+        watch_run(RunFiles(directory))
+        return
     click.echo(status_text(replay(read_journal(RunFiles(directory).journal))))
 
 
 @click.command()
-@_run
+@click.argument("path", metavar="RUN|PACKAGE", type=click.Path(path_type=Path))
 @click.option("--replay", "again", is_flag=True, help="Evaluate the best network again, from its weights.")
 @click.option("--data", default="", help="For --replay: folder of the images, if not the run's.")
 @device_option
-def validate(directory: Path, again: bool, data: str, device: str) -> int:
+def validate(path: Path, again: bool, data: str, device: str) -> int:
     """Check every rule against the journal; operations are counted again, nothing recorded is believed.
 
-    Exit code 1 for INVALID, 0 for VALID of any class.
+    Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
+    run is kept beside its journal, for `report`. Exit code 1 for INVALID, 0 for VALID of any class.
     """
-    files = RunFiles(directory)
-    run = replay(read_journal(files.journal))
-    verdict = judge(run, files)
+    if path.is_file():
+        if again:
+            raise click.UsageError("--replay needs the directory of a run: a package holds no weights")
+        return validate_package(path)
+    files = RunFiles(path)
+    judged = examine(files)
+    run, verdict = judged.replay, judged.verdict
     click.echo(findings_text(verdict))
+    _keep(judged)
     valid = verdict.valid
     if again:
         from aiperf.reevaluation import reevaluate  # torch, which judging does without
@@ -73,3 +88,11 @@ def validate(directory: Path, again: bool, data: str, device: str) -> int:
         )
         valid = valid and seen.agrees
     return 0 if valid else INVALID
+
+
+def _keep(judged: Judged) -> None:
+    """A run of somebody else's may lie where nothing can be written: it is validated all the same."""
+    try:
+        validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
+    except AiperfError as error:
+        click.echo(f"not kept for `report`: {error}", err=True)

@@ -10,9 +10,10 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from aiperf.trial import State
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis
 from analysis.occupancy import Bar, Occupancy
+from analysis.table import Table
 from analysis.wording import clock, percent
 
 __all__ = ["gantt"]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas
+from analysis.table import Table
 from analysis.wording import percent, scaled
 from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS

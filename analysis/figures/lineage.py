@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.quality import error_axis
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.table import Table
 from analysis.trials import Row, line_of_descent
 from analysis.wording import clock, percent
 

@@ -11,21 +11,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.figures.style import Frame
+from analysis.table import Table
 
-__all__ = ["Drawing", "Key", "Marks", "Picture", "Table", "marks_of"]
-
-
-@dataclass(frozen=True)
-class Table:
-    """The data of a figure, or any other table: text in rows. Columns of figures are aligned right."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    figures: Sequence[bool]
-    """For each column, whether it holds figures."""
-    keys: Sequence[Sequence[float | str | None]] | None = None
-    """What the cells are sorted by where that is not their text: figures before they were worded. None: by
-    the text."""
+__all__ = ["Drawing", "Key", "Marks", "Picture", "marks_of"]
 
 
 @dataclass(frozen=True)

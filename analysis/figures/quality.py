@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from aiperf.score import Score
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.progress import Progress
+from analysis.table import Table
 from analysis.wording import clock, percent, rate
 
 __all__ = ["error_axis", "error_over_time", "regulated_over_time"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from aiperf.score import Score
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
+from analysis.table import Table
 from analysis.wording import clock, percent, rate
 
 __all__ = ["throughput"]

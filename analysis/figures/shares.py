@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.figures.picture import Drawing, Key, Marks, Picture, Table, marks_of
+from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas
 from analysis.occupancy import PARTS, Occupancy
+from analysis.table import Table
 from analysis.wording import clock, percent
 
 __all__ = ["time_shares"]

@@ -139,12 +139,38 @@ function filter(form) {
   form.querySelector("output").textContent = `${shown} shown`;
 }
 
-document.querySelectorAll("th button").forEach(button =>
-  button.addEventListener("click", () => sortBy(button.closest("th"))));
-document.querySelectorAll(".copy").forEach(button => button.addEventListener("click", () => copy(button)));
-document.querySelectorAll(".plot").forEach(plot => { if (plot.querySelector("script")) new Plot(plot); });
-document.querySelectorAll("form.filters").forEach(form => {
-  form.addEventListener("change", () => filter(form));
-  filter(form);
-});
-addEventListener("beforeprint", () => document.querySelectorAll("details[data-print]").forEach(one => { one.open = true; }));
+function start(root) {
+  root.querySelectorAll("th button").forEach(button =>
+    button.addEventListener("click", () => sortBy(button.closest("th"))));
+  root.querySelectorAll(".copy").forEach(button => button.addEventListener("click", () => copy(button)));
+  root.querySelectorAll(".plot").forEach(plot => { if (plot.querySelector("script")) new Plot(plot); });
+  root.querySelectorAll("form.filters").forEach(form => {
+    form.addEventListener("change", () => filter(form));
+    filter(form);
+  });
+}
+
+// Only a page that is served while the run goes on has this. What a reader has opened or points at stays.
+async function refresh(main) {
+  const busy = main.matches(":hover") || main.contains(document.activeElement);
+  let seconds = Number(main.dataset.refresh);
+  try {
+    const text = await (await fetch(location.href, { cache: "no-store" })).text();
+    const next = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+    if (next && !(busy && main.querySelector(".tip:not([hidden])"))) {
+      const open = [...main.querySelectorAll("details")].map(one => one.open);
+      main.replaceChildren(...next.childNodes);
+      main.querySelectorAll("details").forEach((one, i) => { one.open = open[i] ?? false; });
+      seconds = Number(next.dataset.refresh);
+      start(main);
+    }
+  } catch {  // the server is gone, perhaps for a moment: what was shown last stays
+    seconds *= 2;
+  }
+  main.dataset.refresh = Math.min(seconds, 300);
+  setTimeout(() => refresh(main), 1000 * Math.min(seconds, 300));
+}
+
+start(document);
+document.querySelectorAll("main[data-refresh]").forEach(main =>
+  setTimeout(() => refresh(main), 1000 * Number(main.dataset.refresh)));

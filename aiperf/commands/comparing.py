@@ -1,0 +1,62 @@
+"""Sub-commands that look at several runs at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+
+__all__ = ["compare", "scaling"]
+
+
+@click.command()
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="scaling",
+    show_default=True,
+    help="Folder to write scaling.html, .csv, .md, .svg and .png into.",
+)
+@click.option("--published", "beside", is_flag=True, help="Draw the published points of AIPerf 1.0 beside.")
+def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
+    """Make the weak-scaling table and figure of runs of different sizes.
+
+    Efficiency is against the smallest run. Runs whose configuration, data, code or devices differ are
+    refused, with the difference; --random-seed, the folder of the images and the number of loader
+    processes may differ.
+    """
+    with extra("report"):
+        from analysis import scaling as study
+        from analysis.judged import glance
+        from analysis.study import write_scaling
+    runs = [glance(RunFiles(directory)) for directory in directories]
+    found = study.scaling(runs)
+    written = write_scaling(found, runs, study.published() if beside else [], output)
+    click.echo(study.markdown_text(found))
+    click.echo("\n".join(map(str, written)))
+
+
+@click.command()
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
+def compare(first: Path, second: Path, output: Path | None) -> None:
+    """Show what differs between two runs: scores, time, configuration, machine, software."""
+    with extra("report"):
+        from analysis.comparison import compare as compared
+        from analysis.comparison import comparison_text
+        from analysis.judged import glance
+        from analysis.study import comparison_html
+    found = compared(glance(RunFiles(first)), glance(RunFiles(second)))
+    click.echo(comparison_text(found), nl=False)
+    if output is not None:
+        try:
+            output.write_text(comparison_html(found), encoding="utf-8")
+        except OSError as error:
+            raise AiperfError(f"{output} cannot be written: {error.strerror}") from None

@@ -1,0 +1,186 @@
+"""Sub-commands about submissions: packing, signing, ranking."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+
+__all__ = ["key", "package", "rank", "validate_package"]
+
+INVALID = 1
+
+
+@click.command()
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="result.tar.gz",
+    show_default=True,
+    help="The archive.",
+)
+@click.option(
+    "--system",
+    "system_file",
+    type=click.Path(path_type=Path),
+    help="JSON file with fields of the system's description; the others are filled or asked for.",
+)
+@click.option(
+    "--print-system", is_flag=True, help="Print the description as far as it can be filled, and end."
+)
+@click.option("--organisation", help="Whose submission it is; default: the description's submitter.")
+@click.option("--person", default="", help="Whom to ask about it.")
+@click.option("--address", help="Electronic mail for questions.")
+@click.option(
+    "--licence", default="CC-BY-4.0", show_default=True, help="Of the contents, an SPDX identifier."
+)
+@click.option("--key", "key_file", type=click.Path(path_type=Path), help="Sign with this private key.")
+def package(
+    directories: tuple[Path, ...],
+    output: Path,
+    system_file: Path | None,
+    print_system: bool,
+    organisation: str | None,
+    person: str,
+    address: str | None,
+    licence: str,
+    key_file: Path | None,
+) -> int:
+    """Pack runs as a submission: journals, results, configuration, the system's description, checksums.
+
+    The description has the fields of MLPerf's. What the journal or this machine can say is filled in;
+    the rest is asked for, or taken from --system where nobody can be asked.
+    """
+    with extra("report"):
+        from analysis.judged import read_run
+        from analysis.package import Contact, write_package
+        from analysis.summary import findings_text
+        from analysis.system import fields, from_journal, from_this_machine, largest
+    runs = [RunFiles(directory) for directory in directories]
+    replay = largest([read_run(run) for run in runs])
+    system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
+    system |= {} if system_file is None else _given(system_file, system)
+    if print_system:
+        click.echo(json.dumps(system, indent=1, ensure_ascii=False))
+        return 0
+    _complete(system)
+    contact = Contact(
+        organisation or system["submitter"], person, address or _asked("--address", "address for questions")
+    )
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    judged = write_package(output, runs, system, contact, licence, created, key_file, _say)
+    for run in judged:
+        click.echo(findings_text(run.verdict))
+    click.echo(f"{output}: {output.stat().st_size:,} bytes")
+    return 0 if all(run.verdict.valid for run in judged) else INVALID
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def key(file: Path) -> None:
+    """Make a private key (Ed25519) to sign packages with, and print its public half."""
+    from analysis.signature import make_key
+
+    click.echo(make_key(file))
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="ranking",
+    show_default=True,
+    help="Folder of the site.",
+)
+def rank(directory: Path, output: Path) -> None:
+    """Validate every package (*.tar.gz) of a directory and write a static site that ranks them."""
+    with extra("report"):
+        from analysis.ranking import rank as ranked
+    packages = sorted(directory.glob("*.tar.gz"))
+    if not packages:
+        raise AiperfError(f"there is no package (*.tar.gz) in {directory}; `aiperf-hpc package` makes them")
+
+    def write(name: str, text: str) -> None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SystemExit(f"aiperf-hpc: {error.filename} cannot be written: {error.strerror}") from None
+
+    standing = ranked(packages, write, _say)
+    click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
+
+
+def validate_package(path: Path) -> int:
+    """Prints every rule's finding for every run, then VALID or INVALID with the reasons."""
+    with extra("report"):
+        from analysis.summary import findings_text
+        from analysis.verify import checked
+    with checked(path, _say) as submission:
+        for run in submission.runs:
+            click.echo(f"runs/{run.name}")
+            click.echo(findings_text(run.judged.verdict))
+        for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
+            click.echo(f"{reason.where}: {reason.text}")
+        signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
+        click.echo(f"manifest {submission.manifest_sha256}, {signed}")
+        click.echo(f"package {'VALID' if submission.valid else 'INVALID'}")
+        return 0 if submission.valid else INVALID
+
+
+def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
+    try:
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AiperfError(
+            f"{path}: {error.strerror}; `package --print-system` prints one to fill in"
+        ) from None
+    except ValueError as error:
+        raise AiperfError(f"{path} is no JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise AiperfError(f"{path} is no JSON object; `package --print-system` prints one to fill in")
+    if unknown := sorted(record.keys() - known.keys()):
+        raise AiperfError(f"{path}: unknown field {unknown[0]!r}; there are: {', '.join(known)}")
+    return {name: str(value) for name, value in record.items()}
+
+
+def _complete(system: dict[str, str]) -> None:
+    """Asks for what is missing; where nobody can be asked, only what may not be empty is missed."""
+    from analysis.schema import schema
+    from analysis.system import fields, needed
+
+    if not sys.stdin.isatty():
+        if missing := [name for name in needed() if not system[name] and name != "division"]:
+            raise AiperfError(
+                f"the system's description lacks {', '.join(missing)}; write them into a file "
+                "(`package --print-system` prints one) and give it by --system"
+            )
+        return
+    choices = {name: entry.get("enum") for name, entry in schema("system-1")["properties"].items()}
+    for name, about in fields().items():
+        if not system[name] and name != "division":
+            kind = click.Choice(choices[name]) if choices[name] else str
+            default = None if name in needed() else ""
+            system[name] = click.prompt(f"{name} ({about})", type=kind, default=default, show_default=False)
+
+
+def _asked(option: str, what: str) -> str:
+    if not sys.stdin.isatty():
+        raise AiperfError(f"there is no {what}; give it by {option}")
+    return str(click.prompt(what))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

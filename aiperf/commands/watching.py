@@ -1,0 +1,47 @@
+"""`status --watch`: the terminal shows a run as its journal grows."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from aiperf.files import RunFiles
+from aiperf.replay import Replay
+from analysis.live import Follower
+from analysis.watch import watch_text
+
+__all__ = ["watch_run"]
+
+LEAST_SECONDS = 1.0
+SHARE_OF_TIME = 0.05
+"""At most so much of the time is spent on reading and showing."""
+
+
+def watch_run(files: RunFiles) -> None:
+    """Returns when the best network is tested, or after Ctrl-C. Raises JournalError for what is no run."""
+    follower, console = Follower(files), Console(highlight=False)
+    follower.update()
+    with Live(console=console, auto_refresh=False, screen=False) as live:
+        try:
+            while True:
+                begun = time.monotonic()
+                follower.update()
+                if follower.replay.lines:
+                    text = watch_text(
+                        follower.snapshot(follower.silent_seconds), console.width, console.height
+                    )
+                    live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+                    if _over(follower.replay):
+                        return
+                time.sleep(max(LEAST_SECONDS, (time.monotonic() - begun) / SHARE_OF_TIME))
+        except KeyboardInterrupt:  # the way to end it
+            return
+
+
+def _over(replay: Replay) -> bool:
+    """Nothing more comes: the best network is tested, or there is none to test."""
+    ended = bool(replay.legs) and replay.leg.ended is not None
+    return ended and (replay.tested is not None or replay.best is None)

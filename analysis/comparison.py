@@ -1,0 +1,216 @@
+"""Two runs side by side: what differs between them, in their scores and in what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from aiperf.score import Score
+from analysis import facts
+from analysis.judged import Judged
+from analysis.key import num_devices
+from analysis.occupancy import PARTS, occupancy
+from analysis.table import Table
+from analysis.wording import clock, figure, percent, rate
+
+__all__ = ["Comparison", "compare", "comparison_text"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of name, first, second, difference; where nothing differs there are none."""
+
+    names: tuple[str, str]
+    says: str
+    score: Table
+    time: Table
+    configuration: Table
+    machine: Table
+    software: Table
+
+
+def compare(first: Judged, second: Judged) -> Comparison:
+    names = (first.replay.opened.run_id, second.replay.opened.run_id)
+    if names[0] == names[1]:
+        names = (f"{names[0]} (first)", f"{names[1]} (second)")
+    return Comparison(
+        names=names,
+        says=_says(first.score, second.score),
+        score=_table(names, _score(first, second)),
+        time=_table(names, _time(first, second)),
+        configuration=_differences(
+            names,
+            facts.flat(asdict(first.replay.opened.config)),
+            facts.flat(asdict(second.replay.opened.config)),
+        ),
+        machine=_differences(names, _machine(first), _machine(second)),
+        software=_differences(names, _software(first), _software(second)),
+    )
+
+
+def comparison_text(found: Comparison) -> str:
+    """For a terminal."""
+    parts = [found.says]
+    for title in ("score", "time", "configuration", "machine", "software"):
+        table: Table = getattr(found, title)
+        if table.rows:
+            parts.append(_plain(table))
+        else:
+            parts.append(f"{title}: no difference")
+    return "\n\n".join(parts) + "\n"
+
+
+def _says(first: Score, second: Score) -> str:
+    ratio = second.ops_per_second / first.ops_per_second - 1 if first.ops_per_second else None
+    if ratio is None:
+        return "The first run has no credited operation; there is nothing to compare with."
+    change = (
+        "is as fast as"
+        if abs(ratio) < 5e-5
+        else f"has {percent(abs(ratio))} {'more' if ratio > 0 else 'less'} OPS than"
+    )
+    text = f"The second run {change} the first."
+    a, b = first.timeline.stable_interval, second.timeline.stable_interval
+    if a is None or b is None:
+        return f"{text} One has no stable window, so it is not known whether that is more than chance."
+    if a[0] <= b[1] and b[0] <= a[1]:
+        return f"{text} Their 95 % intervals overlap: the difference may be chance."
+    return f"{text} Their 95 % intervals do not overlap."
+
+
+def _score(first: Judged, second: Judged) -> list[list[str]]:
+    a, b = first.score, second.score
+    return [
+        [
+            "sustained OPS",
+            rate(a.ops_per_second),
+            rate(b.ops_per_second),
+            _change(a.ops_per_second, b.ops_per_second),
+        ],
+        ["stable window, 95 % interval", _interval(a), _interval(b), ""],
+        [
+            "tensor OPS",
+            rate(a.tensor_ops_per_second),
+            rate(b.tensor_ops_per_second),
+            _change(a.tensor_ops_per_second, b.tensor_ops_per_second),
+        ],
+        [
+            "OPS a device",
+            *(_per_device(one) for one in (first, second)),
+            _change(_each(first), _each(second)),
+        ],
+        ["MFU", percent(a.mfu, 1), percent(b.mfu, 1), _points(a.mfu, b.mfu)],
+        [
+            "regulated score",
+            _rate(a.regulated_score),
+            _rate(b.regulated_score),
+            _change(a.regulated_score, b.regulated_score),
+        ],
+        ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
+        [
+            "control",
+            *(
+                "not measured" if one is None else f"{figure(one.images_per_second)} images/s"
+                for one in (a.control, b.control)
+            ),
+            _change(
+                a.control.images_per_second if a.control else None,
+                b.control.images_per_second if b.control else None,
+            ),
+        ],
+        ["span", clock(a.span_seconds), clock(b.span_seconds), _change(a.span_seconds, b.span_seconds)],
+        ["trials", *(f"{sum(one.trials.values()):,}" for one in (a, b)), ""],
+        [
+            "verdict",
+            *(
+                f"{facts.verdict_word(one.verdict, one.validated)}, {one.verdict.run_class.value}"
+                for one in (first, second)
+            ),
+            "",
+        ],
+    ]
+
+
+def _time(first: Judged, second: Judged) -> list[list[str]]:
+    a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
+    return [[part, percent(a[part], 2), percent(b[part], 2), _points(a[part], b[part])] for part in PARTS]
+
+
+def _machine(judged: Judged) -> dict[str, str]:
+    replay = judged.replay
+    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    return {
+        "devices": facts.devices_text(replay),
+        "hosts": ", ".join(sorted({ready.host for ready in ranks.values()})[:8]),
+        "groups": str(max((leg.groups for leg in replay.legs), default=0)),
+        "images": str(next((ready.data.get("sha256") for ready in ranks.values()), "none")),
+    }
+
+
+def _software(judged: Judged) -> dict[str, str]:
+    opened = judged.replay.opened
+    return {**facts.software(judged.replay), "aiperf-hpc": opened.program, "its code": opened.code_hash}
+
+
+def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
+    known = [name for name in [*first, *second] if first.get(name) != second.get(name)]
+    rows = [
+        [
+            name,
+            *("absent" if name not in one else facts.setting_text(one[name]) for one in (first, second)),
+            "",
+        ]
+        for name in dict.fromkeys(known)
+    ]
+    return _table(names, rows)
+
+
+def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
+    return Table(("", *names, "difference"), rows, (False, True, True, True))
+
+
+def _interval(score: Score) -> str:
+    interval = score.timeline.stable_interval
+    return "none" if interval is None else f"{rate(interval[0])} to {rate(interval[1])}"
+
+
+def _error(score: Score) -> float | None:
+    return None if score.quality is None else score.quality.error
+
+
+def _each(judged: Judged) -> float | None:
+    devices = num_devices(judged.replay)
+    return judged.score.ops_per_second / devices if devices else None
+
+
+def _per_device(judged: Judged) -> str:
+    return _rate(_each(judged))
+
+
+def _rate(value: float | None) -> str:
+    return "unknown" if value is None else rate(value)
+
+
+def _change(first: float | None, second: float | None) -> str:
+    return "" if not first or second is None else _signed(100 * (second / first - 1), "%")
+
+
+def _points(first: float | None, second: float | None) -> str:
+    """Of shares: in percentage points."""
+    return "" if first is None or second is None else _signed(100 * (second - first), "points")
+
+
+def _signed(value: float, unit: str) -> str:
+    return f"{value:+.2f} {unit}".replace("-", "−")
+
+
+def _plain(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if figure else cell.ljust(width)
+            for cell, width, figure in zip(row, widths, table.figures)
+        ).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,194 @@
+"""A run as it goes on: its journal followed line by line, and what it says now."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aiperf.events import Closed, Dispatched
+from aiperf.files import RunFiles
+from aiperf.journal import JournalReader
+from aiperf.plan import plan
+from aiperf.replay import Replay
+from aiperf.story import Attempt, Leg
+from aiperf.trial import State
+from analysis.axis import SpanAxis
+from analysis.facts import devices_text
+from analysis.wording import clock, origin
+from nas.ops import OPS, Ops
+
+__all__ = ["Follower", "GroupNow", "Snapshot"]
+
+BINS = 60
+LONGEST_SILENCE_SECONDS = 60.0
+"""A living master writes every few seconds."""
+
+
+@dataclass(frozen=True)
+class GroupNow:
+    """What one group is doing."""
+
+    group: int
+    host: str
+    doing: str
+    """training, waiting or lost."""
+    trial: int | None
+    origin: str
+    share: float
+    """Of the trial's planned steps."""
+    epochs: int
+    error: float | None
+    """Lowest validation error of the trial so far."""
+    images_per_second: float | None
+    """Of its training."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where a run stands. Times are on the master's clock: they stand still when its journal does."""
+
+    run: str
+    preset: str
+    machine: str
+    state: str
+    span_seconds: float
+    left_seconds: float | None
+    """To the deadline, or as the trials so far suggest; None where nothing tells."""
+    ops_per_second: float
+    """Credited so far, over the span so far."""
+    curve: Sequence[float]
+    """OPS by bin of all steps that were made, whether credited later or not."""
+    bin_seconds: float
+    best: tuple[int, float] | None
+    """Trial and validation error."""
+    trials: Mapping[str, int]
+    groups: Sequence[GroupNow]
+
+
+class Follower:
+    """Reads what was appended since it last looked, and disturbs nothing.
+
+    Operations are those that the journal states: nobody waits for them to be counted again.
+    """
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self.replay = Replay()
+        self._reader = JournalReader(files.journal)
+        self._credited = 0
+        self._prices: list[int] = []
+        """Of one training image, by attempt."""
+
+    def update(self) -> bool:
+        """Whether there was anything new. Raises JournalError."""
+        before = self.replay.lines
+        for line in self._reader.new_lines():
+            num_faults = len(self.replay.faults)
+            self.replay.add_line(line)
+            if len(self.replay.faults) == num_faults:
+                self._count(line.event)
+        return self.replay.lines > before
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the journal grew last, by the clocks of this host and of its file system."""
+        return max(0.0, time.time() - self.files.journal.stat().st_mtime)
+
+    def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
+        """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
+        replay = self.replay
+        span, best = replay.span_seconds, replay.best
+        curve, bin_seconds = self._curve(span)
+        return Snapshot(
+            run=replay.opened.run_id,
+            preset=replay.opened.config.preset,
+            machine=devices_text(replay),
+            state=_state(replay, silent_seconds),
+            span_seconds=span,
+            left_seconds=_left(replay),
+            ops_per_second=self._credited / span if span > 0 else 0.0,
+            curve=curve,
+            bin_seconds=bin_seconds,
+            best=None if best is None or best.error is None else (best.number, best.error),
+            trials=Counter(story.state.value for story in replay.trials.values()),
+            groups=_groups(replay) if replay.legs else (),
+        )
+
+    def _count(self, event: object) -> None:
+        if isinstance(event, Dispatched):
+            self._prices.append((Ops(*event.forward) + Ops(*event.backward)).price(OPS))
+        elif isinstance(event, Closed) and not event.segment.skipped:
+            attempt = self.replay.trials[event.segment.trial].attempts[-1]
+            if attempt.validations[-1].in_time:
+                evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
+                trained = self._prices[attempt.index] * event.segment.train_images
+                self._credited += trained + evaluate * event.segment.of
+
+    def _curve(self, span: float) -> tuple[list[float], float]:
+        replay = self.replay
+        if span <= 0 or not len(replay.blocks):
+            return [], 0.0
+        attempts = replay.blocks.column("attempts")
+        legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
+        ends = SpanAxis(replay).of(legs, replay.blocks.column("ends"))
+        operations = np.array(self._prices, dtype=np.float64)[attempts] * replay.blocks.column("images")
+        width = span / BINS
+        places = np.minimum((ends / width).astype(np.int64), BINS - 1)
+        return (np.bincount(places, weights=operations, minlength=BINS) / width).tolist(), width
+
+
+def _state(replay: Replay, silent_seconds: float) -> str:
+    if not replay.legs:
+        return "starting"
+    leg = replay.leg
+    if leg.ended is not None:
+        if replay.tested is not None:
+            return f"ended: {leg.ended.reason}"
+        return f"ended: {leg.ended.reason}; testing the best network"
+    if silent_seconds > LONGEST_SILENCE_SECONDS:
+        return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"
+    return "starting" if leg.released is None else "going on"
+
+
+def _left(replay: Replay) -> float | None:
+    if not replay.legs or replay.leg.ended is not None or replay.leg.released is None:
+        return None
+    leg = replay.leg
+    if leg.deadline is not None:
+        return max(0.0, leg.deadline - leg.last)
+    most, done = replay.opened.config.limits.max_trials, len(replay.arrivals)
+    if most and done:
+        return max(0.0, (most - done) * replay.span_seconds / done)
+    return None
+
+
+def _groups(replay: Replay) -> tuple[GroupNow, ...]:
+    leg, running = replay.leg, replay.running
+    hosts = {event.group: event.ready.host for event in leg.ranks}
+    return tuple(
+        _group(replay, leg, group, hosts.get(group, "unknown"), running.get(group))
+        for group in range(leg.groups)
+    )
+
+
+def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+    if attempt is None or attempt.state is not State.RUNNING:
+        gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
+        return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
+    images = int(leg.ranks[0].ready.data["training_images"])
+    planned = plan(attempt.trial, replay.opened.config.training, images)
+    return GroupNow(
+        group=group,
+        host=host,
+        doing="training",
+        trial=attempt.trial.number,
+        origin=origin(attempt.trial),
+        share=min(1.0, attempt.steps / planned.steps),
+        epochs=attempt.trial.epochs,
+        error=attempt.error,
+        images_per_second=attempt.images / attempt.seconds if attempt.seconds > 0 else None,
+    )

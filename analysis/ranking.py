@@ -1,0 +1,187 @@
+"""Submissions of a folder, checked and set in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from analysis import facts
+from analysis.key import num_devices
+from analysis.page import page
+from analysis.report import report_html
+from analysis.system import fields
+from analysis.table import Table
+from analysis.verify import Checked, Submission, checked
+from analysis.wording import percent, rate
+
+__all__ = ["Entry", "Refused", "Standing", "index_html", "rank"]
+
+VENDORS = (
+    ("NVIDIA", r"NVIDIA|Tesla|GeForce"),
+    ("AMD", r"AMD|Radeon|Instinct"),
+    ("Huawei", r"Ascend"),
+    ("Intel", r"Intel|GAUDI"),
+)
+SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
+LARGEST = "more than 512 devices"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A valid run of a submission. What is not known is None."""
+
+    page: str
+    """File name of its own page."""
+    system: str
+    submitter: str
+    run: str
+    run_class: str
+    vendor: str
+    device: str
+    precision: str
+    devices: int
+    size: str
+    ops_per_second: float
+    regulated_score: float | None
+    mfu: float | None
+    ops_per_joule: float | None
+    """Of the devices only, as measured over the span."""
+    error: float | None
+    signed: bool
+
+    @property
+    def ops_per_second_per_device(self) -> float:
+        return self.ops_per_second / max(1, self.devices)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A package, or a run of one, that is not ranked, and why."""
+
+    package: str
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Standing:
+    entries: Sequence[Entry]
+    """By sustained OPS, those of the class ranked first."""
+    refused: Sequence[Refused]
+
+
+def rank(
+    packages: Sequence[Path], write: Callable[[str, str], object], show: Callable[[str], object]
+) -> Standing:
+    """Checks one package after the other; `write` is given each page's file name and text.
+
+    No package ends the ranking: what is wrong with it stands in `refused`.
+    """
+    entries, refused, used = list[Entry](), list[Refused](), set[str]()
+    for path in packages:
+        show(path.name)
+        try:
+            with checked(path, show) as submission:
+                for run in submission.runs:
+                    if not run.valid or submission.reasons:
+                        continue
+                    entry = _entry(submission, run, used)
+                    entries.append(entry)
+                    write(entry.page, report_html(run.judged, _aside(submission)))
+                if not submission.valid:
+                    refused.append(Refused(path.name, _reasons(submission)))
+        except AiperfError as error:
+            refused.append(Refused(path.name, [str(error)]))
+    order = sorted(entries, key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second))
+    standing = Standing(order, refused)
+    write("index.html", index_html(standing))
+    return standing
+
+
+def index_html(standing: Standing) -> str:
+    values = {
+        name: sorted({getattr(entry, name) for entry in standing.entries})
+        for name in ("run_class", "vendor", "precision", "size")
+    }
+    return page(
+        "ranking.html",
+        entries=standing.entries,
+        refused=standing.refused,
+        filters=[
+            ("class", "run_class", values["run_class"]),
+            ("vendor", "vendor", values["vendor"]),
+            ("precision", "precision", values["precision"]),
+            ("size", "size", [size for size in _size_names() if size in values["size"]]),
+        ],
+        rate=rate,
+        percent=percent,
+    )
+
+
+def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
+    replay, score = run.judged.replay, run.judged.score
+    ranks = [event.ready for leg in replay.legs for event in leg.ranks]
+    device = ", ".join(sorted({ready.device for ready in ranks}))
+    devices = num_devices(replay)
+    several = len(submission.runs) > 1
+    return Entry(
+        page=_page_name(
+            f"{submission.system['submitter']}-{submission.system['system_name']}-{run.name}", used
+        ),
+        system=submission.system["system_name"] + (f" ({run.name})" if several else ""),
+        submitter=submission.system["submitter"],
+        run=replay.opened.run_id,
+        run_class=run.judged.verdict.run_class.value,
+        vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
+        device=device,
+        precision=replay.opened.config.training.format,
+        devices=devices,
+        size=next((name for most, name in SIZES if devices <= most), LARGEST),
+        ops_per_second=score.ops_per_second,
+        regulated_score=score.regulated_score,
+        mfu=score.mfu,
+        ops_per_joule=None,
+        error=None if score.quality is None else score.quality.error,
+        signed=submission.signed_by is not None,
+    )
+
+
+def _page_name(text: str, used: set[str]) -> str:
+    """A file name of plain letters, once in the folder."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80] or "system"
+    name, number = plain, 2
+    while name in used or name == "index":
+        name, number = f"{plain}-{number}", number + 1
+    used.add(name)
+    return f"{name}.html"
+
+
+def _aside(submission: Submission) -> Sequence[tuple[str, Table]]:
+    """What a package knows beside the journal, for the page of its run."""
+    about = [
+        ["submitter", submission.system["submitter"]],
+        ["contact", f"{submission.contact.person} {submission.contact.address}".strip()],
+        ["organisation", submission.contact.organisation],
+        ["licence", submission.licence],
+        ["packed", submission.created],
+        ["package", f"manifest SHA-256 {submission.manifest_sha256}"],
+        ["signed", "no" if submission.signed_by is None else f"Ed25519, public key {submission.signed_by}"],
+    ]
+    system = [[name.replace("_", " "), submission.system[name] or "not stated"] for name in fields()]
+    two = (False, False)
+    return [("Submission", Table(("", ""), about, two)), ("System", Table(("", ""), system, two))]
+
+
+def _reasons(submission: Submission) -> list[str]:
+    found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
+    for run in submission.runs:
+        found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
+        if not run.judged.verdict.valid:
+            found.append(f"runs/{run.name}: {facts.verdict_text(run.judged.verdict, run.judged.validated)}")
+    return found
+
+
+def _size_names() -> list[str]:
+    return [*(name for _, name in SIZES), LARGEST]

@@ -58,7 +58,9 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     data_config = replace(config.data, path=path) if path else config.data
     data = load(data_config, device.torch, config.random_seed)
     if data.manifest != dict(replay.ranks[0].ready.data):
-        raise DataError(f"the {config.data.name} images here are not those of the run; give the same by --data")
+        raise DataError(
+            f"the {config.data.name} images here are not those of the run; give the same by --data"
+        )
     network = Network(kept.graph)
     network.load(kept.weights)
     network.place(device.torch)

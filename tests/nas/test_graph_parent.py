@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from dataclasses import replace
 
 import pytest
@@ -41,7 +42,7 @@ def test_whoever_the_parent_is(seed: Graph, random_seed: int) -> None:
     lineage = grown(seed, 30, random.Random(random_seed))
     assert len(lineage) > 15
     smaller = Graph((3, 32, 32), resnet18().nodes)
-    for parent, child in zip(lineage, lineage[1:]):
+    for parent, child in pairwise(lineage):
         alone = figures(Graph(child.input, child.nodes))
         for other in (parent, child, seed, lineage[-1], smaller):
             assert figures(Graph(child.input, child.nodes, other)) == alone

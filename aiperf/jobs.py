@@ -50,10 +50,13 @@ class Jobs:
         return self._asked
 
     def needed(self) -> frozenset[int]:
-        """The trials whose kept weights are still of use."""
+        """The trials whose kept weights are still of use, or are just being written."""
         best = self.replay.best
-        waiting = {job.trial.parent for job in self._again if job.trial.parent is not None}
-        return self.search.alive() | waiting | ({best.trial.number} if best else set())
+        # Those in flight, too: a group that is lost hands its trials on.
+        waiting = {
+            job.trial.parent for job in (*self._again, *self._open.values()) if job.trial.parent is not None
+        }
+        return self.search.alive() | waiting | set(self._open) | ({best.trial.number} if best else set())
 
     def follow(self, event: Event) -> None:
         """Takes note of an event of the journal."""

@@ -18,7 +18,7 @@ from aiperf.launched import Launched
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Link", "Received", "connect", "disconnect"]
+__all__ = ["Link", "Received", "abort", "connect", "disconnect"]
 
 # Between two looks for a message: short after one came, then longer. 200 looks a second take about
 # one hundredth of a core.
@@ -43,6 +43,8 @@ class Link:
         """Ranks that are known to be dead, which only a fault-tolerant MPI tells."""
         self.threads: bool = _mpi().Query_thread() == _mpi().THREAD_MULTIPLE
         """Whether libraries may call MPI from threads of their own."""
+        self.dismissed = False
+        """Whether the other ranks were sent home."""
         self.left: set[int] = set()
         """Ranks that said good-bye."""
         self._pending: list[tuple[Any, bytes]] = []
@@ -132,6 +134,11 @@ def connect(launched: Launched) -> Link:
             "launcher's library in MPI4PY_LIBMPI (with srun: try --mpi=pmix or --mpi=pmi2)"
         )
     return Link(comm, launched.fault_tolerant)
+
+
+def abort(link: Link, code: int) -> None:
+    """Ends all ranks by force, those too that do not answer; `code` is what the launcher returns."""
+    link.comm.Abort(code)
 
 
 def disconnect(link: Link) -> None:

@@ -150,11 +150,12 @@ def gather(link: Link) -> tuple[str, ...]:
 
 
 def dismiss(link: Link) -> bool:
-    """Sends all ranks home; whether all that are alive said good-bye. A second time it only asks."""
+    """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait."""
     waiting = set(range(1, link.size)) - link.failed - link.left
-    for rank in waiting:
+    until = time.monotonic() + (0.0 if link.dismissed else BYE_SECONDS)
+    for rank in waiting if not link.dismissed else ():
         link.send(rank, 0, pack(Quit()))
-    until = time.monotonic() + BYE_SECONDS
+    link.dismissed = True
     while waiting - link.failed - link.left and time.monotonic() < until:
         received = link.receive(0.1)
         if received is not None and _is_bye(received.data):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import shutil
 import signal
@@ -18,13 +20,15 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.launched import Launched, launched
 from aiperf.layout import Place, layout, refuse_uneven_batch
-from aiperf.link import Link, connect, disconnect
+from aiperf.link import Link, abort, connect, disconnect
 from aiperf.mpi import MpiWorld, dismiss, gather
 from aiperf.relay import serve
 from aiperf.visible import visible_devices
 from aiperf.world import ALONE, LocalWorld, World
 
 __all__ = ["BACKENDS", "Ranks", "Wanted", "across"]
+
+log = logging.getLogger(__name__)
 
 BACKENDS = ("ddp", "horovod")
 
@@ -101,10 +105,20 @@ def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) ->
         disconnect(link)
         return 0
     try:
-        return lead(Ranks(wanted, link, gather(link)))
-    finally:
-        if dismiss(link):
-            disconnect(link)
+        code = lead(Ranks(wanted, link, gather(link)))
+    except BaseException:
+        _leave(link, 1)
+        raise
+    _leave(link, code)
+    return code
+
+
+def _leave(link: Link, code: int) -> None:
+    if dismiss(link):
+        disconnect(link)
+    else:  # at the very end, when everything is said
+        log.warning("some ranks do not answer any more; they are ended by force")
+        atexit.register(abort, link, code)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

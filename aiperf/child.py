@@ -11,12 +11,14 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from aiperf.layout import Place
-from nas.record import encode
+from aiperf.layout import Described, Place
+from nas.record import decode, encode
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerProcess", "describe_device"]
 
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
+DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
+DESCRIBE = "import sys; from aiperf.worker import describe; print(describe(*sys.argv[1:]))"
 
 
 class WorkerProcess:
@@ -73,6 +75,18 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
         self._connection.close()
+
+
+def describe_device(place: Place, kind: str) -> Described:
+    """The device that a worker at this place would bind, found out in a process of its own."""
+    command = [sys.executable, "-c", DESCRIBE, kind, json.dumps(encode(place))]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        return Described(place.rank, f"no answer in {DESCRIBE_SECONDS:.0f} s")
+    except subprocess.CalledProcessError as error:
+        return Described(place.rank, (error.stderr.strip().splitlines() or ["no reason given"])[-1])
+    return decode(Described, json.loads(answer.stdout.splitlines()[-1]))
 
 
 def _last_line(log: Path) -> str:

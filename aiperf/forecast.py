@@ -34,9 +34,17 @@ class Forecast:
 
 
 def forecast(
-    config: Config, seed: Graph, training_images: int, images_per_second: float, groups: int = 1
+    config: Config,
+    seed: Graph,
+    training_images: int,
+    images_per_second: float,
+    groups: int = 1,
+    ranks: int = 1,
 ) -> Forecast:
-    """`images_per_second`: training of the seed by one group. Validation is priced by its operations."""
+    """`images_per_second`: training of the seed by one group, which has so many `ranks`.
+
+    Validation is priced by its operations.
+    """
     training = config.training
     images = training.epochs[0] * training_images
     validations = ceil(images / training.validate_every_images)
@@ -52,5 +60,5 @@ def forecast(
         weights_bytes=int(living * 8 * seed.num_parameters * config.search.bounds.max_parameters),
         journal_bytes=int(lines * LINE_BYTES),
         memory_bytes=12 * seed.num_parameters
-        + ELEMENT_BYTES[training.format] * seed.num_activations * training.batch_size,
+        + ELEMENT_BYTES[training.format] * seed.num_activations * training.batch_size // ranks,
     )

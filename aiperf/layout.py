@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from aiperf.errors import ConfigError, WorldError
 from aiperf.messages import FromGroup, ToGroup
 
-__all__ = ["LEAST_BATCH", "Beat", "Bye", "Disband", "Hello", "Lost", "Place", "layout", "refuse_uneven_batch"]
+__all__ = [
+    "LEAST_BATCH",
+    "Beat",
+    "Bye",
+    "Describe",
+    "Described",
+    "Disband",
+    "Hello",
+    "Lost",
+    "Place",
+    "layout",
+    "refuse_uneven_batch",
+]
 
 
 LEAST_BATCH = 2  # of a rank: batch norm has no variance of one image
@@ -54,6 +66,21 @@ class Beat(ToGroup):
 @dataclass(frozen=True)
 class Disband(ToGroup):
     """Another rank of the group is dead: stop what is running, and wait for the end of the run."""
+
+
+@dataclass(frozen=True)
+class Describe(ToGroup):
+    """What device would you have? Asked of every rank before a rehearsal."""
+
+
+@dataclass(frozen=True)
+class Described(FromGroup):
+    """The device of a rank, or why it has none."""
+
+    rank: int
+    device: str
+    kind: str = ""
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.layout import Beat, Bye, Disband, Hello, Lost, Place
+from aiperf.layout import Beat, Bye, Describe, Described, Disband, Hello, Lost, Place
 from aiperf.link import Link, Received
 from aiperf.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
 from aiperf.shipping import Receiver, is_piece, pieces
 from aiperf.trial import State
 from aiperf.world import Gone
 
-__all__ = ["MpiWorld", "dismiss", "gather"]
+__all__ = ["MpiWorld", "describe", "dismiss", "gather"]
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,23 @@ def gather(link: Link) -> tuple[str, ...]:
                 f"no word came of the ranks {missing[:10]} of {link.size}; see their output above"
             )
     return tuple(hosts[rank] for rank in range(link.size))
+
+
+def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:
+    """The devices that the ranks would bind, in the order of the places."""
+    for place in places:
+        link.send(place.rank, 0, pack(place))
+        link.send(place.rank, 0, pack(Describe()))
+    found: dict[int, Described] = {}
+    until = time.monotonic() + HELLO_SECONDS
+    while len(found) < len(places):
+        received = link.receive(1.0)
+        message = None if received is None else unpack(FromGroup, received.data)
+        if isinstance(message, Described):
+            found[message.rank] = message
+        if link.failed or time.monotonic() > until:
+            raise WorldError(f"{len(places) - len(found)} ranks did not say what device they have")
+    return tuple(found[place.rank] for place in places)
 
 
 def dismiss(link: Link) -> bool:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from aiperf.child import describe_device
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.launched import Launched, launched
-from aiperf.layout import Place, layout, refuse_uneven_batch
+from aiperf.layout import Described, Place, layout, refuse_uneven_batch
 from aiperf.link import Link, abort, connect, disconnect
-from aiperf.mpi import MpiWorld, dismiss, gather
+from aiperf.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.relay import serve
 from aiperf.visible import visible_devices
 from aiperf.world import ALONE, LocalWorld, World
@@ -70,6 +71,12 @@ class Ranks:
         places = layout(self.hosts, self.wanted.devices_per_trial)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
         return places
+
+    def devices(self, config: Config) -> tuple[Described, ...]:
+        """What each rank that trains would bind. Raises as `places`."""
+        if self.link is None:
+            return (describe_device(ALONE, self.wanted.device),)
+        return describe(self.link, self.places(config))
 
     def world(self, config: Config, files: RunFiles) -> World:
         """Raises as `places`."""

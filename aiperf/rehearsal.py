@@ -3,41 +3,53 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 
 from aiperf.config import Config
 from aiperf.control import time_steps
 from aiperf.device import bind
+from aiperf.errors import WorldError
 from aiperf.forecast import forecast
+from aiperf.layout import Described, Place
+from aiperf.ranks import Ranks
 from aiperf.run import starting_graph
 from analysis.wording import bytes_text, clock
 
 __all__ = ["rehearsal_text"]
 
 MEASURED_SECONDS, LEAST_STEPS = 3.0, 5
+GROUPS_SHOWN = 8
 # ImageNet's training part, less nothing: what a folder holds is only known when it is read.
 TRAINING_IMAGES = {"digits": 200, "idx": 60_000, "cifar10": 50_000, "imagefolder": 1_281_167}
 
 
-def rehearsal_text(config: Config, kind: str, images_per_second: float | None) -> str:
-    """The layout and the forecast; the rate is measured on this device unless it is given."""
-    seed = starting_graph(config)
-    device = bind(kind, 0)
-    device.declare(config.training.format)
-    measured = images_per_second is None
-    training = config.training
-    rate = images_per_second
+def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None) -> str:
+    """The layout and the forecast; the rate is measured on a device of this host unless it is given.
+
+    Raises WorldError or ConfigError for a layout that cannot be.
+    """
+    seed, training = starting_graph(config), config.training
+    places, devices = ranks.places(config), ranks.devices(config)
+    for each in devices:
+        if not each.kind:
+            raise WorldError(f"rank {each.rank} on {_hosts(ranks)[each.rank]} has no device: {each.device}")
+    ranks_of_a_group = len(places[0].group)
+    groups = len(places) // ranks_of_a_group
+    rate, measured = images_per_second, images_per_second is None
     if rate is None:
-        steps = time_steps(seed, device, training.format, training.batch_size, LEAST_STEPS, MEASURED_SECONDS)
-        rate = steps.images_per_second
+        device = bind(devices[0].kind, 0)
+        device.declare(training.format)
+        share = training.batch_size // ranks_of_a_group
+        steps = time_steps(seed, device, training.format, share, LEAST_STEPS, MEASURED_SECONDS)
+        rate = steps.images_per_second * ranks_of_a_group
     images = config.data.training_images or TRAINING_IMAGES[config.data.name] - config.data.validation_images
-    seen = forecast(config, seed, images, rate)
+    seen = forecast(config, seed, images, rate, groups, ranks_of_a_group)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
         "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
     )
     lines = [
-        ("host", f"{socket.gethostname()}: 1 master, 1 group of 1 rank"),
-        ("device", f"{device.name} ({device.kind}), {bytes_text(device.memory_bytes)}"),
+        *_layout(ranks, places, devices),
         (
             "data",
             f"{config.data.name}, {images:,} training, {config.data.validation_images:,} validation images",
@@ -50,7 +62,7 @@ def rehearsal_text(config: Config, kind: str, images_per_second: float | None) -
         ("span", limit),
         (
             "rate",
-            f"{rate:,.0f} training images a second of the seed ({'measured now' if measured else 'given'})",
+            f"{rate:,.0f} images a second of the seed by a group ({_origin(measured, ranks_of_a_group)})",
         ),
         (
             "one trial",
@@ -68,3 +80,35 @@ def rehearsal_text(config: Config, kind: str, images_per_second: float | None) -
         ),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
+
+
+def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, ...]) -> list[tuple[str, str]]:
+    """Who is where: hosts, groups, devices, and what joins them."""
+    hosts = _hosts(ranks)
+    on_host = Counter(hosts[place.rank] for place in places)
+    groups = list(dict.fromkeys(place.group for place in places))
+    kinds = Counter((each.device, each.kind, each.memory_bytes) for each in devices)
+    master = f"{hosts[0]}: the master"
+    workers = [f"{host}: {count} rank{'s' * (count > 1)}" for host, count in on_host.items()]
+    shown = [f"{' '.join(map(str, group))} on {hosts[group[0]]}" for group in groups[:GROUPS_SHOWN]]
+    more = [f"and {len(groups) - GROUPS_SHOWN} more"] * (len(groups) > GROUPS_SHOWN)
+    return [
+        ("hosts", ", ".join([master, *workers[:GROUPS_SHOWN]])),
+        ("groups", f"{len(groups)} of {len(groups[0])}; ranks {'; '.join(shown + more)}"),
+        ("backend", ranks.wanted.backend if len(groups[0]) > 1 else "none is needed"),
+        *(
+            ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
+            for (name, kind, memory), count in kinds.items()
+        ),
+    ]
+
+
+def _hosts(ranks: Ranks) -> tuple[str, ...]:
+    """Of every rank, the master's first."""
+    return ranks.hosts or (socket.gethostname(),) * 2
+
+
+def _origin(measured: bool, ranks_of_a_group: int) -> str:
+    if not measured:
+        return "given"
+    return "measured now" if ranks_of_a_group == 1 else f"one device, measured now, times {ranks_of_a_group}"

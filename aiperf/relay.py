@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 
-from aiperf.child import WorkerProcess
+from aiperf.child import WorkerProcess, describe_device
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.layout import Beat, Bye, Disband, Hello, Lost, Place
+from aiperf.layout import Beat, Bye, Describe, Disband, Hello, Lost, Place
 from aiperf.link import Link
 from aiperf.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
 from aiperf.shipping import Receiver, is_piece, pieces
@@ -36,9 +36,10 @@ RANKS_WITH_A_LOG = 64  # beyond, the ranks of a host share one
 class Post:
     """What comes from the master to this rank, and what goes to it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, device: str) -> None:
+        """`device` is the kind that the rank will bind."""
         link.send(0, 0, pack(Hello(socket.gethostname())))
-        self.link, self.tag = link, 0
+        self.link, self.device, self.tag = link, device, 0
         self.place: Place | None = None
         self.quit = Event()
         self.files: RunFiles | None = None
@@ -66,6 +67,10 @@ class Post:
             return None
         if isinstance(message, Place):
             self.place = message
+        elif isinstance(message, Describe):
+            assert self.place is not None
+            self.send(describe_device(self.place, self.device))
+            return None
         elif self.place is not None and self.place.leads and not isinstance(message, (Quit, Disband)):
             for rank in self.place.group[1:]:
                 self.link.send(rank, received.tag, received.data)
@@ -123,7 +128,7 @@ class MpiChannel:
 
 def serve(link: Link, device: str, backend: str) -> None:
     """From the first word of this rank to its last. Ends the process when the master is gone."""
-    post = Post(link)
+    post = Post(link, device)
     try:
         while post.place is None:
             if isinstance(post.receive(1.0), Quit):

@@ -34,7 +34,7 @@ from aiperf.device import Device, bind, count_devices, first_kind
 from aiperf.errors import AiperfError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.kept import Kept, read_kept, write_kept
-from aiperf.layout import Place
+from aiperf.layout import Described, Place
 from aiperf.messages import (
     Assign,
     Control,
@@ -62,10 +62,10 @@ from aiperf.steplog import StepLog
 from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
 from nas.modules import Network
-from nas.record import decode, graph_from_json
+from nas.record import decode, encode, graph_from_json
 from nas.weights import digest, initial
 
-__all__ = ["Channel", "Worker", "bind_place"]
+__all__ = ["Channel", "Worker", "bind_place", "describe"]
 
 log = logging.getLogger(__name__)
 
@@ -363,6 +363,13 @@ def bind_place(kind: str, place: Place) -> Device:
     kind = first_kind() if kind == "auto" else kind
     alone = count_devices(kind) == 1
     return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+
+
+def describe(kind: str, place: str) -> str:
+    """JSON of the device that a worker at this place (JSON, too) binds."""
+    where = decode(Place, json.loads(place))
+    device = bind_place(kind, where)
+    return json.dumps(encode(Described(where.rank, device.name, device.kind, device.memory_bytes)))
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

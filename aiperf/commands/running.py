@@ -112,7 +112,7 @@ def run(
         if dry_run:
             from aiperf.rehearsal import rehearsal_text
 
-            click.echo(rehearsal_text(config, wanted.device, images_per_second))
+            click.echo(rehearsal_text(config, ranks, images_per_second))
             return 0
         with Display(files, ranks.terminal) as display:
             replay = begin(config, files, ranks, display.show)

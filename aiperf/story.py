@@ -56,7 +56,7 @@ class Leg:
         return self.deadline is None or end <= self.deadline
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a million of them
 class Validation:
     """A closed segment, and when."""
 

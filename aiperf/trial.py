@@ -58,7 +58,7 @@ class Trial:
     """Of the order of the images, the augmentation and dropout."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a million of them
 class Segment:
     """The steps of one attempt between two validations, with the validation that closes it.
 

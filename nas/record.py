@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import reprlib
+import sys
 import types
 from collections import abc
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nas.graph import Graph
@@ -185,10 +187,15 @@ def _is_member(kind: type[Any]) -> bool:
 @cache
 def _plan(kind: Any) -> dict[str, tuple[Any, tuple[type, ...]]]:
     """Of each field the annotation, and the types of values that are as they should be."""
-    hints = get_type_hints(kind)
-    return {
-        field.name: (hints[field.name], _plain(hints[field.name])) for field in fields(kind) if field.init
-    }
+    names = [field.name for field in fields(kind) if field.init]
+    hints: dict[str, Any] = {}
+    for owner in reversed(kind.__mro__):
+        # Of the fields alone: Python 3.10 cannot resolve an InitVar that stands beside them.
+        own = {name: hint for name, hint in get_annotations(owner).items() if name in names}
+        hints |= get_type_hints(
+            types.SimpleNamespace(__annotations__=own), vars(sys.modules[owner.__module__])
+        )
+    return {name: (hints[name], _plain(hints[name])) for name in names}
 
 
 def _needed(kind: Any) -> list[str]:

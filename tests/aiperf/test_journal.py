@@ -182,6 +182,9 @@ def test_a_second_process_in_the_same_directory_is_refused_by_name(files: RunFil
         f"{files.directory} belongs to a run that is going on: process {os.getpid()} on "
     )
     assert refused.count("\n") == 1
+    with JournalWriter.resume(files, lambda line: None):
+        os.utime(files.journal, (1e9, 1e9))  # however long ago it wrote
+        assert "belongs to a run that is going on" in _resume_elsewhere(files)
     assert _resume_elsewhere(files) == ""
 
 

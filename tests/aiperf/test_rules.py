@@ -225,6 +225,9 @@ def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(
     assert text == "the ranks wrote 2001 images of trial 0, attempt 1, segment 0; the journal has 2000"
     files.witness("node3", 3).unlink()
     assert found(verdict_on(timed, files), "witnesses")[0] is Outcome.PASSED
+    path.write_text(path.read_text().replace('"steps": 15', '"steps": 16', 1))
+    text = "rank 2 wrote 41 steps of trial 0, attempt 1, segment 0; the journal has 40"
+    assert found(verdict_on(timed, files), "witnesses") == (Outcome.FAILED, text)
 
 
 def test_a_damaged_log_is_named_and_a_torn_end_is_not(files: RunFiles) -> None:

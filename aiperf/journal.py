@@ -14,10 +14,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from math import isinf
 from pathlib import Path
 from types import TracebackType
 
+from aiperf import strict
 from aiperf.errors import JournalError
 from aiperf.events import Event, Opened
 from aiperf.files import RunFiles
@@ -29,19 +29,6 @@ __all__ = ["VERSION", "JournalReader", "JournalWriter", "Line", "chained", "read
 VERSION = 1
 """Of the journal's form; a reader refuses what is newer."""
 
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise ValueError(f"{text} is too large")
-    return number
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 _TAIL = len(',"chain":""}') + 64
 
 
@@ -93,7 +80,7 @@ class JournalReader:
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
         try:
-            record = _JSON.decode(raw.decode())
+            record = strict.parsed(raw)
             if number == 1:
                 self._refuse_foreign(record)
             if not isinstance(record, dict):

@@ -1,0 +1,38 @@
+"""JSON whose numbers are numbers: finite, and no larger than a column of them holds."""
+
+from __future__ import annotations
+
+import json
+from math import isinf
+from typing import Any
+
+__all__ = ["parsed"]
+
+LARGEST = (1 << 63) - 1
+"""What a column of whole numbers holds."""
+
+
+def parsed(raw: bytes) -> Any:
+    """Raises ValueError for what is no such JSON, RecursionError for what is nested too deeply."""
+    return _DECODER.decode(raw.decode())
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text:.20} is too large")
+    return number
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if abs(number) > LARGEST:
+        raise ValueError(f"{text:.20}… is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)

@@ -1,0 +1,73 @@
+"""Packages for tests: made, taken apart, changed, and put together again by an honest hand or a forger's."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from aiperf.files import RunFiles
+from analysis.canonical import canonical, parse
+from analysis.judged import read_run
+from analysis.package import Contact, write_package
+from analysis.system import fields, from_journal
+
+CONTACT = Contact("Example University", "A. Person", "person@example.org")
+CREATED = "2026-05-04T10:00:00+00:00"
+Contents = dict[str, bytes]
+
+
+def described(run: RunFiles, **given: str) -> dict[str, str]:
+    """A system's description for tests, as complete as it must be."""
+    own = {
+        "submitter": "Example University",
+        "status": "Preview",
+        "system_name": "Testbed",
+        "cooling": "air",
+    }
+    return dict.fromkeys(fields(), "") | from_journal(read_run(run)) | own | given
+
+
+def make(path: Path, *runs: RunFiles, key: Path | None = None, **given: str) -> Path:
+    system = described(runs[0], **given)
+    write_package(path, runs, system, CONTACT, "CC-BY-4.0", CREATED, key, lambda text: None)
+    return path
+
+
+def contents(path: Path) -> Contents:
+    with tarfile.open(path) as tar:
+        found = {}
+        for member in tar:
+            file = tar.extractfile(member)
+            assert file is not None
+            found[member.name] = file.read()
+        return found
+
+
+def packed(path: Path, files: Mapping[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def changed(files: Contents, name: str, change: Callable[[Any], Any]) -> Contents:
+    """One JSON file is another; nothing else follows."""
+    return {**files, name: canonical(change(parse(files[name])))}
+
+
+def resealed(files: Contents, skip: Sequence[str] = ()) -> Contents:
+    """The forger's work: checksums and seal computed again; a signature is kept, as nobody can make it."""
+    manifest = parse(files["manifest.json"])
+    for name in manifest["files"]:
+        if name in files and name not in skip:
+            data = files[name]
+            manifest["files"][name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
+    sealed = canonical(manifest)
+    seal = parse(files["seal.json"]) | {"manifest_sha256": sha256(sealed).hexdigest()}
+    return {**files, "manifest.json": sealed, "seal.json": canonical(seal)}

@@ -1,0 +1,123 @@
+"""Every figure: well-formed, light, coloured by variables, asked by a pointer, and said in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from analysis.figures.picture import Picture
+from analysis.figures.style import COLOURS, NARROW, WIDE
+from analysis.figures.svg import Inline, inline, write_files
+from analysis.judged import Judged
+from analysis.report import pictures
+from analysis.trials import rows
+
+NAMES = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
+
+
+@pytest.fixture(scope="module")
+def found(judged: Judged) -> dict[str, Picture]:
+    return {one.name: one for _, one in pictures(judged, rows(judged.replay, judged.recount.counts))}
+
+
+@pytest.fixture(scope="module")
+def drawn(found: dict[str, Picture]) -> dict[str, Inline]:
+    return {name: inline(picture) for name, picture in found.items()}
+
+
+def both(drawn: Inline) -> Iterator[str]:
+    yield drawn.wide
+    yield drawn.narrow
+
+
+def test_all_figures_of_a_report_are_there(found: dict[str, Picture]) -> None:
+    assert tuple(found) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_said_in_words_with_figures(found: dict[str, Picture], name: str) -> None:
+    picture = found[name]
+    assert re.search(r"\d", picture.says)
+    assert picture.says.endswith(".")
+    assert picture.table is not None
+    assert picture.table.rows
+    for row in picture.table.rows:
+        assert len(row) == len(picture.table.columns) == len(picture.table.figures)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_one_element_that_stands_alone(drawn: dict[str, Inline], name: str) -> None:
+    for text in both(drawn[name]):
+        root = ElementTree.fromstring(text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+        assert root.tag.endswith("svg")
+        assert not re.search(r"https?:|<script|<style|<metadata|xlink", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_colours_are_variables(drawn: dict[str, Inline], name: str) -> None:
+    for text in both(drawn[name]):
+        plain = re.sub(r'href="data:[^"]*"', "", text)
+        assert set(re.findall(r"var\(--(\w+)\)", plain)) <= set(COLOURS)
+        assert set(re.findall(r"#[0-9a-f]{6}\b", plain)) == set()
+
+
+def test_names_inside_are_unique_in_the_page(drawn: dict[str, Inline]) -> None:
+    ids = [
+        name for one in drawn.values() for text in both(one) for name in re.findall(r' id="([^"]+)"', text)
+    ]
+    assert len(ids) == len(set(ids))
+    for one in drawn.values():
+        for text in both(one):
+            referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
+            assert referred <= set(re.findall(r' id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pointer_finds_its_marks(found: dict[str, Picture], drawn: dict[str, Inline], name: str) -> None:
+    for marks, frame, text in (
+        (drawn[name].wide_marks, WIDE, drawn[name].wide),
+        (drawn[name].narrow_marks, NARROW, drawn[name].narrow),
+    ):
+        assert marks is not None
+        assert len(marks.place) == len(marks.names) > 0
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
+        assert box
+        assert float(box.group(1)) == frame.width
+        left, right, height = marks.place.T
+        assert (left <= right + 1e-6).all()
+        assert left.min() >= -1
+        assert right.max() <= frame.width + 1
+        assert height.min() >= -1
+        assert height.max() <= float(box.group(2)) + 1
+        labels = found[name].labels
+        assert labels is None or max(marks.names) < len(labels)
+
+
+def test_dots_and_marks_of_the_search_lie_on_one_another(drawn: dict[str, Inline]) -> None:
+    """Each dot of the drawing is where a pointer is told that a trial is."""
+    marks = drawn["lineage"].wide_marks
+    assert marks is not None
+    dots = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<use href="#[^"]+" x="([\d.]+)" y="([\d.]+)"', drawn["lineage"].wide)
+    ]
+    places = {(round(x, 1), round(y, 1)) for x, _, y in marks.place}
+    near = [any(abs(x - a) < 0.2 and abs(y - b) < 0.2 for a, b in places) for x, y in dots]
+    assert sum(near) >= len(places)
+
+
+def test_figures_are_written_as_files(found: dict[str, Picture], tmp_path: Path) -> None:
+    svg, png = write_files(found["groups"], tmp_path)
+    assert (svg.name, png.name) == ("groups.svg", "groups.png")
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    with Image.open(png) as image:
+        assert image.size[0] == 2 * WIDE.width
+
+
+def test_drawing_twice_gives_the_same(found: dict[str, Picture], drawn: dict[str, Inline]) -> None:
+    assert inline(found["error"]).wide == drawn["error"].wide

@@ -96,7 +96,8 @@ def _first_words(path: str) -> str:
     if source.suffix != ".py" or not source.is_file():
         return ""
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    return re.split(r"[.:;](?:\s|$)", docstring, maxsplit=1)[0].replace("\n", " ")
+    words = re.split(r"[.:;](?:\s|$)", docstring, maxsplit=1)[0].replace("\n", " ")
+    return re.sub(r"^[A-Z](?=[a-z ])", lambda first: first[0].lower(), words)
 
 
 def write(readme: Path = ROOT / "README.md") -> None:

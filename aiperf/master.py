@@ -87,6 +87,8 @@ class _Group:
     restarts: int = 0
     failures: int = 0
     """In a row."""
+    closing: bool = False
+    """It begins nothing more in this leg: the deadline is too near."""
     rests_until: float = 0.0
     heard: float = 0.0
     """When it last said something, or was last given something to do."""
@@ -333,7 +335,8 @@ class Master:
     def _finish(self, group: _Group, message: Finished, end: float) -> None:
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
         self._last_idle = end
-        if message.state is State.WAITING:  # it never began, so nothing ended
+        if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
+            group.closing = True
             return
         self._write(
             Ended(
@@ -372,7 +375,7 @@ class Master:
 
     def _wants(self, group: _Group) -> bool:
         able = group.alive and group.ready == group.ranks and self._t() >= group.rests_until
-        return able and not self._closing and len(group.assigned) < AHEAD
+        return able and not (self._closing or group.closing) and len(group.assigned) < AHEAD
 
     def _drop_weights(self) -> None:
         """Removes the files that no child and no test will read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isclose
 
 import numpy as np
 
@@ -117,17 +118,19 @@ def bounds(evidence: Evidence) -> Seen:
 def steps(evidence: Evidence) -> Seen:
     """A segment's claim is what its blocks add up to."""
     totals = evidence.replay.totals()
+    first, all_steps = totals.first.tolist(), totals.steps.tolist()
+    all_images, all_seconds = totals.images.tolist(), totals.seconds.tolist()
     contradictions = []
     for attempt, validation in _validations(evidence.replay):
-        segment, place = validation.segment, totals.first[attempt.index] + validation.segment.index
-        blocks = totals.steps[place], totals.images[place]
+        segment, place = validation.segment, first[attempt.index] + validation.segment.index
+        blocks = all_steps[place], all_images[place]
         if blocks != (segment.steps, segment.train_images):
             contradictions.append(
                 f"{_named(validation)}: {segment.steps} steps and {segment.train_images} images, "
                 f"but its blocks add up to {blocks[0]} and {blocks[1]}"
             )
-        elif not np.isclose(totals.seconds[place], segment.train_seconds, rtol=1e-6, atol=1e-6):
-            contradictions.append(f"{_named(validation)}: its blocks took {totals.seconds[place]:.6f} s")
+        elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
+            contradictions.append(f"{_named(validation)}: its blocks took {all_seconds[place]:.6f} s")
     return Seen(f"{len(evidence.replay.blocks)} blocks add up to their segments", contradictions)
 
 

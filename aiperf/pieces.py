@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,20 @@ class Pieces:
         return found
 
 
+_MADE: WeakKeyDictionary[Replay, tuple[int, Pieces]] = WeakKeyDictionary()
+"""Score and rules ask for the same again and again; a long run has millions of rows."""
+
+
 def pieces(replay: Replay) -> Pieces:
     """The steps of a validation are its batches, taken to be as large as those of its training."""
+    lines, made = _MADE.get(replay, (-1, None))
+    if made is None or lines != replay.lines:
+        made = _made(replay)
+        _MADE[replay] = replay.lines, made
+    return made
+
+
+def _made(replay: Replay) -> Pieces:
     column = replay.blocks.column
     closed = [(attempt, v) for attempt in replay.attempts for v in attempt.validations]
     of_attempt = np.array([(a.group, a.leg.index) for a in replay.attempts], dtype=np.int64).reshape(-1, 2)
@@ -56,4 +69,6 @@ def pieces(replay: Replay) -> Pieces:
 
 
 def _joined(column: NDArray[Any], values: list[Any]) -> NDArray[Any]:
-    return np.concatenate([column, np.array(values, dtype=column.dtype)])
+    joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
+    joined.setflags(write=False)  # it is shared
+    return joined

@@ -20,7 +20,7 @@ from nas.ops import OPS
 
 __all__ = ["COUNTED_AGAIN", "Judged", "examine", "glance", "read_run"]
 
-COUNTED_AGAIN = 2_000
+COUNTED_AGAIN = 500
 """Trials up to which a report counts all architectures again; more take the time of a `validate`."""
 NEEDS_GRAPHS = frozenset({"operations", "bounds", "search"})
 """Rules that nothing but the rebuilt architectures can answer."""

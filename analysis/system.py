@@ -18,7 +18,7 @@ from analysis.facts import software
 from analysis.schema import schema
 from analysis.wording import bytes_text
 
-__all__ = ["contradictions", "fields", "from_journal", "from_this_machine", "largest", "needed"]
+__all__ = ["OF_JOURNAL", "contradictions", "fields", "from_journal", "from_this_machine", "largest", "needed"]
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
 """Fields that must say what the journal says."""

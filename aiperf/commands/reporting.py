@@ -20,11 +20,13 @@ _output = click.option("-o", "--output", type=click.Path(path_type=Path), help="
 @_run
 @_output
 @click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
-@click.option("--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead."
+)
 def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -> None:
     """Write RUN/report.html: one file that needs no network, with all figures, tables and findings.
 
-    Architectures are counted again in runs of up to 2,000 trials. Of longer ones the operations are
+    Architectures are counted again in runs of up to 500 trials. Of longer ones the operations are
     taken from the journal, and the page says whether `validate` has passed.
     """
     files = RunFiles(directory)

@@ -111,7 +111,9 @@ class _Cluster:
             self.seed, self.config.random_seed, search.bounds, search.population, search.morphisms
         )
         self.jobs = Jobs(self.config, found, self.replay)
-        self.deadline = RELEASE_SECONDS + 60 * self.config.limits.minutes
+        minutes = self.config.limits.minutes
+        self.deadline = RELEASE_SECONDS + 60 * minutes if minutes else math.inf
+        self.at_work = self.machine.groups
         self.manifest = manifest(self.config)
         self.now = 0.0
 
@@ -129,8 +131,11 @@ class _Cluster:
             at = next(actor, None)
             if at is not None:
                 heapq.heappush(waiting, (at, next(order), actor))
-        self.now = max(self.now, self.deadline)
-        self.write(LegEnded("deadline", self.deadline))
+        if math.isinf(self.deadline):
+            self.write(LegEnded("trials", self.now))
+        else:
+            self.now = max(self.now, self.deadline)
+            self.write(LegEnded("deadline", self.deadline))
         self.now += TEST_SECONDS
         if (best := self.replay.best) and best.error is not None:
             num = self.manifest["test_images"]
@@ -161,7 +166,7 @@ class _Cluster:
             rate = self.rng.gauss(2400, 12)
             self.write(ControlMeasured(Control(rank, host, machine.device, 256, 100, 25600 / rate, rate)))
         self.now = RELEASE_SECONDS
-        self.write(Released(self.deadline))
+        self.write(Released(None if math.isinf(self.deadline) else self.deadline))
 
     def _ready(self, rank: int, host: str) -> Ready:
         software = {
@@ -187,16 +192,20 @@ class _Cluster:
         )
 
     def _beats(self) -> Iterator[float]:
-        while self.now + BEAT_SECONDS < self.deadline:
+        while self.at_work and self.now + BEAT_SECONDS < self.deadline:
             yield self.now + BEAT_SECONDS
             self.write(Beat())
 
     def _group(self, group: int) -> Iterator[float]:
-        """One group's life: a trial after the other, the next one prepared beside it."""
+        yield from self._life(group)
+        self.at_work -= 1
+
+    def _life(self, group: int) -> Iterator[float]:
+        """A trial after the other, the next one prepared beside it."""
         speed = self.rng.gauss(1, 0.01) * self.machine.devices_per_group * self.machine.device_ops_per_second
         dies = math.inf
         if group in self.machine.lost_groups:
-            dies = RELEASE_SECONDS + self.rng.uniform(0.3, 0.8) * (self.deadline - RELEASE_SECONDS)
+            dies = RELEASE_SECONDS + self.rng.uniform(0.3, 0.8) * 60 * self.config.limits.minutes
         job = self._dispatch(group)
         while job is not None:
             yield self.now + self.rng.uniform(0.01, 0.4)
@@ -228,7 +237,7 @@ class _Cluster:
         limit, done, index, state = self._error(job), 0, 0, State.COMPLETE
         while done < planned.steps and state is State.COMPLETE:
             steps = min(planned.segment_steps, planned.steps - done)
-            room = int((self.deadline - 1.6 * validate - self.now) / step)
+            room = int(min(1e9, (self.deadline - 1.6 * validate - self.now) / step))
             if fails_after is not None and done + steps > fails_after:
                 yield self.now + step * (fails_after - done)
                 return self._end(job, State.FAILED, "rank 1: the loss is not finite")

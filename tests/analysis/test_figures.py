@@ -67,14 +67,12 @@ def test_its_colours_are_variables(drawn: dict[str, Inline], name: str) -> None:
 
 
 def test_names_inside_are_unique_in_the_page(drawn: dict[str, Inline]) -> None:
-    ids = [
-        name for one in drawn.values() for text in both(one) for name in re.findall(r' id="([^"]+)"', text)
-    ]
+    texts = [text for one in drawn.values() for text in both(one)]
+    ids = [name for text in texts for name in re.findall(r' id="([^"]+)"', text)]
     assert len(ids) == len(set(ids))
-    for one in drawn.values():
-        for text in both(one):
-            referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
-            assert referred <= set(re.findall(r' id="([^"]+)"', text))
+    for text in texts:
+        referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
+        assert referred <= set(re.findall(r' id="([^"]+)"', text))
 
 
 @pytest.mark.parametrize("name", NAMES)

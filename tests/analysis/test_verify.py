@@ -54,8 +54,7 @@ def verdict(path: Path) -> tuple[bool, str]:
             reasons = [*found.reasons, *(reason for run in found.runs for reason in run.reasons)]
             return found.valid, "\n".join(f"{reason.where}: {reason.text}" for reason in reasons)
     except AiperfError as error:
-        assert "\n" not in str(error)
-        return False, str(error)
+        return False, f"refused: {error}"
 
 
 def other(value: Any) -> Any:
@@ -184,6 +183,7 @@ def test_another_version_is_told_apart(files: Contents, tmp_path: Path) -> None:
         ]
 
 
+FIELDS = (b'"images":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[')
 GIGANTIC = (b"1e999", b"9" * 5000, b"9" * 400, b"99999999999999999999", b"-1", b"NaN")
 
 

@@ -80,6 +80,8 @@ class Follower:
         self.replay = Replay()
         self._reader = JournalReader(files.journal)
         self._credited = 0
+        self._known: set[tuple[int, int]] = set()
+        """Trial and segment: what is tried again counts the first time only."""
         self._prices: list[int] = []
         """Of one training image, by attempt."""
 
@@ -123,7 +125,9 @@ class Follower:
             self._prices.append((Ops(*event.forward) + Ops(*event.backward)).price(OPS))
         elif isinstance(event, Closed) and not event.segment.skipped:
             attempt = self.replay.trials[event.segment.trial].attempts[-1]
-            if attempt.validations[-1].in_time:
+            place = event.segment.trial, event.segment.index
+            if attempt.validations[-1].in_time and place not in self._known:
+                self._known.add(place)
                 evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
                 trained = self._prices[attempt.index] * event.segment.train_images
                 self._credited += trained + evaluate * event.segment.of

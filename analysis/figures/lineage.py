@@ -65,8 +65,7 @@ def lineage(shown: Sequence[Row], total: int, best: int | None, span_seconds: fl
             in_layout=False,
         )
         clock_axis(axes, max(span_seconds, 1e-9), frame)
-        axes.margins(x=0.01)
-        axes.set_xlim(0, span_seconds * 1.01)
+        axes.set_xlim(0, 1.01 * max(span_seconds, 1e-9))
         every = [*placed, *failed]
         times = np.array([row.ended or 0.0 for row in every])
         heights = np.array([*(where[row.number][1] for row in placed), *(top / 1.06 for _ in failed)])

@@ -1,0 +1,260 @@
+"""The sub-commands that make what leaves the machine, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from aiperf.__main__ import main
+from aiperf.commands import watching
+from aiperf.commands.serving import LivePage, make_server
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from analysis.schema import check
+from tests.aiperf.journals import Scene, told, write_run
+
+
+class Typed:
+    """Calls the command and holds what it answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: object) -> int:
+        self.monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
+        code = main()
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    return write_run(tmp_path_factory.mktemp("runs") / "simulated", told(Scene()))
+
+
+@pytest.fixture
+def described(typed: Typed, run: RunFiles, tmp_path: Path) -> Path:
+    """A description as a person would complete it."""
+    assert typed("package", run.directory, "--print-system") == 0
+    system = json.loads(typed.out)
+    system |= {"submitter": "Example University", "status": "Preview", "system_name": "Testbed"}
+    (tmp_path / "system.json").write_text(json.dumps(system))
+    return tmp_path / "system.json"
+
+
+def test_report_writes_one_page(typed: Typed, run: RunFiles) -> None:
+    assert typed("report", run.directory) == 0
+    assert typed.out == f"{run.report}\n"
+    assert run.report.read_text().startswith("<!doctype html>")
+
+
+def test_report_writes_the_result_for_machines(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    assert typed("report", run.directory, "--json", "-o", tmp_path / "r.json") == 0
+    check("result-1", json.loads((tmp_path / "r.json").read_text()), "it")
+
+
+def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    assert typed("report", run.directory, "-o", tmp_path / "absent" / "r.html") == 1
+    assert typed.err == (
+        f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; "
+        "give another place by -o\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "begins"),
+    [("--csv", "trial,parent,"), ("--mllog", ':::MLLOG {"namespace"'), ("--openmetrics", "# HELP ")],
+)
+def test_export_prints_or_writes(
+    option: str, begins: str, typed: Typed, run: RunFiles, tmp_path: Path
+) -> None:
+    assert typed("export", run.directory, option) == 0
+    assert typed.out.startswith(begins)
+    assert typed("export", run.directory, option, "-o", tmp_path / "x") == 0
+    assert (tmp_path / "x").read_text().startswith(begins)
+
+
+def test_export_of_nothing_says_what_there_is(typed: Typed, run: RunFiles) -> None:
+    assert typed("export", run.directory) == 2
+    assert "--csv, --mllog or --openmetrics" in typed.err
+
+
+def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    assert typed("package", run.directory, "-o", tmp_path / "p.tar.gz") == 1
+    assert "lacks submitter, status, system_name; write them into a file" in typed.err
+    (tmp_path / "bad.json").write_text('{"submiter": "x"}')
+    assert typed("package", run.directory, "--system", tmp_path / "bad.json") == 1
+    assert "unknown field 'submiter'; there are: submitter, division," in typed.err
+    assert not (tmp_path / "p.tar.gz").exists()
+
+
+def test_a_package_is_made_signed_and_validated(
+    typed: Typed, run: RunFiles, described: Path, tmp_path: Path
+) -> None:
+    assert typed("key", tmp_path / "site.key") == 0
+    public = typed.out.strip()
+    package = tmp_path / "p.tar.gz"
+    options = ("--system", described, "--address", "a@example.org", "--key", tmp_path / "site.key")
+    assert typed("package", run.directory, "-o", package, *options) == 0
+    assert typed("validate", package) == 0
+    assert typed.out.rstrip().endswith("package VALID")
+    assert f"signed by {public}" in typed.out
+    data = package.read_bytes()
+    package.write_bytes(data[:-20] + b"x" + data[-19:])
+    assert typed("validate", package) == 1
+    assert typed.err.count("\n") == 1
+
+
+def test_a_package_holds_no_weights(typed: Typed, run: RunFiles, described: Path, tmp_path: Path) -> None:
+    package = tmp_path / "p.tar.gz"
+    options = ("--system", described, "--address", "a@example.org")
+    assert typed("package", run.directory, "-o", package, *options) == 0
+    assert typed("validate", package, "--replay") == 2
+    assert "needs the directory of a run" in typed.err
+
+
+def test_rank_writes_a_site(typed: Typed, run: RunFiles, described: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    assert typed("rank", folder) == 1
+    assert "there is no package" in typed.err
+    options = ("--system", described, "--address", "a@example.org")
+    typed("package", run.directory, "-o", folder / "a.tar.gz", *options)
+    (folder / "b.tar.gz").write_bytes(b"garbage")
+    assert typed("rank", folder, "-o", tmp_path / "site") == 0
+    assert typed.out == f"1 ranked, 1 not: {tmp_path}/site/index.html\n"
+    assert len(list((tmp_path / "site").iterdir())) == 2
+
+
+def test_scaling_refuses_and_names(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", told(Scene(groups=1)))
+    assert typed("scaling", one.directory, run.directory, "-o", tmp_path / "study") == 0
+    assert typed.out.startswith("| run | nodes | devices | OPS |")
+    assert (tmp_path / "study" / "scaling.png").stat().st_size > 1000
+    other = write_run(tmp_path / "other", told(Scene(groups=1, epochs=5)))
+    assert typed("scaling", other.directory, run.directory, "-o", tmp_path / "study") == 1
+    assert "training.epochs is (20,) there and (5,) here" in typed.err
+
+
+def test_compare_prints_and_writes(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    assert typed("compare", run.directory, run.directory, "-o", tmp_path / "c.html") == 0
+    assert typed.out.startswith("The second run is as fast as the first.")
+    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
+
+
+def test_validate_is_kept_for_the_report(typed: Typed, run: RunFiles) -> None:
+    assert typed("validate", run.directory) == 0
+    assert json.loads(run.validation.read_text())["lines"] > 0
+
+
+def test_status_watches_until_the_end(
+    typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal that another thread writes; the terminal shows its last state and the command returns."""
+    monkeypatch.setattr(watching, "LEAST_SECONDS", 0.01)
+    growing = RunFiles(tmp_path / "growing")
+    growing.directory.mkdir()
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    growing.journal.write_bytes(b"".join(lines[:10]))
+
+    def write() -> None:
+        for place in range(10, len(lines), 50):
+            with growing.journal.open("ab") as file:
+                file.write(b"".join(lines[place : place + 50]))
+            time.sleep(0.005)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert typed("status", growing.directory, "--watch") == 0
+    writer.join()
+    assert "ended: deadline" in typed.out
+    assert "credited so far" in typed.out
+
+
+@pytest.fixture
+def server(run: RunFiles) -> Iterator[ThreadingHTTPServer]:
+    with make_server(LivePage(run), 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def fetched(server: ThreadingHTTPServer, path: str = "/", host: str = "") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{server.server_port}{path}")
+    if host:
+        request.add_header("Host", host)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_serve_shows_the_run_on_loopback_only(server: ThreadingHTTPServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    status, text = fetched(server)
+    assert status == 200
+    assert "OPS so far" in text
+    assert "connect-src &#39;self&#39;" in text
+    assert fetched(server, "/metrics")[1].rstrip().endswith("# EOF")
+    assert fetched(server, "/../../etc/passwd")[0] == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "localhost:1"])
+def test_serve_answers_to_its_own_name_only(host: str, server: ThreadingHTTPServer) -> None:
+    assert fetched(server, host=host)[0] == 403
+
+
+def test_a_port_that_is_taken_is_one_line(server: ThreadingHTTPServer, run: RunFiles) -> None:
+    with pytest.raises(AiperfError, match="choose another by --port"):
+        make_server(LivePage(run), server.server_port)
+
+
+def test_a_run_that_is_not_there_is_told_at_once(typed: Typed, tmp_path: Path) -> None:
+    for command in ("serve", "report"):
+        assert typed(command, tmp_path) == 1
+        assert "there is no journal" in typed.err
+
+
+WITHOUT = """\
+import sys
+for name in {names!r}:
+    sys.modules[name] = None  # an import raises
+from aiperf.start import main
+sys.exit(main())
+"""
+
+
+def test_a_missing_extra_is_named(run: RunFiles) -> None:
+    command = [sys.executable, "-c", WITHOUT.format(names=["jinja2"]), "report", str(run.directory)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 1
+    assert answer.stderr == (
+        "aiperf-hpc: jinja2 is not installed; remedy: pip install 'aiperf-hpc[report]'\n"
+    )
+
+
+def test_what_reads_a_journal_needs_no_extra(run: RunFiles) -> None:
+    names = ["jinja2", "matplotlib", "prometheus_client", "cryptography", "jsonschema", "torch"]
+    for words in (["validate"], ["status"], ["score"], ["export", "--csv"]):
+        command = [sys.executable, "-c", WITHOUT.format(names=names), *words, str(run.directory)]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (answer.returncode, answer.stderr) == (0, ""), words

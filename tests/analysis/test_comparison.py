@@ -1,0 +1,68 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.comparison import compare, comparison_text
+from analysis.judged import Judged, examine
+from analysis.study import comparison_html
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Half as fast, another learning rate, another device."""
+    config = resized(CIFAR, 6.0)
+    config = replace(config, training=replace(config.training, learning_rate=0.2))
+    machine = Machine(groups=4, device="Tesla T4", device_ops_per_second=3e10, random_seed=3)
+    return examine(write_run(tmp_path_factory.mktemp("other") / "other", config, machine))
+
+
+def test_a_run_does_not_differ_from_itself(judged: Judged) -> None:
+    found = compare(judged, judged)
+    assert found.names == ("four-groups (first)", "four-groups (second)")
+    assert found.says == (
+        "The second run is as fast as the first. Their 95 % intervals overlap: the difference may be chance."
+    )
+    assert [table.rows for table in (found.configuration, found.machine, found.software)] == [[], [], []]
+    assert {row[3] for row in found.score.rows} <= {"", "+0.00 %", "+0.00 points"}
+
+
+def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -> None:
+    found = compare(judged, other)
+    assert [row[:3] for row in found.configuration.rows] == [["training.learning_rate", "0.1", "0.2"]]
+    assert [row[0] for row in found.machine.rows] == ["devices"]
+    assert found.software.rows == []
+    assert "less OPS than the first" in found.says
+    assert "do not overlap" in found.says
+
+
+def test_differences_are_computed(judged: Judged, other: Judged) -> None:
+    rows = {row[0]: row[1:] for row in compare(judged, other).score.rows}
+    ratio = other.score.ops_per_second / judged.score.ops_per_second - 1
+    assert rows["sustained OPS"][2] == f"{100 * ratio:+.2f} %".replace("-", "−")
+    mine, its = judged.score.quality, other.score.quality
+    assert mine is not None
+    assert its is not None
+    assert mine.error is not None
+    assert its.error is not None
+    assert rows["test error"][2] == f"{100 * (its.error - mine.error):+.2f} points".replace("-", "−")
+
+
+def test_without_a_stable_window_nothing_is_said_of_chance(judged: Judged) -> None:
+    line = replace(judged.score.timeline, stable_interval=None)
+    unstable = replace(judged, score=replace(judged.score, timeline=line))
+    assert compare(judged, unstable).says.endswith("so it is not known whether that is more than chance.")
+
+
+def test_text_and_page_say_the_same(judged: Judged, other: Judged) -> None:
+    found = compare(judged, other)
+    text, html = comparison_text(found), comparison_html(found)
+    assert text.startswith(found.says)
+    assert "software: no difference" in text
+    for row in found.score.rows:
+        assert row[0] in text
+        assert row[0] in html

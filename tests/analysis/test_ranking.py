@@ -1,0 +1,91 @@
+"""A folder of submissions, good and hostile, made into a site."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from analysis.ranking import Standing, index_html, rank
+from tests.analysis.packages import contents, make, packed, resealed
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.analysis.test_report import HOSTILE, Elements
+
+Pages = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
+    """Three valid systems, one of them with script for a name; a forgery; garbage."""
+    folder = tmp_path_factory.mktemp("submissions")
+    machines = {
+        "small": Machine(groups=1, devices_per_group=1, device="Tesla T4"),
+        "large": Machine(groups=4, devices_per_group=4),
+        "other": Machine(groups=2, devices_per_group=2, device="Ascend910A"),
+    }
+    for name, machine in machines.items():
+        config = resized(CIFAR, 1.0)
+        config = replace(
+            config, training=replace(config.training, format="fp16" if name == "small" else "bf16")
+        )
+        run = write_run(tmp_path_factory.mktemp("runs") / name, config, machine)
+        system = HOSTILE if name == "other" else f"System {name}"
+        make(folder / f"{name}.tar.gz", run, system_name=system)
+    files = contents(folder / "small.tar.gz")
+    result = "runs/small/result.json"
+    forged = resealed(
+        {**files, result: files[result].replace(b'"ops_per_second":', b'"ops_per_second":9', 1)}
+    )
+    packed(folder / "forged.tar.gz", forged)
+    (folder / "garbage.tar.gz").write_bytes(b"<b>not an archive</b>")
+    pages: Pages = {}
+    standing = rank(sorted(folder.glob("*.tar.gz")), pages.__setitem__, lambda text: None)
+    return standing, pages
+
+
+def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None:
+    entries = site[0].entries
+    assert [entry.system for entry in entries] == ["System large", HOSTILE, "System small"]
+    rates = [entry.ops_per_second for entry in entries]
+    assert rates == sorted(rates, reverse=True)
+    assert [entry.vendor for entry in entries] == ["NVIDIA", "Huawei", "NVIDIA"]
+    assert [entry.devices for entry in entries] == [16, 4, 1]
+    assert [entry.size for entry in entries] == ["9 to 64 devices", "up to 8 devices", "up to 8 devices"]
+    assert [entry.precision for entry in entries] == ["bf16", "bf16", "fp16"]
+
+
+def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
+    refused = {one.package: one.reasons for one in site[0].refused}
+    assert set(refused) == {"forged.tar.gz", "garbage.tar.gz"}
+    assert "the journal gives" in refused["forged.tar.gz"][0]
+    assert "no gzip'ed tar archive" in refused["garbage.tar.gz"][0]
+
+
+def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
+    standing, pages = site
+    assert set(pages) == {"index.html", *(entry.page for entry in standing.entries)}
+    assert all(re.fullmatch(r"[a-z0-9-]+\.html", name) for name in pages)
+    for entry in standing.entries:
+        assert f'href="{entry.page}"' in pages["index.html"]
+        assert "System" in pages[entry.page]
+        assert "person@example.org" in pages[entry.page]
+
+
+def test_names_are_text_everywhere(site: tuple[Standing, Pages]) -> None:
+    for text in site[1].values():
+        elements = Elements(text).found
+        assert [tag for tag, _ in elements if tag == "img"] == []
+        scripts = [a for tag, a in elements if tag == "script" and a.get("type") != "application/json"]
+        assert scripts == [{}]
+
+
+def test_nothing_is_fetched(site: tuple[Standing, Pages]) -> None:
+    for text in site[1].values():
+        for _, attributes in Elements(text).found:
+            link = attributes.get("href")
+            assert link is None or link.startswith(("#", "data:")) or link in site[1]
+
+
+def test_an_empty_list_is_a_page() -> None:
+    assert "No valid submission is here." in index_html(Standing([], []))

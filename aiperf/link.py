@@ -6,10 +6,13 @@ libraries and takes the one that is there, so a site's own MPI needs no rebuildi
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 import time
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiperf.errors import WorldError
@@ -23,6 +26,8 @@ __all__ = ["Link", "Received", "abort", "connect", "disconnect"]
 # Between two looks for a message: short after one came, then longer. 200 looks a second take about
 # one hundredth of a core.
 SHORTEST_SLEEP, LONGEST_SLEEP = 0.0002, 0.005
+LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
+ABORT_SECONDS = 15  # for the launcher to end all ranks
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Link:
         self.size: int = comm.size
         self.failed: frozenset[int] = frozenset()
         """Ranks that are known to be dead, which only a fault-tolerant MPI tells."""
+        self._parent = os.getppid()
         self.threads: bool = _mpi().Query_thread() == _mpi().THREAD_MULTIPLE
         """Whether libraries may call MPI from threads of their own."""
         self.dismissed = False
@@ -49,6 +55,11 @@ class Link:
         """Ranks that said good-bye."""
         self._pending: list[tuple[Any, bytes]] = []
         self._turn = threading.Lock()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the launcher, or its daemon on this host, is gone."""
+        return os.getppid() != self._parent
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
         """Returns at once; the bytes travel while `receive` is called. To a dead rank it says nothing."""
@@ -137,14 +148,25 @@ def connect(launched: Launched) -> Link:
 
 
 def abort(link: Link, code: int) -> None:
-    """Ends all ranks by force, those too that do not answer; `code` is what the launcher returns."""
+    """Ends all ranks by force, those too that do not answer; `code` is what the launcher returns.
+
+    mpiexec of Open MPI 5 then waits for the daemon of a host that cannot be reached any more, for eight
+    minutes or for ever (PRTE_MCA_oob_tcp_keepalive_time); it is not waited for so long.
+    """
+    parent, null = os.getppid(), subprocess.DEVNULL
+    name = Path(f"/proc/{parent}/comm")
+    if name.exists() and name.read_text().strip() in LAUNCHERS:
+        end = f"sleep {ABORT_SECONDS}; grep -qx {name.read_text().strip()} {name} && kill -KILL {parent}; "
+        end += f"kill -KILL {os.getpid()}"
+        subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=null, stdout=null, stderr=null)
     link.comm.Abort(code)
 
 
 def disconnect(link: Link) -> None:
     """Ends MPI in this process; all ranks that are alive do, or none comes back from it."""
     link.flush(1.0)
-    _mpi().Finalize()
+    if not link.orphaned:  # there would be nobody to say it to
+        _mpi().Finalize()
 
 
 @cache

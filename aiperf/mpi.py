@@ -64,6 +64,10 @@ class MpiWorld:
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         self._beat()
+        if self._link.orphaned:
+            raise WorldError(
+                "mpiexec is gone, as Open MPI's is when it loses a host: the job cannot go on; resume the run"
+            )
         received = None if self._losses else self._link.receive(seconds)
         self._notice_deaths()
         if received is not None:

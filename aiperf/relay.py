@@ -53,7 +53,7 @@ class Post:
         """The next message, if one comes in so many seconds. Raises EOFError: the master is gone."""
         received = self.link.receive(seconds)
         silence = time.monotonic() - self._heard
-        if 0 in self.link.failed or silence > MASTER_SILENCE_SECONDS:
+        if 0 in self.link.failed or self.link.orphaned or silence > MASTER_SILENCE_SECONDS:
             raise EOFError
         if received is None:
             return None

@@ -14,7 +14,7 @@ from aiperf.story import Leg
 from aiperf.timeline import Shares, Timeline, shares, timeline
 from aiperf.trial import State
 
-__all__ = ["ControlResult", "Quality", "Score", "score"]
+__all__ = ["ControlResult", "Quality", "Score", "regulated", "score"]
 
 
 @dataclass(frozen=True)

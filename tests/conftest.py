@@ -31,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]  # an import raises, also where it is installed
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--pure"):
+        above = [item for item in items if item.get_closest_marker("torch")]
+        config.hook.pytest_deselected(items=above)
+        items[:] = [item for item in items if item not in above]
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if config.getoption("--pure") and collection_path.name.startswith("test_"):
         return needs_torch(collection_path) or None

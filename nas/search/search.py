@@ -14,7 +14,7 @@ from nas.layers import Shape, ShapeError
 from nas.morphisms import MIX, Morphism, MorphismError
 from nas.search.bounds import Bounds, Size
 
-__all__ = ["Candidate", "Exhausted", "Observation", "Search"]
+__all__ = ["Candidate", "Exhausted", "Living", "Observation", "Search"]
 
 # A parent is passed over when so many draws found no legal child: every kind of morphism has had its
 # turn then, some of them twice or more. After so many parents the proposal turns to the seed: it stays

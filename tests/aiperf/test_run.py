@@ -41,12 +41,11 @@ def finished(*words: object) -> subprocess.CompletedProcess[str]:
 def begun(directory: Path, minutes: float) -> Iterator[subprocess.Popen[str]]:
     """A run in the background, ended at the end whatever happens."""
     words = command("run", "--directory", directory, "--minutes", minutes, *QUICK)
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for(directory: Path, words: str) -> None:

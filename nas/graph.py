@@ -154,12 +154,12 @@ class Graph:
 
     @cached_property
     def num_parameters(self) -> int:
-        return sum(facts.num_parameters for facts in self._facts)
+        return sum([facts.num_parameters for facts in self._facts])
 
     @cached_property
     def num_activations(self) -> int:
         """Elements of all node outputs, for one image. Times the format's width: activation bytes."""
-        return sum(facts.num_activations for facts in self._facts)
+        return sum([facts.num_activations for facts in self._facts])
 
     @cached_property
     def rows(self) -> Mapping[str, Row]:
@@ -180,8 +180,25 @@ class Graph:
 
     @cached_property
     def operations(self) -> int:
-        """OPS of one training image: the price of `cost.train`, faster, for a search's bounds."""
-        return sum(charge.train_price for charge in self._charges)
+        """OPS of one training image: the price of `cost.train`, faster, for a search's bounds.
+
+        First as if a gradient had to reach every tensor that is read, then less what is needed of none.
+        The gradients of a tensor's r readers are added up by r − 1 additions for each element: so many
+        for each reading, less so many once.
+        """
+        price = sum([facts.train_price for facts in self._facts]) + _loss(self.classes).train_price
+        untrained = {INPUT}
+        for node, facts in zip(self.nodes, self._facts):
+            if not untrained.isdisjoint(node.inputs):
+                needless = [shape for name, shape in zip(node.inputs, facts.inputs) if name in untrained]
+                price -= OPS.add * sum(map(prod, needless))
+                if len(needless) == len(node.inputs):
+                    price -= facts.input_grad_price
+                    if not facts.num_parameters:
+                        untrained.add(node.name)
+                        price += OPS.add * facts.num_activations
+        read_by_none = 0 if self.output in untrained else self._facts[-1].num_activations
+        return price + OPS.add * read_by_none
 
     @cached_property
     def key(self) -> str:
@@ -261,6 +278,16 @@ class _Facts:
     @cached_property
     def num_activations(self) -> int:
         return prod(self.shape)
+
+    @cached_property
+    def train_price(self) -> int:
+        """With gradients for all inputs, each added to those of other readers of the same tensor."""
+        readings = sum(map(prod, self.inputs)) - self.num_activations
+        return self.charge_with_input_grad.train_price + OPS.add * readings
+
+    @cached_property
+    def input_grad_price(self) -> int:
+        return self.charge_with_input_grad.train_price - self.charge.train_price
 
     @cached_property
     def charge_with_input_grad(self) -> _Charge:

@@ -17,12 +17,13 @@ from nas.search.bounds import Bounds, Size
 __all__ = ["Candidate", "Exhausted", "Living", "Observation", "Search"]
 
 # A parent is passed over when so many draws found no legal child: every kind of morphism has had its
-# turn then, some of them twice or more. After so many parents the proposal turns to the seed: it stays
-# a matter of milliseconds when nearly everything is out of bounds.
-DRAWS_OF_A_PARENT = 24
-PARENTS = 4
+# turn then.
+DRAWS_OF_A_PARENT = 16
+# A draw takes about a microsecond for each node. When those who were passed over have so many together,
+# the proposal turns to the seed: it stays a matter of milliseconds when all is out of bounds.
+NODES = 8_000
 # From the seed: so many single steps; then, where those are all known, walks of up to so many steps.
-WALKS = (1,) * 64 + (32,) * 64
+WALKS = (1,) * 4 + (32,) * 64
 
 
 class Exhausted(RuntimeError):
@@ -180,7 +181,8 @@ class Search:
 
     def _child_of_living(self, rng: random.Random) -> Candidate | None:
         remaining = list(self._living.values())
-        for _ in range(min(PARENTS, len(remaining))):
+        nodes = 0
+        while remaining and nodes < NODES:
             parent = self.choose(rng, remaining)
             for kind in self._kinds_in_turn(rng, DRAWS_OF_A_PARENT):
                 more = rng.choices(self._kinds, self._shares, k=rng.randrange(self.morphisms))
@@ -188,6 +190,7 @@ class Search:
                 if self._is_legal(graph) and not self._is_known(graph):
                     return Candidate(parent.observation.number, morphisms, graph)
             remaining.remove(parent)
+            nodes += DRAWS_OF_A_PARENT * len(parent.graph.nodes)
         return None
 
     def _child_of_seed(self, rng: random.Random) -> Candidate:

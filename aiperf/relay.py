@@ -173,9 +173,15 @@ class _Relay:
             self.incarnation = self.post.tag
             self._kill()
             if isinstance(message, Setup):
-                self.worker = WorkerProcess(self.place, self.device, self._log())
+                self._start()
         if self.worker is not None:
             self.worker.send(pack(message))
+
+    def _start(self) -> None:
+        try:
+            self.worker = WorkerProcess(self.place, self.device, self._log())
+        except OSError as error:
+            self.post.send(Lost(f"no worker can be started: {error}"))
 
     def _up(self, worker: WorkerProcess) -> None:
         try:

@@ -6,6 +6,7 @@ JSON begins with), the trial's number, the piece's, how many there are, and cont
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -55,7 +56,8 @@ class Receiver:
                     os.replace(arriving, path)
         except OSError as error:
             self.faults[trial] = f"{path} cannot be written ({error.strerror}); make room"
-            arriving.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is left is overwritten by the next attempt
+                arriving.unlink(missing_ok=True)
 
     def _write(self, path: Path, content: bytes, number: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,8 +23,9 @@ from analysis.occupancy import occupancy
 from analysis.page import Drawn, drawn, page
 from analysis.progress import progress
 from analysis.table import Table
+from analysis.trial_table import trial_table, trial_tip, trials_text
 from analysis.trials import Row, most_telling, rows
-from analysis.wording import clock, moment, percent, rate
+from analysis.wording import clock, moment, rate
 from nas.ops import OPS, TENSOR_OPS, Ops
 
 __all__ = ["report_html", "write_figures"]
@@ -128,9 +129,9 @@ def _report(judged: Judged) -> Report:
         hosts_caption="Ranks, their devices and how the control ran there",
         configuration=facts.configuration(opened.config),
         configuration_text=_configuration_text(judged),
-        trials=_trials_table(shown),
-        trials_text=_trials_text(judged, found, shown),
-        tips={row.number: _tip(row) for row in _hovered(found, shown)},
+        trials=trial_table(shown),
+        trials_text=trials_text(judged.score, found, shown),
+        tips={row.number: trial_tip(row) for row in _hovered(found, shown)},
         footer=_footer(judged),
     )
 
@@ -195,71 +196,9 @@ def _configuration_text(judged: Judged) -> str:
     )
 
 
-def _trials_table(shown: Sequence[Row]) -> Table:
-    texts: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for row in shown:
-        texts.append(
-            [
-                str(row.number),
-                "" if row.parent is None else str(row.parent),
-                row.origin,
-                row.state.value.lower(),
-                "" if row.error is None else percent(row.error),
-                "" if row.operations is None else f"{row.operations:,}",
-                "" if row.parameters is None else f"{row.parameters:,}",
-                f"{row.images:,}",
-                str(row.group),
-                "" if row.began is None else clock(row.began),
-                "" if row.ended is None else clock(row.ended),
-            ]
-        )
-        keys.append([None, None, None, None, row.error, None, None, None, None, row.began, row.ended])
-    columns = (
-        "trial",
-        "parent",
-        "morphism",
-        "state",
-        "validation error",
-        "OPS an image",
-        "parameters",
-        "images trained",
-        "group",
-        "began",
-        "ended",
-    )
-    figures = (True, True, False, False, True, True, True, True, True, True, True)
-    return Table(columns, texts, figures, keys)
-
-
-def _trials_text(judged: Judged, found: Sequence[Row], shown: Sequence[Row]) -> str:
-    states = ", ".join(f"{num:,} {name.lower()}" for name, num in judged.score.trials.items() if num)
-    more = ""
-    if len(shown) < len(found):
-        more = (
-            f" {len(shown):,} of them follow: the best, others at even distances, and the ancestors of both; "
-            "`aiperf-hpc export --csv` writes all."
-        )
-    return f"{len(found):,} trials: {states}.{more}"
-
-
 def _hovered(found: Sequence[Row], shown: Sequence[Row]) -> Sequence[Row]:
     """Trials of which a figure can tell more than the number: all where they are not too many."""
     return found if len(found) <= 3 * TRIALS_SHOWN else shown
-
-
-def _tip(row: Row) -> str:
-    parent = "" if row.parent is None else f" of {row.parent}"
-    lines = [f"Trial {row.number}, {row.state.value.lower()}", f"{row.origin}{parent}"]
-    if row.error is not None:
-        lines.append(f"validation error {percent(row.error)}")
-    if row.operations is not None:
-        lines.append(f"{row.operations:,} OPS an image")
-    if row.began is not None and row.ended is not None:
-        lines.append(f"group {row.group}, {clock(row.began)} to {clock(row.ended)}")
-    if row.reason:
-        lines.append(row.reason)
-    return "\n".join(lines)
 
 
 def _footer(judged: Judged) -> str:

@@ -48,7 +48,7 @@ def contents(path: Path) -> Contents:
 
 
 def packed(path: Path, files: Mapping[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)

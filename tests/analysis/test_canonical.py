@@ -15,7 +15,7 @@ from analysis.canonical import CanonicalError, canonical, digest, file_digest, p
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
-    max_leaves=20,
+    max_leaves=10,
 )
 
 

@@ -15,7 +15,7 @@ from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """Half as fast, another learning rate, another device."""
-    config = resized(CIFAR, 6.0)
+    config = resized(CIFAR, 3.0)
     config = replace(config, training=replace(config.training, learning_rate=0.2))
     machine = Machine(groups=4, device="Tesla T4", device_ops_per_second=3e10, random_seed=3)
     return examine(write_run(tmp_path_factory.mktemp("other") / "other", config, machine))

@@ -114,9 +114,9 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 SCENES = {
     "hardly begun": (Scene(), 6),
-    "two legs": (Scene(killed_at=25.0), None),
 }
 MORE_SCENES = {
+    "two legs": (Scene(killed_at=25.0), None),
     "no trial ended": (Scene(), 14),
     "one group, no end": (Scene(groups=1), 60),
     "a lost group": (Scene(lost=((1, 20.0),)), None),
@@ -137,6 +137,7 @@ def test_so_has_any_other(scene: Scene, lines: int | None, tmp_path: Path) -> No
     Elements(report_html(examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_invalid_run_says_so_first(judged: Judged) -> None:
     findings = tuple(
         replace(f, outcome=Outcome.FAILED, text="trial 3: nobody made it") if f.rule == "operations" else f

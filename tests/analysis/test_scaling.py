@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
     """Of one, two and four groups of two devices."""
     folder = tmp_path_factory.mktemp("study")
     return [
-        examine(write_run(folder / f"run-{size}", resized(CIFAR, 2.0), Machine(groups=size, failing=0.0)))
+        examine(write_run(folder / f"run-{size}", resized(CIFAR, 1.0), Machine(groups=size, failing=0.0)))
         for size in SIZES
     ]
 
@@ -57,7 +57,7 @@ def edited(run: Judged, change: Callable[[Judged], None]) -> Judged:
 @pytest.mark.parametrize(
     ("machine", "config", "name"),
     [
-        (Machine(groups=2), {"limits": replace(CIFAR.limits, minutes=3.0)}, "limits.minutes"),
+        (Machine(groups=2), {"limits": replace(CIFAR.limits, minutes=1.5)}, "limits.minutes"),
         (Machine(groups=2, device="Tesla T4"), {}, "the devices"),
         (Machine(groups=2), {"training": replace(CIFAR.training, format="fp32")}, "training.format"),
         (Machine(groups=2), {"data": replace(CIFAR.data, validation_images=4000)}, "data.validation_images"),
@@ -66,7 +66,7 @@ def edited(run: Judged, change: Callable[[Judged], None]) -> Judged:
 def test_a_run_of_another_kind_is_refused_by_name(
     machine: Machine, config: dict[str, object], name: str, runs: list[Judged], tmp_path: Path
 ) -> None:
-    other = examine(write_run(tmp_path / "other", replace(resized(CIFAR, 2.0), **config), machine))  # type: ignore[arg-type]
+    other = examine(write_run(tmp_path / "other", replace(resized(CIFAR, 1.0), **config), machine))  # type: ignore[arg-type]
     with pytest.raises(AiperfError) as raised:
         scaling([runs[0], other])
     assert f" {name} is " in str(raised.value) or "more differ" in str(raised.value)
@@ -75,7 +75,7 @@ def test_a_run_of_another_kind_is_refused_by_name(
 
 
 def test_other_code_is_refused_and_another_seed_is_not(runs: list[Judged], tmp_path: Path) -> None:
-    config = replace(resized(CIFAR, 2.0), random_seed=7)
+    config = replace(resized(CIFAR, 1.0), random_seed=7)
     other = write_run(tmp_path / "other", config, Machine(groups=2))
     assert len(scaling([runs[0], examine(other)]).points) == 2
     text = other.journal.read_text()

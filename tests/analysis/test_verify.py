@@ -18,10 +18,22 @@ from analysis.verify import checked
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
 from tests.analysis.packages import Contents, changed, contents, make, packed, resealed
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 from tests.analysis.test_result import leaves, with_leaf
 
-RESULT = "runs/four-groups/result.json"
-JOURNAL = "runs/four-groups/journal.jsonl"
+RESULT = "runs/short/result.json"
+JOURNAL = "runs/short/journal.jsonl"
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    """A minute of two groups: every change of what lies beside it is packed and checked anew."""
+    return write_run(tmp_path_factory.mktemp("runs") / "short", resized(CIFAR, 1.0), Machine(groups=2))
+
+
+@pytest.fixture(scope="module")
+def judged(short: RunFiles) -> Judged:
+    return examine(short)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +44,8 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def package(run: RunFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("package") / "result.tar.gz", run)
+def package(short: RunFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("package") / "result.tar.gz", short)
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +86,14 @@ def test_an_honest_package_is_valid(package: Path) -> None:
     with checked(package) as found:
         assert found.valid
         assert (found.reasons, [run.reasons for run in found.runs]) == ([], [[]])
-        assert [run.name for run in found.runs] == ["four-groups"]
+        assert [run.name for run in found.runs] == ["short"]
         assert found.contact.organisation == "Example University"
         assert found.system["division"] == "open"
         assert found.signed_by is None
 
 
-def test_the_same_run_gives_the_same_package(package: Path, run: RunFiles, tmp_path: Path) -> None:
-    assert make(tmp_path / "again.tar.gz", run).read_bytes() == package.read_bytes()
+def test_the_same_run_gives_the_same_package(package: Path, short: RunFiles, tmp_path: Path) -> None:
+    assert make(tmp_path / "again.tar.gz", short).read_bytes() == package.read_bytes()
 
 
 def test_the_ranks_own_logs_go_with_the_journal(tmp_path: Path) -> None:
@@ -140,7 +152,7 @@ def test_a_journal_that_is_sealed_again_must_still_be_true(files: Contents, tmp_
 
 @pytest.mark.usefixtures("one_count")
 def test_a_configuration_beside_the_journal_is_that_in_it(files: Contents, tmp_path: Path) -> None:
-    name = "runs/four-groups/config.toml"
+    name = "runs/short/config.toml"
     other_config = files[name].replace(b"random_seed = 1", b"random_seed = 2")
     valid, reasons = verdict(packed(tmp_path / "p.tar.gz", resealed({**files, name: other_config})))
     assert (valid, reasons) == (False, f"{name}: it is not the configuration in the journal")
@@ -163,7 +175,7 @@ def test_a_file_that_is_missing_or_added_is_named(name: str, files: Contents, tm
     without = {key: data for key, data in files.items() if key != name}
     valid, reasons = verdict(packed(tmp_path / "p.tar.gz", without))
     assert not valid
-    assert name in reasons or "four-groups" in reasons
+    assert name in reasons or "short" in reasons
     more = {**files, "runs/more/journal.jsonl": b"{}\n"}
     assert verdict(packed(tmp_path / "p.tar.gz", more)) == (
         False,
@@ -207,10 +219,10 @@ def test_a_gigantic_number_in_a_journal_is_refused_or_contradicted(
 
 
 def test_a_signature_says_who_and_holds_everything(
-    run: RunFiles, judged: Judged, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short: RunFiles, judged: Judged, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A forger without the key changes what only the site could vouch for, and seals again."""
-    path = make(tmp_path / "signed.tar.gz", run, key=key)
+    path = make(tmp_path / "signed.tar.gz", short, key=key)
     files = contents(path)
     monkeypatch.setattr(verify, "examine", lambda files: judged)
     with checked(path) as found:
@@ -230,21 +242,21 @@ def test_a_signature_says_who_and_holds_everything(
         assert found.signed_by is None
 
 
-def test_another_key_does_not_fit(run: RunFiles, key: Path, tmp_path: Path) -> None:
-    files = contents(make(tmp_path / "signed.tar.gz", run, key=key))
+def test_another_key_does_not_fit(short: RunFiles, key: Path, tmp_path: Path) -> None:
+    files = contents(make(tmp_path / "signed.tar.gz", short, key=key))
     public = make_key(tmp_path / "other.key")
     forged = changed(files, "seal.json", lambda seal: {**seal, "public_key": public})
     assert "the signature does not fit the manifest" in verdict(packed(tmp_path / "p", forged))[1]
 
 
-def test_several_runs_go_into_one_package(run: RunFiles, copied: RunFiles, tmp_path: Path) -> None:
-    with checked(make(tmp_path / "p.tar.gz", run, copied)) as found:
-        assert [one.name for one in found.runs] == ["four-groups", "four-groups-2"]
+def test_several_runs_go_into_one_package(short: RunFiles, tmp_path: Path) -> None:
+    with checked(make(tmp_path / "p.tar.gz", short, short)) as found:
+        assert [one.name for one in found.runs] == ["short", "short-2"]
         assert found.valid
 
 
-def test_script_in_names_stays_text(run: RunFiles, tmp_path: Path) -> None:
+def test_script_in_names_stays_text(short: RunFiles, tmp_path: Path) -> None:
     name = "</script><script>alert(1)</script>"
-    with checked(make(tmp_path / "p.tar.gz", run, system_name=name)) as found:
+    with checked(make(tmp_path / "p.tar.gz", short, system_name=name)) as found:
         assert found.valid
         assert json.loads(json.dumps(found.system))["system_name"] == name

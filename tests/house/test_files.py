@@ -23,7 +23,6 @@ LONG: Mapping[str, str] = {
     "aiperf/master.py": "one loop over what groups say; its answers share one state",
     "aiperf/replay.py": "one fold over all events of a journal",
     "aiperf/train.py": "one trial from its first step to its last, read in that order",
-    "analysis/report.py": "one page, its sections in the order in which they are read",
     "aiperf/worker.py": "one rank's life: two threads that share what is prepared and what is written",
 }
 

@@ -24,6 +24,10 @@ from aiperf.trial import State
 
 pytestmark = pytest.mark.torch  # in the processes that it starts
 
+pytestmark = pytest.mark.timeout(
+    600
+)  # a run measures the control first: ten seconds, on a busy machine minutes
+
 # Trials of a second or two, so that a short span sees several of them begin and end.
 QUICK = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500", "--device", "cpu"]
 BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included

@@ -103,6 +103,7 @@ def test_its_own_distribution_is_no_clash(tmp_path: Path) -> None:
 def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:
     (tmp_path / "nas").mkdir()
     assert clash.hidden_package([str(tmp_path), str(ROOT)]) is None, "a mere folder hides nothing"
+    assert clash.hidden_package([str(tmp_path)]) is None, "nor where this program is not on the path"
     (tmp_path / "nas/__init__.py").touch()
     hidden = clash.hidden_package([str(tmp_path), str(ROOT)])
     assert hidden == f"{tmp_path}/nas/__init__.py hides the package nas of aiperf-hpc in {ROOT}"

@@ -149,9 +149,16 @@ def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
 
 def configuration(config: Config) -> Table:
     changed = changed_settings(config)
+    settings = flat(asdict(config))
+    if not changed:
+        return Table(
+            ("setting", "value"),
+            [[name, setting_text(value)] for name, value in settings.items()],
+            (False, False),
+        )
     rows = [
         [name, setting_text(value), setting_text(changed[name]) if name in changed else ""]
-        for name, value in flat(asdict(config)).items()
+        for name, value in settings.items()
     ]
     return Table(("setting", "value", "in the preset"), rows, (False, False, False))
 

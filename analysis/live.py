@@ -133,16 +133,20 @@ class Follower:
                 self._credited += trained + evaluate * event.segment.of
 
     def _curve(self, span: float) -> tuple[list[float], float]:
+        """Work lies evenly over the time that its block took."""
         replay = self.replay
         if span <= 0 or not len(replay.blocks):
             return [], 0.0
-        attempts = replay.blocks.column("attempts")
+        column = replay.blocks.column
+        attempts, seconds = column("attempts"), column("seconds")
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
-        ends = SpanAxis(replay).of(legs, replay.blocks.column("ends"))
-        operations = np.array(self._prices, dtype=np.float64)[attempts] * replay.blocks.column("images")
-        width = span / BINS
-        places = np.minimum((ends / width).astype(np.int64), BINS - 1)
-        return (np.bincount(places, weights=operations, minlength=BINS) / width).tolist(), width
+        begins = SpanAxis(replay).of(legs, column("ends") - seconds)
+        rates = (
+            np.array(self._prices, dtype=np.float64)[attempts] * column("images") / np.maximum(seconds, 1e-9)
+        )
+        edges = np.linspace(0.0, span, BINS + 1)
+        done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
+        return (np.diff(done) / (span / BINS)).tolist(), span / BINS
 
 
 def _state(replay: Replay, silent_seconds: float) -> str:

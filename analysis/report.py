@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
 from aiperf.lineage import rebuild
 from analysis import facts
@@ -17,12 +18,14 @@ from analysis.figures.quality import error_over_time, regulated_over_time
 from analysis.figures.series import throughput
 from analysis.figures.shares import time_shares
 from analysis.figures.svg import write_files
+from analysis.figures.telemetry import telemetry
 from analysis.judged import Judged
 from analysis.key import Fact, key_facts
 from analysis.occupancy import occupancy
 from analysis.page import Drawn, drawn, page
 from analysis.progress import progress
 from analysis.table import Table
+from analysis.telemetry import read_telemetry
 from analysis.trial_table import trial_table, trial_tip, trials_text
 from analysis.trials import Row, most_telling, rows
 from analysis.wording import clock, moment, rate
@@ -97,6 +100,9 @@ def pictures(judged: Judged, found: Sequence[Row]) -> Iterator[tuple[str, Pictur
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
+    measured = read_telemetry(judged.files, replay)
+    if measured is not None:
+        yield "telemetry-section", telemetry(measured)
     if best is not None:
         try:
             graph = rebuild(replay, best.number)
@@ -147,15 +153,17 @@ def _sections(judged: Judged, found: Sequence[Row]) -> list[Section]:
         "search": "Search",
         "time-section": "Time",
         "operations": "Operations",
+        "telemetry-section": "Telemetry",
     }
     return [
         Section(
             anchor,
             title,
-            by_section.get(anchor, []),
+            by_section[anchor],
             tables=[("Operations of the run by kind", _kinds(judged))] if anchor == "operations" else [],
         )
         for anchor, title in titles.items()
+        if anchor in by_section
     ]
 
 
@@ -188,11 +196,13 @@ def _rules_text(judged: Judged) -> str:
 
 def _configuration_text(judged: Judged) -> str:
     config = judged.replay.opened.config
+    if config.preset not in preset_names():
+        return f"Read from a file that calls itself {config.preset}."
     changed = len(facts.changed_settings(config))
+    if not changed:
+        return f"As the preset {config.preset} has it."
     return (
-        f"{changed} setting{'' if changed == 1 else 's'} differ from the preset {config.preset}."
-        if changed
-        else (f"As the preset {config.preset} has it.")
+        f"{changed} setting{'' if changed == 1 else 's'} differ{'s' if changed == 1 else ''} from the preset."
     )
 
 

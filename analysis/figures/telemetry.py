@@ -1,0 +1,62 @@
+"""What the hosts measured, one line a quantity."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from analysis.figures.picture import Drawing, Key, Picture
+from analysis.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.table import Table
+from analysis.telemetry import Quantity, Telemetry
+from analysis.wording import scaled
+
+__all__ = ["telemetry"]
+
+
+def telemetry(found: Telemetry) -> Picture:
+    """The median of the hosts, and the band from the lowest to the highest."""
+    middle = (found.edges[1:] + found.edges[:-1]) / 2
+
+    def draw(frame: Frame) -> Drawing:
+        figure, axes = canvas(frame, 40 + 86 * len(found.quantities), rows=len(found.quantities))
+        for one, quantity in zip(axes, found.quantities):
+            one.fill_between(
+                middle, quantity.lowest, quantity.highest, color=COLOURS["sky"], alpha=0.45, lw=0
+            )
+            one.plot(middle, quantity.median, color=COLOURS["blue"], lw=1.3)
+            one.set_title(_name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3)
+            one.set_ylim(0, 1.15 * max(float(np.nanmax(quantity.highest, initial=0.0)), 1e-9))
+            one.yaxis.set_major_locator(MaxNLocator(3))
+            one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "", 3).strip()))
+        clock_axis(axes[-1], float(found.edges[-1]), frame)
+        return Drawing(figure)
+
+    rows = [
+        [
+            _name(quantity),
+            *(_value(values) for values in (quantity.lowest, quantity.median, quantity.highest)),
+        ]
+        for quantity in found.quantities
+    ]
+    hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
+    unread = f" {found.unread:,} lines could not be read." if found.unread else ""
+    return Picture(
+        name="telemetry",
+        title="Telemetry",
+        says=f"{len(found.quantities)} quantities, measured by {hosts}.{unread}",
+        draw=draw,
+        table=Table(
+            ("quantity", "lowest host, mean", "median", "highest host, mean"), rows, (False, True, True, True)
+        ),
+        legend=(Key("blue", "median of the hosts", "line"), Key("sky", "lowest to highest")),
+    )
+
+
+def _name(quantity: Quantity) -> str:
+    return quantity.name.replace("_", " ").replace(".", ", ")
+
+
+def _value(values: NDArray[np.float64]) -> str:
+    return scaled(float(np.nanmean(values)), "", 4).strip() if np.isfinite(values).any() else "unknown"

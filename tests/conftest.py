@@ -39,6 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if config.getoption("--pure") and collection_path.name.startswith("test_"):
-        return needs_torch(collection_path) or None
-    return None
+    """In a pure run, a test that needs torch, and a folder whose conftest does."""
+    if not config.getoption("--pure"):
+        return None
+    module = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    named = module.name.startswith("test_") or (collection_path.is_dir() and module.is_file())
+    return (named and needs_torch(module)) or None

@@ -67,6 +67,10 @@ def test_a_search_library_is_imported_where_it_is_used(
     assert floors.faults(path) == []
 
 
-def test_no_conftest_imports_torch_for_a_pure_run() -> None:
-    conftests = [path for path in sources("tests") if path.name == "conftest.py"]
-    expect_none(str(path) for path in conftests if floors.needs_torch(path))
+def test_no_conftest_keeps_pure_tests_from_a_pure_run() -> None:
+    """A folder whose conftest needs torch is left out whole, so nothing pure may lie there."""
+    above = [path for path in sources("tests") if path.name == "conftest.py" and floors.needs_torch(path)]
+    beside = [test for conftest in above for test in conftest.parent.rglob("test_*.py")]
+    expect_none(
+        f"{test}: needs no torch, its conftest does" for test in beside if not floors.needs_torch(test)
+    )

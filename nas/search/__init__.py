@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution
 from nas.search.random_search import RandomSearch
-from nas.search.search import Candidate, Exhausted, Observation, Search
+from nas.search.search import Exhausted, Search
+from nas.search.trials import Candidate, Observation
 
 __all__ = [
     "SEARCHES",

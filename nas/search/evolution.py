@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from nas.search.search import Living, Search
+from nas.search.search import Search
+from nas.search.trials import Living
 
 __all__ = ["Evolution"]
 

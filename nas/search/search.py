@@ -2,87 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import cycle, islice
 
-from nas.graph import Graph, Node
-from nas.layers import Shape, ShapeError
+from nas.graph import Graph
+from nas.layers import ShapeError
 from nas.morphisms import MIX, Morphism, MorphismError
 from nas.search.bounds import Bounds, Size
+from nas.search.trials import Candidate, Dispatched, Living, Observation
 
-__all__ = ["Candidate", "Exhausted", "Living", "Observation", "Search"]
+__all__ = ["Exhausted", "Search"]
 
-# A parent is passed over when so many draws found no legal child: every kind of morphism has had its
-# turn then.
-DRAWS_OF_A_PARENT = 16
-# A draw takes about a microsecond for each node. When those who were passed over have so many together,
-# the proposal turns to the seed: it stays a matter of milliseconds when all is out of bounds.
-NODES = 8_000
+# A parent has no more children when so many draws in a row were out of bounds (every kind of morphism
+# has had its turn then), or after so many draws in all.
+BARREN = 16
+DRAWS_OF_A_PARENT = 256
+# When so many parents were passed over, the proposal turns to the seed.
+PARENTS = 8
 # From the seed: so many single steps; then, where those are all known, walks of up to so many steps.
 WALKS = (1,) * 4 + (32,) * 64
 
 
 class Exhausted(RuntimeError):
     """There seems to be no architecture within the bounds that was not proposed before."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An architecture to train: the parent's, edited by the morphisms in their order.
-
-    It starts from the parent's weights, carried. Without a parent it starts from the untrained seed.
-    """
-
-    parent: int | None
-    morphisms: tuple[Morphism, ...]
-    graph: Graph
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What became of a completed trial."""
-
-    number: int
-    schedule: int
-    """Training images the trial was planned for; early stopping does not change it."""
-    errors: tuple[tuple[int, float], ...]
-    """The validation curve: training images since the trial began, validation error (0 to 1)."""
-
-    def __post_init__(self) -> None:
-        if not self.errors:
-            raise ValueError(f"trial {self.number} has no validation; it is no observation")
-        if not all(math.isfinite(error) for _, error in self.errors):
-            raise ValueError(f"trial {self.number} has an error that is no number: {self.errors}")
-
-    def error_within(self, images: int) -> float:
-        """The best error by then; the first one where there was none as early."""
-        return min((error for at, error in self.errors if at <= images), default=self.errors[0][1])
-
-
-@dataclass(frozen=True, eq=False)
-class Dispatched:
-    """A dispatched trial that has not ended. Its nodes are mostly its parent's own, so this is small."""
-
-    parent: int | None
-    input: Shape
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Living:
-    """A completed trial that can be a parent."""
-
-    trial: Dispatched
-    observation: Observation
-
-    @cached_property
-    def graph(self) -> Graph:
-        """Most are never chosen."""
-        return Graph(self.trial.input, self.trial.nodes)
 
 
 class Search:
@@ -145,7 +87,7 @@ class Search:
         """Notes what an earlier process asked for. Raises ValueError for a parent that is not alive."""
         if parent is not None and parent not in self._living:
             raise ValueError(f"trial {number}: its parent {parent} is not alive; the order is not as it was")
-        graph = self.seed if parent is None else self._living[parent].graph
+        graph = self.seed if parent is None else self._living[parent].trial.graph
         for morphism in morphisms:
             graph = morphism.apply(graph)
         candidate = Candidate(parent, morphisms, graph)
@@ -155,7 +97,9 @@ class Search:
     def tell(self, observation: Observation) -> None:
         """A trial completed. It lives, and the oldest may die of it."""
         trial = self._take(observation.number)
-        self._living[observation.number] = Living(trial, observation)
+        self._living[observation.number] = Living(
+            trial, observation, self._children(observation.number, trial)
+        )
         if len(self._living) > self.population:
             del self._living[next(iter(self._living))]
 
@@ -181,17 +125,41 @@ class Search:
 
     def _child_of_living(self, rng: random.Random) -> Candidate | None:
         remaining = list(self._living.values())
-        nodes = 0
-        while remaining and nodes < NODES:
+        for _ in range(min(PARENTS, len(remaining))):
             parent = self.choose(rng, remaining)
-            for kind in self._kinds_in_turn(rng, DRAWS_OF_A_PARENT):
-                more = rng.choices(self._kinds, self._shares, k=rng.randrange(self.morphisms))
-                morphisms, graph = self._edited(parent.graph, rng, [kind, *more])
-                if self._is_legal(graph) and not self._is_known(graph):
-                    return Candidate(parent.observation.number, morphisms, graph)
+            for child in parent.children:
+                if not self._is_known(child.graph):
+                    return child
             remaining.remove(parent)
-            nodes += DRAWS_OF_A_PARENT * len(parent.graph.nodes)
         return None
+
+    def _children(self, number: int, trial: Dispatched) -> Iterator[Candidate]:
+        """The legal ones among random children, which are always the same ones for the same trial.
+
+        So none need be drawn a second time: what was known or out of bounds then is so for ever.
+        """
+        rng = random.Random(f"{self.random_seed} child of {number}")
+        kinds: list[type[Morphism]] = []
+        barren = 0
+        for _ in range(DRAWS_OF_A_PARENT):
+            kinds = kinds or self._shuffled_kinds(rng)
+            more = rng.choices(self._kinds, self._shares, k=rng.randrange(self.morphisms))
+            morphisms, child = self._edited(trial.graph, rng, [kinds.pop(), *more])
+            if morphisms and self._is_legal(child):
+                kinds, barren = [], 0
+                yield Candidate(number, morphisms, child)
+            elif (barren := barren + 1) == BARREN:
+                return
+
+    def _shuffled_kinds(self, rng: random.Random) -> list[type[Morphism]]:
+        """To be taken from the end: each is next with its share in the mix of those that are left. So
+        where the likely kinds have no place or are too large, the others have their turn.
+
+        Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Information Processing
+        Letters 97(5), 2006.
+        """
+        keys = {kind: rng.random() ** (1 / share) for kind, share in zip(self._kinds, self._shares)}
+        return sorted(self._kinds, key=keys.__getitem__)
 
     def _child_of_seed(self, rng: random.Random) -> Candidate:
         """One step from the seed; more where all that is met on the way is known already."""
@@ -205,13 +173,6 @@ class Search:
                     if not self._is_known(graph):
                         return Candidate(parent, walked, graph)
         raise Exhausted("no new architecture within the bounds was found; remedy: widen search.bounds")
-
-    def _kinds_in_turn(self, rng: random.Random, draws: int) -> Iterator[type[Morphism]]:
-        """In a random order that the mix weighs, over and over: where the likely ones are too large for
-        the bounds, the others come next. (Efraimidis and Spirakis, "Weighted random sampling with a
-        reservoir", Information Processing Letters 97(5), 2006.)"""
-        keys = {kind: rng.random() ** (1 / share) for kind, share in zip(self._kinds, self._shares)}
-        return islice(cycle(sorted(self._kinds, key=keys.__getitem__, reverse=True)), draws)
 
     def _edited(
         self, graph: Graph, rng: random.Random, kinds: Sequence[type[Morphism]]

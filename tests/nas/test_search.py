@@ -169,6 +169,24 @@ def test_a_child_gets_one_to_the_given_number_of_morphisms() -> None:
     assert min(lengths.values()) > 15
 
 
+class Likely(Widen):
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(rng.choice(INNER), rng.randint(1, 1000))
+
+
+class Unlikely(Likely):
+    """Told from the likely one by its name only."""
+
+
+def test_children_are_of_the_kinds_of_the_mix() -> None:
+    loose = Bounds(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
+    search = with_living(make(mix={Likely: 0.8, Unlikely: 0.2}, bounds=loose), {0: 0.1, 1: 0.9})
+    children = [search.ask(number) for number in range(2, 202)]
+    assert {child.parent for child in children} == {0}
+    assert 15 < sum(isinstance(child.morphisms[0], Unlikely) for child in children) < 70
+
+
 @pytest.mark.parametrize("kind", SEARCHES.values())
 def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
     bounds = replace(BOUNDS, max_operations=3.0, max_parameters=2.5, max_activations=2.0)
@@ -281,12 +299,13 @@ def test_a_child_that_arrives_after_its_parents_death_becomes_a_parent() -> None
 
 def test_graphs_of_the_dead_are_let_go() -> None:
     search = make(population=2)
-    graphs = []
+    own = []
     for number in range(6):
-        search.ask(number)
+        graph = search.dispatched(number, None, (Widen(INNER[0], number + 1),)).graph  # type: ignore[arg-type]
+        own.append(weakref.ref(graph.node[INNER[0]]))
+        del graph
         search.tell(observed(number))
-        graphs.append(weakref.ref(search._living[number].graph))
-    assert [graph() is None for graph in graphs] == [True] * 4 + [False] * 2
+    assert [node() is None for node in own] == [True] * 4 + [False] * 2
 
 
 @pytest.mark.parametrize("kind", SEARCHES.values())

@@ -1,0 +1,71 @@
+"""Trials as a search sees them, from the proposal to the end of their life."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from nas.graph import Graph, Node
+from nas.layers import Shape
+from nas.morphisms import Morphism
+
+__all__ = ["Candidate", "Dispatched", "Living", "Observation"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An architecture to train: the parent's, edited by the morphisms in their order.
+
+    It starts from the parent's weights, carried. Without a parent it starts from the untrained seed.
+    """
+
+    parent: int | None
+    morphisms: tuple[Morphism, ...]
+    graph: Graph
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What became of a completed trial."""
+
+    number: int
+    schedule: int
+    """Training images the trial was planned for; early stopping does not change it."""
+    errors: tuple[tuple[int, float], ...]
+    """The validation curve: training images since the trial began, validation error (0 to 1)."""
+
+    def __post_init__(self) -> None:
+        if not self.errors:
+            raise ValueError(f"trial {self.number} has no validation; it is no observation")
+        if not all(math.isfinite(error) for _, error in self.errors):
+            raise ValueError(f"trial {self.number} has an error that is no number: {self.errors}")
+
+    def error_within(self, images: int) -> float:
+        """The best error by then; the first one where there was none as early."""
+        return min((error for at, error in self.errors if at <= images), default=self.errors[0][1])
+
+
+@dataclass(frozen=True, eq=False)
+class Dispatched:
+    """A trial by its nodes, which are mostly its parent's own: so it is small."""
+
+    parent: int | None
+    input: Shape
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Inferred again. Most trials are never a parent."""
+        return Graph(self.input, self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Living:
+    """A completed trial that can be a parent."""
+
+    trial: Dispatched
+    observation: Observation
+    children: Iterator[Candidate]
+    """Those it may have, one after the other."""

@@ -15,7 +15,7 @@ QUIET ?= -qq
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-pure lint tree clean
+.PHONY: help run test test-slow test-browser test-pure lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -34,6 +34,10 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# Every page in a real Chromium, which must be on PATH: apt-get install chromium
+test-browser: $(VENV)/.installed-browser
+	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -68,6 +72,10 @@ $(VENV)/.installed: $(VENV)/.made $(STATED)
 $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
 	@$(call install,-e '.[dev]')
 	@touch $(VENV)/.installed
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@$(INSTALL) -e '.[browser]'
+	@touch $@
 
 # What stands below torch, and no more: a pure floor that wants another library fails here.
 PURE := numpy click rich tomli-w "tomli; python_version < '3.11'" \

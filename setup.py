@@ -42,6 +42,8 @@ EXTRAS = {
     "bayes": ["scikit-learn>=1.4"],
     "report": REPORT,
     "sign": SIGN,
+    # Drives a Chromium that is there already; Debian's is the package chromium.
+    "browser": ["playwright>=1.49"],
     "dev": [
         "pytest>=8.4",
         "pytest-timeout>=2.3",

@@ -22,11 +22,10 @@ from aiperf.rules import judge
 from aiperf.score import score
 from aiperf.trial import State
 
-pytestmark = pytest.mark.torch  # in the processes that it starts
-
-pytestmark = pytest.mark.timeout(
-    600
-)  # a run measures the control first: ten seconds, on a busy machine minutes
+pytestmark = [
+    pytest.mark.torch,  # in the processes that it starts
+    pytest.mark.timeout(600),  # the control comes first: ten seconds, on a busy machine minutes
+]
 
 # Trials of a second or two, so that a short span sees several of them begin and end.
 QUICK = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500", "--device", "cpu"]

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
@@ -19,7 +20,7 @@ from aiperf.child import WorkerProcess, describe_device
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.layout import Beat, Bye, Describe, Disband, Hello, Lost, Place
-from aiperf.link import Link
+from aiperf.link import Link, Received
 from aiperf.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
 from aiperf.shipping import Receiver, is_piece, pieces
 from aiperf.trial import State
@@ -43,6 +44,8 @@ class Post:
         self.place: Place | None = None
         self.quit = Event()
         self.files: RunFiles | None = None
+        self._early: deque[Received] = deque()
+        """What the leader handed on before the master had told this rank its place."""
         self._apart = False
         self._parents: dict[int, int | None] = {}
         self._receiver: Receiver | None = None
@@ -51,13 +54,17 @@ class Post:
 
     def receive(self, seconds: float) -> ToGroup | None:
         """The next message, if one comes in so many seconds. Raises EOFError: the master is gone."""
-        received = self.link.receive(seconds)
+        waiting = self._early and self.place is not None
+        received = self._early.popleft() if waiting else self.link.receive(seconds)
         silence = time.monotonic() - self._heard
         if 0 in self.link.failed or self.link.orphaned or silence > MASTER_SILENCE_SECONDS:
             raise EOFError
         if received is None:
             return None
         self._heard = time.monotonic()
+        if self.place is None and received.source != 0:
+            self._early.append(received)
+            return None
         if is_piece(received.data):
             assert self._receiver is not None
             self._receiver.take(received.data)

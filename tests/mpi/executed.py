@@ -1,0 +1,94 @@
+"""What a run executed, summed without the counter of this project.
+
+Steps and images come from the ranks' own logs; operations of an image from torch's FlopCounterMode, which
+watches the rebuilt network train and evaluate one batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiperf.lineage import rebuild
+from aiperf.replay import Replay
+from nas.graph import Graph
+from nas.modules import Network
+
+BATCH = 2
+
+
+def tensor_operations(replay: Replay, directory: Path) -> int:
+    """Of all credited segments: trained images forward and backward, validated ones forward."""
+    trained, validated = Counter[int](), Counter[int]()
+    credited = set(_credited(replay))
+    for path in directory.glob("logs/*.steps.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            if (record["trial"], record["attempt"], record["segment"]) in credited:
+                trained[record["trial"]] += record.get("images", 0)
+                validated[record["trial"]] += record.get("of", 0)
+    total = 0
+    for trial in trained:
+        training, evaluation = image_operations(rebuild(replay, trial))
+        total += training * trained[trial] + evaluation * validated[trial]
+    return total
+
+
+def image_operations(graph: Graph) -> tuple[int, int]:
+    """Tensor operations of one image: trained, evaluated."""
+    with torch.device("meta"):
+        network = Network(graph)
+        images = torch.randn(BATCH, *graph.input)
+        labels = torch.zeros(BATCH, dtype=torch.int64)
+    with _counter() as training:
+        cross_entropy(network(images), labels).backward()
+    network.eval()
+    with _counter() as evaluation, torch.inference_mode():
+        network(images)
+    assert training.get_total_flops() % BATCH == evaluation.get_total_flops() % BATCH == 0
+    return training.get_total_flops() // BATCH, evaluation.get_total_flops() // BATCH
+
+
+def _credited(replay: Replay) -> Iterator[tuple[int, int, int]]:
+    """Every segment that was validated before the deadline, the first time."""
+    seen = set()
+    for attempt in replay.attempts:
+        for validation in attempt.validations:
+            segment = validation.segment
+            deadline = attempt.leg.deadline
+            in_time = deadline is None or validation.end <= deadline
+            if in_time and (segment.trial, segment.index) not in seen:
+                seen.add((segment.trial, segment.index))
+                yield segment.trial, segment.attempt, segment.index
+
+
+def _counter() -> FlopCounterMode:
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _backward})
+
+
+def _backward(
+    gradient: tuple[int, ...],
+    images: tuple[int, ...],
+    weight: tuple[int, ...],
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: Any,
+    output_padding: Any,
+    groups: int,
+    mask: tuple[bool, bool, bool],
+    out_shape: Any = None,
+) -> int:
+    """torch 2.13.0 counts the weights' gradient of a grouped convolution `groups` times. Both gradients
+    have as many multiply-accumulates as the convolution: outputs times inputs of one output."""
+    outputs = gradient[0] * gradient[1] * gradient[2] * gradient[3]
+    inputs = weight[1] * weight[2] * weight[3]
+    return 2 * outputs * inputs * (int(mask[0]) + int(mask[1]))

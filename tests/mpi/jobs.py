@@ -1,0 +1,160 @@
+"""Real jobs under a real mpiexec: starting them, finding their processes, waiting for their journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from aiperf.files import RunFiles
+from aiperf.journal import JournalReader
+from aiperf.replay import Replay
+from tests.house.tree import ROOT
+
+TINY = Path(__file__).parent / "tiny.toml"
+QUICK = Path(__file__).parent / "quick"
+PROGRAM = "from aiperf.start import main; raise SystemExit(main())"
+BEGUN_SECONDS = 120.0  # for the clock to run, on a machine with other things to do
+END_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An MPI with its mpiexec, and a Python whose mpi4py takes it."""
+
+    name: str
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "python")
+
+    def command(self, num_ranks: int, *program: str, options: tuple[str, ...] = ()) -> list[str]:
+        """Of `timeout` too: it leaves no stuck launcher."""
+        own = ["--oversubscribe"] if self.name == "openmpi" else []
+        mpiexec = [str(self.folder / "mpiexec"), "-n", str(num_ranks), "--bind-to", "none"]
+        return ["timeout", "-k", "5", "300", *mpiexec, *own, *options, *program]
+
+    def run(self, num_ranks: int, *words: object, options: tuple[str, ...] = ()) -> list[str]:
+        """The command `aiperf-hpc` on so many ranks."""
+        program = (self.python, "-c", PROGRAM, *map(str, words))
+        return self.command(num_ranks, *program, options=options)
+
+
+OPEN_MPI = Mpi("openmpi", Path(sys.executable).parent)
+MPICH = Mpi("mpich", Path(os.environ.get("AIPERF_MPICH", ROOT / ".venv-mpich")) / "bin")
+FAULT_TOLERANT = ("--with-ft", "ulfm")
+
+
+@dataclass
+class Job:
+    """A launcher and all that it started."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    output: Path
+    directory: Path
+
+    def journal(self) -> str:
+        path = RunFiles(self.directory).journal
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def wait_for(self, words: str, seconds: float = BEGUN_SECONDS, count: int = 1) -> float:
+        """Until so many lines of the journal hold these words; the monotonic time then."""
+        until = time.monotonic() + seconds
+        while self.journal().count(words) < count:
+            assert time.monotonic() < until, f"no {words} in {seconds} s; {self.text()}"
+            assert self.process.poll() is None, f"it ended before {words}; {self.text()}"
+            time.sleep(0.02)
+        return time.monotonic()
+
+    def end(self, seconds: float = END_SECONDS) -> int:
+        """Waits for the launcher: its exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            last = self.journal().splitlines()[-3:]
+            raise AssertionError(f"no end in {seconds} s; {self.text()}; {last}") from None
+
+    def text(self) -> str:
+        """What was printed, progress apart, and what the workers wrote."""
+        logs = "".join(f"\n{path.name}: {path.read_text()}" for path in self.directory.glob("logs/*.log"))
+        return self.output.read_text(encoding="utf-8", errors="replace") + logs
+
+    def processes(self) -> list[psutil.Process]:
+        """All that carry the mark of this job in their environment, the launcher apart."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("AIPERF_TEST_MARK") == self.mark:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return found
+
+    def rank(self, number: int) -> psutil.Process:
+        """The process of a rank, as the launcher started it."""
+        for process in self.processes():
+            environment = process.environ()
+            rank = environment.get("OMPI_COMM_WORLD_RANK", environment.get("PMI_RANK"))
+            if rank == str(number) and "aiperf.worker" not in process.cmdline():
+                return process
+        raise AssertionError(f"there is no rank {number}; {self.text()}")
+
+    def worker(self, number: int) -> psutil.Process:
+        """The process that trains for a rank."""
+        return next(child for child in self.rank(number).children() if "aiperf.worker" in child.cmdline())
+
+
+@contextmanager
+def started(command: list[str], directory: Path, **environment: str) -> Iterator[Job]:
+    """The job, of which nothing is left afterwards."""
+    mark = uuid.uuid4().hex
+    output = directory.with_suffix(".out")
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environ(AIPERF_TEST_MARK=mark, **environment),
+        )
+    job = Job(process, mark, output, directory)
+    try:
+        yield job
+    finally:
+        for left in job.processes():
+            left.kill()
+        process.kill()
+        process.wait()
+
+
+def environ(**more: str) -> dict[str, str]:
+    """Of a job: this checkout, a short control, one thread a rank."""
+    path = os.pathsep.join([str(ROOT), str(QUICK), os.environ.get("PYTHONPATH", "")])
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return os.environ | allowed | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | more
+
+
+def told(directory: Path) -> Replay:
+    """A run as its journal has it so far, without a contradiction."""
+    found = Replay()
+    for line in JournalReader(RunFiles(directory).journal).new_lines():
+        found.add_line(line)
+    assert found.faults == []
+    assert found.broken == []
+    return found
+
+
+def stop(process: psutil.Process) -> None:
+    process.send_signal(signal.SIGSTOP)

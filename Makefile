@@ -33,7 +33,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow -o timeout=900 $(PYTEST_ARGS)
 
 # Every page in a real Chromium, which must be on PATH: apt-get install chromium
 test-browser: $(VENV)/.installed-browser

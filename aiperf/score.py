@@ -90,7 +90,7 @@ def score(replay: Replay, counts: Mapping[int, Counted]) -> Score:
         peak_ops_per_second=None if available is None else _rate(available, span),
         mfu=goodput.tensor_operations / available if available else None,
         quality=quality,
-        regulated_score=regulated(quality.error, ops) if quality and quality.error is not None else None,
+        regulated_score=_regulated(quality, ops),
         trials=_by_state(replay),
         control=_control(replay),
         shares=shares(replay),
@@ -102,6 +102,12 @@ def score(replay: Replay, counts: Mapping[int, Counted]) -> Score:
 def regulated(error: float, ops_per_second: float) -> float:
     """Ren et al., "AIPerf", 2021: the logarithm makes each halving of the error worth the same."""
     return abs(math.log(error)) * ops_per_second
+
+
+def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
+    """None also for more right answers than images: `validate` names them."""
+    error = None if quality is None else quality.error
+    return regulated(error, ops_per_second) if error is not None and error > 0 else None
 
 
 def _rate(amount: float, span: float) -> float:

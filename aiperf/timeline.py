@@ -21,6 +21,8 @@ Array = NDArray[Any]
 
 LONGEST_BIN_SECONDS = 360.0
 BINS_OF_A_SHORT_RUN = 60
+MOST_BINS = 10_000
+"""Six weeks of the longest; a span of a million years in a hostile journal must not take the memory."""
 STABLE_SHARE = 0.95
 """Of the groups at work: the window is stable."""
 RESAMPLES = 2000
@@ -63,7 +65,7 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
     found = pieces(replay)
     ends = found.end + _offsets(replay)[found.leg]
     operations = _operations(replay, found, counts, credit)
-    width = min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN)
+    width = max(min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN), span / MOST_BINS)
     num_bins = int(np.ceil(span / width - 1e-9))
     widths = np.full(num_bins, width)
     widths[-1] = span - width * (num_bins - 1)

@@ -80,4 +80,5 @@ class Segment:
 
     @property
     def error(self) -> float:
-        return 1 - self.correct / self.of
+        """Of nothing, nothing is right."""
+        return 1 - self.correct / self.of if self.of else 1.0

@@ -89,10 +89,11 @@ class Follower:
         """Whether there was anything new. Raises JournalError."""
         before = self.replay.lines
         for line in self._reader.new_lines():
-            num_faults = len(self.replay.faults)
             self.replay.add_line(line)
-            if len(self.replay.faults) == num_faults:
-                self._count(line.event)
+            if isinstance(line.event, Dispatched):
+                self._price()
+            elif isinstance(line.event, Closed):
+                self._credit(line.event)
         return self.replay.lines > before
 
     @property
@@ -120,17 +121,23 @@ class Follower:
             groups=_groups(replay) if replay.legs else (),
         )
 
-    def _count(self, event: object) -> None:
-        if isinstance(event, Dispatched):
-            self._prices.append((Ops(*event.forward) + Ops(*event.backward)).price(OPS))
-        elif isinstance(event, Closed) and not event.segment.skipped:
-            attempt = self.replay.trials[event.segment.trial].attempts[-1]
-            place = event.segment.trial, event.segment.index
-            if attempt.validations[-1].in_time and place not in self._known:
-                self._known.add(place)
-                evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
-                trained = self._prices[attempt.index] * event.segment.train_images
-                self._credited += trained + evaluate * event.segment.of
+    def _price(self) -> None:
+        for attempt in self.replay.attempts[len(self._prices) :]:
+            dispatched = attempt.dispatched
+            self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
+
+    def _credit(self, event: Closed) -> None:
+        segment, story = event.segment, self.replay.trials.get(event.segment.trial)
+        closed = story.attempts[-1].validations[-1:] if story else []
+        # A line that contradicts those before it was not taken.
+        if story is None or not closed or closed[0].segment is not segment or not closed[0].in_time:
+            return
+        place = segment.trial, segment.index
+        if not segment.skipped and place not in self._known:
+            self._known.add(place)
+            attempt = story.attempts[-1]
+            evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
+            self._credited += self._prices[attempt.index] * segment.train_images + evaluate * segment.of
 
     def _curve(self, span: float) -> tuple[list[float], float]:
         """Work lies evenly over the time that its block took."""
@@ -141,12 +148,13 @@ class Follower:
         attempts, seconds = column("attempts"), column("seconds")
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
         begins = SpanAxis(replay).of(legs, column("ends") - seconds)
-        rates = (
-            np.array(self._prices, dtype=np.float64)[attempts] * column("images") / np.maximum(seconds, 1e-9)
-        )
         edges = np.linspace(0.0, span, BINS + 1)
-        done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
-        return (np.diff(done) / (span / BINS)).tolist(), span / BINS
+        with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
+            images = column("images") / np.maximum(seconds, 1e-9)
+            rates = np.array(self._prices, dtype=np.float64)[attempts] * images
+            done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
+            curve = np.nan_to_num(np.diff(done) / (span / BINS), nan=0.0, posinf=0.0, neginf=0.0)
+        return np.maximum(curve, 0.0).tolist(), span / BINS
 
 
 def _state(replay: Replay, silent_seconds: float) -> str:
@@ -187,15 +195,15 @@ def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | N
     if attempt is None or attempt.state is not State.RUNNING:
         gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
         return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
-    images = int(leg.ranks[0].ready.data["training_images"])
-    planned = plan(attempt.trial, replay.opened.config.training, images)
+    images = leg.ranks[0].ready.data.get("training_images")
+    planned = plan(attempt.trial, replay.opened.config.training, images) if type(images) is int else None
     return GroupNow(
         group=group,
         host=host,
         doing="training",
         trial=attempt.trial.number,
         origin=origin(attempt.trial),
-        share=min(1.0, attempt.steps / planned.steps),
+        share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
         epochs=attempt.trial.epochs,
         error=attempt.error,
         images_per_second=attempt.images / attempt.seconds if attempt.seconds > 0 else None,

@@ -53,7 +53,7 @@ def _lines(judged: Judged) -> Iterator[Line]:
         yield begin + 1000 * leg.released, START, "run_start", None, {"leg": leg.index}
         yield begin + 1000 * leg.end, END, "run_stop", None, _outcome(judged, leg)
     yield from _trials(replay)
-    if replay.tested is not None:
+    if replay.tested is not None and replay.tested.of:
         accuracy = replay.tested.correct / replay.tested.of
         last = _begin(replay.leg) + 1000 * replay.leg.last
         about = {"trial": replay.tested.trial, "images": "test", "samples_count": replay.tested.of}
@@ -86,7 +86,7 @@ def _trials(replay: Replay) -> Iterator[Line]:
         about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
         yield begin + 1000 * attempt.began.end, START, "block_start", None, about
         for closed in attempt.validations:
-            accuracy = closed.segment.correct / closed.segment.of
+            accuracy = 1 - closed.segment.error
             yield (
                 begin + 1000 * closed.end,
                 POINT,

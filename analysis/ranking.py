@@ -94,6 +94,8 @@ def rank(
                     refused.append(Refused(path.name, _reasons(submission)))
         except AiperfError as error:
             refused.append(Refused(path.name, [str(error)]))
+        except Exception as error:  # a package is anybody's: it may hold what nobody has thought of
+            refused.append(Refused(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"]))
     order = sorted(entries, key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second))
     standing = Standing(order, refused)
     write("index.html", index_html(standing))

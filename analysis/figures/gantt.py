@@ -49,7 +49,7 @@ def gantt(found: Occupancy) -> Picture:
                     PathPatch(patch, facecolor=COLOURS[colour], lw=0, rasterized=len(bars) > RASTERISED)
                 )
         _lost(axes, found)
-        axes.set_ylim(found.num_groups - 0.5, -0.5)
+        axes.set_ylim(max(1, found.num_groups) - 0.5, -0.5)
         ticks = _ticks(found.num_groups)
         axes.set_yticks(ticks, [f"group {tick}" if tick == ticks[0] else str(tick) for tick in ticks])
         clock_axis(axes, max(found.span_seconds, 1e-9), frame)

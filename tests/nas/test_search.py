@@ -230,6 +230,22 @@ def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
     assert search.ask(3).parent == 2
 
 
+class Huge(Widen):
+    """Never within the bounds."""
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(INNER[0], 10_000)
+
+
+def test_where_the_likely_kinds_are_too_large_the_others_have_their_turn() -> None:
+    search = with_living(make(mix={Huge: 0.999, Widen: 0.001}), {0: 0.1, 1: 0.9})
+    for number in range(2, 10):
+        child = search.ask(number)
+        assert child.parent == 0
+        assert not isinstance(child.morphisms[0], Huge)
+
+
 def test_when_no_parent_has_one_the_seed_has_a_child() -> None:
     search = make(morph=OnlyFirstStage)
     search.ask(0)
@@ -345,6 +361,15 @@ def test_a_dispatched_candidate_is_rebuilt() -> None:
 def test_another_random_seed_searches_elsewhere() -> None:
     assert run(make(), 10) == run(make(), 10)
     assert run(make(), 10)[1:] != run(make(random_seed=2), 10)[1:]
+    children = []
+    for random_seed in (1, 2):
+        search = make(random_seed=random_seed)
+        for number in (0, 1):
+            search.dispatched(number, None, (Widen(INNER[0], number + 1),))  # type: ignore[arg-type]
+            search.tell(observed(number, number))
+        children.append([search.ask(number) for number in range(2, 8)])
+    assert {child.parent for child in (*children[0], *children[1])} == {0}
+    assert children[0] != children[1]
 
 
 REPLAY = """

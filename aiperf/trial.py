@@ -37,6 +37,10 @@ class HyperParameters:
     """Not on batch norm and biases."""
     label_smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; a step needs an image")
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -8,12 +8,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import AiperfError
+
 __all__ = ["CanonicalError", "canonical", "digest", "file_digest", "parse"]
 
 BLOCK_BYTES = 1 << 20
 
 
-class CanonicalError(ValueError):
+class CanonicalError(AiperfError, ValueError):
     """What is not JSON, or not in the canonical form."""
 
 

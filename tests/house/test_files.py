@@ -28,7 +28,7 @@ LONG: Mapping[str, str] = {
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
 BOUNDARIES: Mapping[str, str] = {
-    "analysis/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason it is not ranked",
+    "analysis/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason it is",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoders.py": "the same in a decoding process, which sends it as the line it will be",
     "aiperf/train.py": "a first step that fails is made known to the group, then raised as the cause",

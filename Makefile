@@ -3,7 +3,8 @@
 #
 # PYTHON=python3.11   which interpreter (3.10 or newer)     PIP_ARGS="…"   passed on to pip
 # ARGS="--minutes 1"  passed on to the command              PYTEST_ARGS    passed on to pytest
-# QUIET=              shows pip's own progress          ACCELERATOR=none  instead of looking for one
+# JOBS=2              test processes           ACCELERATOR=none  instead of looking for one
+# QUIET=              shows pip's own progress
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,6 +12,7 @@ PIP_ARGS ?=
 ARGS ?=
 PYTEST_ARGS ?=
 QUIET ?= -qq
+JOBS ?= 2
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,8 +31,9 @@ help:
 run: $(VENV)/.installed
 	@$(BIN)/aiperf-hpc run $(ARGS)
 
+# A file's tests share what they set up, so they stay in one process.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow -o timeout=900 $(PYTEST_ARGS)

@@ -47,6 +47,7 @@ EXTRAS = {
     "dev": [
         "pytest>=8.4",
         "pytest-timeout>=2.3",
+        "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "mlperf-logging>=4.0",
         "ruff>=0.9",

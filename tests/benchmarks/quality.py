@@ -5,7 +5,8 @@
 Three arms for each random seed, each with the same span:
   search      the preset's search
   stretched   the seed, trained once with its schedule stretched over the span
-  restarted   the seed, trained again and again from new weights, the best on validation taken
+  restarted   the seed, trained again and again from new weights by the search's longest schedule, the
+              best on validation taken
 The figure is the test error of the network that was best on validation. A second is one of the training
 thread's CPU time, so that arms may run side by side; each has one thread. On a quiet machine it is the
 clock's.
@@ -147,7 +148,7 @@ class Arm:
     def restarted(self) -> None:
         while not self.pace.must_close():
             weights = self.fresh(1000 * self.config.random_seed + self.trials)
-            self.trained(self.trials, self.config.training.epochs[0], weights, False)
+            self.trained(self.trials, max(self.config.training.epochs), weights, False)
 
 
 def run(arm: str, config: Config, seconds: float) -> Result:

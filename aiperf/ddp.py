@@ -26,7 +26,6 @@ from aiperf.messages import Join, Meeting
 
 __all__ = ["Ddp"]
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "xpu": "xccl"}
 MEETING_TIMEOUT = timedelta(minutes=10)
 # The master finds a silent group long before; this ends what nobody would wait for any more.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
@@ -61,7 +60,7 @@ class Ddp:
             say(Meeting(socket.gethostname() if place.spans_hosts else "127.0.0.1", store.port))
         join = hear()
         dist.init_process_group(
-            BACKENDS[device.kind],
+            device.backend,
             store=store or _store(join.host, join.port, self.ranks, leads=False),
             rank=self.rank,
             world_size=self.ranks,

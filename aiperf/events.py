@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.config import Config
-from aiperf.messages import Control, Ready
+from aiperf.messages import Ceiling, Control, Ready
 from aiperf.trial import Segment, State, Trial
 
 __all__ = [
     "Beat",
     "Began",
+    "CeilingMeasured",
     "Closed",
     "ControlMeasured",
     "Dispatched",
@@ -78,6 +79,13 @@ class RankReady(Event):
     ready: Ready
     clock_offset_seconds: float
     """The rank's time of day less the master's when its message arrived."""
+
+
+@dataclass(frozen=True)
+class CeilingMeasured(Event):
+    """What one device can do at the most."""
+
+    ceiling: Ceiling
 
 
 @dataclass(frozen=True)

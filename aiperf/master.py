@@ -19,6 +19,7 @@ from aiperf.errors import ConfigError, WorldError
 from aiperf.events import (
     Beat,
     Began,
+    CeilingMeasured,
     Closed,
     ControlMeasured,
     Dispatched,
@@ -37,14 +38,17 @@ from aiperf.jobs import Jobs
 from aiperf.journal import JournalWriter
 from aiperf.messages import (
     Assign,
+    Ceiling,
     Control,
     Evaluate,
     Evaluated,
     Finished,
     FromGroup,
     Join,
+    MeasureCeiling,
     MeasureControl,
     Meeting,
+    Observe,
     Ready,
     Release,
     Setup,
@@ -55,6 +59,7 @@ from aiperf.messages import (
     Validated,
     Working,
 )
+from aiperf.plausible import misdeclared
 from aiperf.replay import Replay
 from aiperf.trial import State
 from aiperf.world import Gone, World
@@ -82,7 +87,8 @@ class _Group:
     ranks: int
     assigned: deque[Dispatched] = field(default_factory=deque)
     ready: int = 0
-    measured: int = 0
+    ceilings: int = 0
+    controls: int = 0
     alive: bool = True
     restarts: int = 0
     failures: int = 0
@@ -167,8 +173,25 @@ class Master:
         self._refuse_idle_devices()
         self._refuse_unrankable()
         self._tell_of_apart()
+        self._refuse_other_formats()
+        self._say_all(self._observe())
+        self._say_all(MeasureCeiling())
+        self._await(lambda: all(group.ceilings == group.ranks for group in self.groups))
         self._say_all(MeasureControl())
-        self._await(lambda: all(group.measured == group.ranks for group in self.groups))
+        self._await(lambda: all(group.controls == group.ranks for group in self.groups))
+
+    def _observe(self) -> Observe:
+        devices: dict[str, tuple[str, ...]] = {}
+        for ready in [event.ready for event in self.replay.ranks]:
+            known = devices.get(ready.host, ())
+            devices[ready.host] = known if ready.device_id in ("", *known) else (*known, ready.device_id)
+        return Observe(devices)
+
+    def _refuse_other_formats(self) -> None:
+        """A run whose products are narrower than declared would be INVALID."""
+        for ready in [event.ready for event in self.replay.ranks]:
+            for wrong in misdeclared(self.config.training.format, ready):
+                raise WorldError(f"{wrong}; unset what makes its libraries do so, or declare that format")
 
     def _refuse_unrankable(self) -> None:
         """A run that is to be ranked is not let run for an hour in vain."""
@@ -255,7 +278,7 @@ class Master:
 
     def _expects(self, index: int, message: FromGroup) -> bool:
         """False for news of an attempt that was taken from the group since."""
-        if isinstance(message, (Ready, Control, Evaluated, Meeting, Working)):
+        if isinstance(message, (Ready, Ceiling, Control, Evaluated, Meeting, Working)):
             return True
         told = message.segment if isinstance(message, Validated) else message
         assert isinstance(told, Started | Steps | Finished) or isinstance(message, Validated)
@@ -270,9 +293,12 @@ class Master:
             self.world.send(index, Join(message.host, message.port))
         elif isinstance(message, Ready):
             self._ready(index, message)
+        elif isinstance(message, Ceiling):
+            self._write(CeilingMeasured(message))
+            group.ceilings += 1
         elif isinstance(message, Control):
             self._write(ControlMeasured(message))
-            group.measured += 1
+            group.controls += 1
         elif isinstance(message, Started):
             key = message.graph_key
             self._write(Began(message.trial, message.attempt, key, message.prepare_seconds, now))
@@ -294,6 +320,7 @@ class Master:
         group.ready += 1
         self._refuse_difference(ready, self.replay.ranks[0].ready)
         if self.replay.leg.released is not None and group.ready == group.ranks:  # it was lost in between
+            self.world.send(index, self._observe())
             self.world.send(index, Release(None if self.deadline is None else self.deadline - self._t()))
 
     def _refuse_difference(self, ready: Ready, first: Ready) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.config import Config
@@ -18,15 +18,19 @@ from nas.record import RecordError, decode, encode
 
 __all__ = [
     "Assign",
+    "Ceiling",
     "Control",
     "Evaluate",
     "Evaluated",
     "Finished",
     "FromGroup",
     "Join",
+    "MeasureCeiling",
     "MeasureControl",
     "Meeting",
+    "Observe",
     "Quit",
+    "Rate",
     "Ready",
     "Release",
     "Setup",
@@ -66,6 +70,19 @@ class Join(ToGroup):
 
     host: str
     port: int
+
+
+@dataclass(frozen=True)
+class Observe(ToGroup):
+    """Record from now on what the host and its devices do; the first rank of each host does."""
+
+    devices: Mapping[str, tuple[str, ...]]
+    """By host, the identities of the devices that its ranks have."""
+
+
+@dataclass(frozen=True)
+class MeasureCeiling(ToGroup):
+    """Find out what the device can do; all groups at once."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +164,40 @@ class Ready(FromGroup):
     """What tells the device from all others of its host; empty for a CPU, and where the driver has none."""
     sees_run: bool = True
     """Whether the run directory is the master's own."""
+    multiplies: Mapping[str, str] = field(default_factory=dict)
+    """The format that each kind of product was seen to use where the run's own was declared."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of one kind of work, over many short windows."""
+
+    fastest: float
+    """The ceiling."""
+    typical: float
+    """The median, which ranks are compared by."""
+    spread: float
+    """Robust standard deviation of the windows, as a share of the median."""
+
+
+@dataclass(frozen=True)
+class Ceiling(FromGroup):
+    """What one device can do at the most: short, simple work before the clock starts."""
+
+    rank: int
+    host: str
+    device: str
+    format: str
+    side: int
+    """Of the square matrices that were multiplied fastest."""
+    product: Rate
+    """Operations a second of them, a multiply-accumulate being two."""
+    copy: Rate
+    """Bytes a second, read and written, within the device's memory."""
+    upload: Rate | None = None
+    """Bytes a second from the host's memory; None where the host is the device."""
+    all_reduce: Rate | None = None
+    """Bytes of a tensor that is summed over the group, over the time it takes; None for a rank alone."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from aiperf.findings import Evidence, Seen
+from aiperf.messages import Ready
 from aiperf.pieces import pieces
 from aiperf.replay import Replay
 from aiperf.story import BEAT_SECONDS, Leg
 
-__all__ = ["clocks", "code", "initialisation", "precision", "ranks", "span", "speed", "times"]
+__all__ = ["clocks", "code", "initialisation", "misdeclared", "precision", "ranks", "span", "speed", "times"]
 
 CLOCK_SECONDS = 1.0
 INITIALISATION_SECONDS = 1800.0
@@ -165,8 +166,26 @@ def initialisation(evidence: Evidence) -> Seen:
 
 
 def precision(evidence: Evidence) -> Seen:
-    """The format is declared once for all trials; what the devices did, `validate --replay` shows."""
-    return Seen(f"multiplications declared in {evidence.replay.opened.config.training.format}")
+    """Every rank multiplied in the declared format when it was asked to, before the span."""
+    declared = evidence.replay.opened.config.training.format
+    ranks = [event.ready for leg in evidence.replay.legs for event in leg.ranks]
+    if not all(ready.multiplies for ready in ranks):
+        return Seen(f"declared in {declared}; what the devices did was not recorded", known=False)
+    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    return Seen(f"matrix products and convolutions were seen in {declared} on every rank", wrong)
+
+
+def misdeclared(format: str, ready: Ready) -> list[str]:
+    """What a rank multiplies in another format than declared.
+
+    Where TF32 is declared a library may still choose fp32, which is wider.
+    """
+    fitting = (format, "fp32") if format == "tf32" else (format,)
+    return [
+        f"training.format is {format}, and rank {ready.rank} on {ready.host} made a {kind} in {seen}"
+        for kind, seen in ready.multiplies.items()
+        if seen not in fitting
+    ]
 
 
 def speed(evidence: Evidence) -> Seen:

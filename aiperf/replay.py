@@ -15,6 +15,7 @@ from aiperf.blocks import Blocks, Totals
 from aiperf.events import (
     Beat,
     Began,
+    CeilingMeasured,
     Closed,
     ControlMeasured,
     Dispatched,
@@ -165,6 +166,12 @@ class Replay:
         self.leg.ranks.append(event)
         return ""
 
+    def _ceiling_measured(self, t: float, event: CeilingMeasured) -> str:
+        if event.ceiling.rank in self.leg.ceilings:
+            return f"of rank {event.ceiling.rank} stands a second time"
+        self.leg.ceilings[event.ceiling.rank] = event.ceiling
+        return ""
+
     def _control_measured(self, t: float, event: ControlMeasured) -> str:
         if event.control.rank in self.leg.controls:
             return f"of rank {event.control.rank} stands a second time"
@@ -268,6 +275,7 @@ class Replay:
 _FOLDS: Mapping[type[Event], Callable[[Replay, float, Any], str]] = {
     Beat: Replay._beat,
     RankReady: Replay._rank_ready,
+    CeilingMeasured: Replay._ceiling_measured,
     ControlMeasured: Replay._control_measured,
     Released: Replay._released,
     Dispatched: Replay._dispatched,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aiperf.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
-from aiperf.messages import Control
+from aiperf.messages import Ceiling, Control
 from aiperf.trial import Segment, State, Trial
 
 __all__ = ["BEAT_SECONDS", "Attempt", "Leg", "TrialStory", "Validation"]
@@ -22,6 +22,8 @@ class Leg:
     began: LegBegan
     ranks: list[RankReady] = field(default_factory=list)
     """In the order of their arrival; those of a restarted group stand again."""
+    ceilings: dict[int, Ceiling] = field(default_factory=dict)
+    """By rank."""
     controls: dict[int, Control] = field(default_factory=dict)
     """By rank."""
     released: float | None = None

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import torch
 
+from aiperf.ceiling import measure
 from aiperf.code import code_hash
 from aiperf.control import measure_control
 from aiperf.data import load
@@ -43,7 +44,9 @@ from aiperf.messages import (
     Finished,
     FromGroup,
     Join,
+    MeasureCeiling,
     MeasureControl,
+    Observe,
     Quit,
     Ready,
     Release,
@@ -58,7 +61,9 @@ from aiperf.messages import (
     unpack,
 )
 from aiperf.parallel import Parallel, Solo, agree, lead
+from aiperf.precision import observed
 from aiperf.steplog import StepLog
+from aiperf.telemetry.recorder import Recorder
 from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
 from nas.modules import Network
@@ -106,17 +111,20 @@ class Worker:
         self.seed = graph_from_json(setup.seed_graph)
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.host = socket.gethostname()
-        self.work: queue.SimpleQueue[_Prepared | MeasureControl | Evaluate | Quit] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[_Prepared | MeasureCeiling | MeasureControl | Evaluate | Quit] = (
+            queue.SimpleQueue()
+        )
         self.halted = threading.Event()
         self.pace = Pace(self.halted.is_set)
         self.preparing = ThreadPoolExecutor(1, "prepare")
         self.writing = ThreadPoolExecutor(1, "write")
         self.last: tuple[int, Kept] | None = None
+        self.recorder: Recorder | None = None
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
         began = time.perf_counter()
-        self.device.declare(self.config.training.format)
+        self.multiplies = observed(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
@@ -124,7 +132,20 @@ class Worker:
             self.rank = Rank(self.device, data, self.config.training, self.parallel, own)
             self.channel.send(self._ready(data.manifest, time.perf_counter() - began))
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
-            self._work()
+            try:
+                self._work()
+            finally:
+                if self.recorder is not None:
+                    self.recorder.close()
+
+    def _observe(self, message: Observe) -> None:
+        """The first rank of a host records for all; a run goes on where that cannot be."""
+        if self.place.device_index == 0 and self.recorder is None:
+            file, devices = self.files.telemetry(self.host), message.devices.get(self.host, ())
+            try:
+                self.recorder = Recorder(file, self.device.sensors, devices)
+            except OSError as error:
+                log.error("nothing is recorded on %s: %s", self.host, error)
 
     def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
         return Ready(
@@ -142,6 +163,7 @@ class Worker:
             device_id=self.device.identity,
             visible_devices=count_devices(self.device.kind),
             sees_run=self._sees_run(),
+            multiplies=self.multiplies,
         )
 
     def _sees_run(self) -> bool:
@@ -173,7 +195,9 @@ class Worker:
                     self.pace.deadline = time.perf_counter() + message.seconds_left
             elif isinstance(message, Stop):
                 self.halted.set()
-            elif isinstance(message, (MeasureControl, Evaluate, Quit)):
+            elif isinstance(message, Observe):
+                self._observe(message)
+            elif isinstance(message, (MeasureCeiling, MeasureControl, Evaluate, Quit)):
                 self.work.put(message)
             if isinstance(message, Quit):
                 return
@@ -182,6 +206,8 @@ class Worker:
         while not isinstance(job := self.work.get(), Quit):
             if isinstance(job, Evaluate):
                 self._evaluate(job.trial)
+            elif isinstance(job, MeasureCeiling):
+                self._measure_ceiling()
             elif isinstance(job, MeasureControl):
                 self._measure_control()
             elif lead(self.parallel, int(self.pace.must_close())):
@@ -189,6 +215,11 @@ class Worker:
             else:
                 self._attempt(job)
         self.writing.shutdown()
+
+    def _measure_ceiling(self) -> None:
+        rank, format = self.place.rank, self.config.training.format
+        self.channel.send(measure(self.device, format, self.parallel, rank, self.host))
+        self.device.clean()
 
     def _measure_control(self) -> None:
         rate = measure_control(self.device, self.config.training.format)

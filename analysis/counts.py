@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from analysis.table import aligned
 from nas.graph import Graph, Row
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 
@@ -28,10 +29,10 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
     tensor_rows = {name: row for name, row in graph.rows.items() if row.cost.forward.price(TENSOR_OPS)}
     parts = [
         f"Operations for one image of {image}, {_number(graph.classes)} classes",
-        _table(_by_layer("OPS", graph.rows, graph.cost, OPS)),
-        _table(_by_layer("tensor OPS", tensor_rows, graph.cost, TENSOR_OPS)),
-        _table(_by_kind(graph.cost)),
-        _table(
+        aligned(_by_layer("OPS", graph.rows, graph.cost, OPS)),
+        aligned(_by_layer("tensor OPS", tensor_rows, graph.cost, TENSOR_OPS)),
+        aligned(_by_kind(graph.cost)),
+        aligned(
             [
                 ["parameters", _number(graph.num_parameters)],
                 ["activations", _number(activations)],
@@ -107,15 +108,3 @@ def _priced(cost: Cost, prices: Ops) -> list[str]:
 
 def _number(value: int) -> str:
     return f"{value:,}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *[cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]]
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Table"]
+__all__ = ["Table", "aligned"]
 
 
 @dataclass(frozen=True)
@@ -19,3 +19,15 @@ class Table:
     keys: Sequence[Sequence[float | str | None]] | None = None
     """What the cells are sorted by where that is not their text: figures before they were worded. None: by
     the text."""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *[cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]]
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines)

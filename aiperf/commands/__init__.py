@@ -6,6 +6,7 @@ import click
 
 from aiperf.commands.architectures import count, graph
 from aiperf.commands.comparing import compare, scaling
+from aiperf.commands.measuring import peak
 from aiperf.commands.reporting import export, report
 from aiperf.commands.results import score, status, validate
 from aiperf.commands.running import preset, resume, run
@@ -28,6 +29,7 @@ COMMANDS: tuple[click.Command, ...] = (
     package,
     key,
     rank,
+    peak,
     count,
     graph,
     preset,

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.measuring import measured_limits
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.lineage import rebuild
 from aiperf.replay import replay
 from analysis.counts import count_json, count_text
+from analysis.limits import read_limits
+from analysis.roofline import roofline_json, roofline_text
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, resolve_seed
 
@@ -41,8 +44,31 @@ __all__ = ["count", "graph"]
     help="Bytes of one activation: 4 for fp32 and tf32, 2 for bf16 and fp16.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option(
+    "--roofline", is_flag=True, help="For each layer the bytes it moves, and the time that ceilings allow it."
+)
+@click.option(
+    "--ceiling",
+    type=click.Path(path_type=Path),
+    help="For --roofline: what `peak -o` wrote, or a run's directory; default: this machine, measured now.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="For --roofline: images that share one reading of the weights.",
+)
 def count(
-    seed: str, image: int | None, channels: int | None, classes: int | None, element_bytes: str, as_json: bool
+    seed: str,
+    image: int | None,
+    channels: int | None,
+    classes: int | None,
+    element_bytes: str,
+    as_json: bool,
+    roofline: bool,
+    ceiling: Path | None,
+    batch_size: int,
 ) -> None:
     """Count the operations of an architecture for one image, by kind of layer and by pass."""
     try:
@@ -51,7 +77,16 @@ def count(
         found = resolve_seed(seed, shape, classes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if as_json:
+    if ceiling is not None and not roofline:
+        raise click.UsageError("--ceiling is for --roofline")
+    if roofline:
+        format = "fp32" if element_bytes == "4" else "bf16"
+        limits = measured_limits(format) if ceiling is None else read_limits(ceiling, format)
+        if as_json:
+            click.echo(json.dumps(roofline_json(found, limits, batch_size), indent=1))
+        else:
+            click.echo(roofline_text(found, limits, batch_size))
+    elif as_json:
         click.echo(json.dumps(count_json(found, int(element_bytes)), indent=1))
     else:
         click.echo(count_text(found, int(element_bytes)))

@@ -10,15 +10,18 @@ from queue import Empty, SimpleQueue
 
 from aiperf.messages import (
     Assign,
+    Ceiling,
     Control,
     Evaluate,
     Evaluated,
     Finished,
     FromGroup,
     Join,
+    MeasureCeiling,
     MeasureControl,
     Meeting,
     Quit,
+    Rate,
     Ready,
     Release,
     Setup,
@@ -50,6 +53,7 @@ READY = Ready(
     initial_weights="weights",
     wall_seconds=0.0,
     seconds=0.1,
+    multiplies={"matrix product": "bf16", "convolution": "bf16"},
 )
 
 
@@ -72,6 +76,8 @@ class Obedient:
             if isinstance(message, Setup):
                 self.seed: Graph = graph_from_json(message.seed_graph)
                 self.set_up()
+            elif isinstance(message, MeasureCeiling):
+                self.ceiling()
             elif isinstance(message, MeasureControl):
                 self.control()
             elif isinstance(message, Release) and message.seconds_left is not None:
@@ -92,6 +98,14 @@ class Obedient:
 
     def ready(self, rank: int) -> Ready:
         return replace(READY, rank=rank, wall_seconds=time.time())
+
+    def ceiling(self) -> None:
+        for rank in self.ranks:
+            self.say(
+                Ceiling(
+                    rank, "node1", "a device", "bf16", 2048, Rate(1e11, 9e10, 0.01), Rate(1e10, 9e9, 0.01)
+                )
+            )
 
     def control(self) -> None:
         for rank in self.ranks:

@@ -249,6 +249,7 @@ class _Simulation:
                     initial_weights="1n1t",
                     wall_seconds=1.7e9,
                     seconds=2.5,
+                    multiplies={"matrix product": "bf16", "convolution": "bf16"},
                 )
                 self.write(t, RankReady(group, ready, 0.01 * rank))
 

@@ -47,12 +47,15 @@ FLOORS = (
             "nas.modules",
             "aiperf.device",
             "aiperf.batchnorm",
+            "aiperf.ceiling",
             "aiperf.control",
             "aiperf.data",
             "aiperf.ddp",
             "aiperf.kept",
             "aiperf.parallel",
+            "aiperf.precision",
             "aiperf.reevaluation",
+            "aiperf.telemetry",
             "aiperf.train",
             "aiperf.worker",
         ),
@@ -78,8 +81,11 @@ FLOORS = (
     ),
 )
 
-# Search libraries are extras: these modules may import them, inside the function that uses them.
+# Search libraries and those of vendors are extras: imported by these modules only, in the function that
+# uses them.
 LAZY: Mapping[str, frozenset[str]] = {
+    "aiperf.telemetry.nvidia": frozenset({"pynvml"}),
+    "aiperf.telemetry.amd": frozenset({"amdsmi"}),
     "nas.search": frozenset({"sklearn", "optuna"}),
     "nas.tuning": frozenset({"nni", "optuna"}),
 }

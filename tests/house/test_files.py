@@ -21,6 +21,7 @@ LONG: Mapping[str, str] = {
     "nas/layers.py": "the table of operations, which is one specification and read as one",
     "aiperf/config.py": "every key of a preset in one place, with its check",
     "aiperf/master.py": "one loop over what groups say; its answers share one state",
+    "aiperf/messages.py": "every message between the master and its groups, which is one protocol",
     "aiperf/replay.py": "one fold over all events of a journal",
     "aiperf/train.py": "one trial from its first step to its last, read in that order",
     "aiperf/worker.py": "one rank's life: two threads that share what is prepared and what is written",
@@ -31,6 +32,7 @@ BOUNDARIES: Mapping[str, str] = {
     "analysis/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason it is",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoders.py": "the same in a decoding process, which sends it as the line it will be",
+    "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",
     "aiperf/train.py": "a first step that fails is made known to the group, then raised as the cause",
     "aiperf/worker.py": "a trial is foreign code; whatever it raises is told to the master as its end",
 }

@@ -1,0 +1,159 @@
+"""What a device can do at the most: matrix products, copies, sums over a group. Short and simple work.
+
+A ceiling is the fastest of many short windows, each with the device synchronised at both ends: what is
+slower than that had something in its way. Data is random, for zeros take less power and run faster
+(H. He, "Strangely, Matrix Multiplications on GPUs Run Faster When Given 'Predictable' Data!", 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from aiperf.device import Device
+from aiperf.device.device import SIXTEEN_BIT
+from aiperf.messages import Ceiling, Rate
+from aiperf.parallel import Parallel
+
+__all__ = ["SIDES", "Product", "measure", "measure_copy", "measure_products", "measure_upload"]
+
+SIDES: Mapping[str, Sequence[int]] = {"cpu": (512, 1024, 2048), "accelerator": (2048, 4096, 8192, 16384)}
+ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
+WINDOW_SECONDS = 0.04
+LEAST_WINDOWS = 3
+SECONDS = 0.5  # of one kind of work, on one size
+COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}  # beyond every cache
+UPLOAD_BYTES = 256 << 20
+SUM_BYTES = 16 << 20
+SUMS = 12
+
+
+@dataclass(frozen=True)
+class Product:
+    """Square matrices of one side, multiplied: operations a second."""
+
+    side: int
+    rate: Rate
+
+
+def measure(device: Device, format: str, parallel: Parallel, rank: int, host: str) -> Ceiling:
+    """All of it, in the one format. Called by all ranks of a group. Raises WorldError for another format."""
+    fastest = max(measure_products(device, format), key=lambda product: product.rate.fastest)
+    return Ceiling(
+        rank=rank,
+        host=host,
+        device=device.name,
+        format=format,
+        side=fastest.side,
+        product=fastest.rate,
+        copy=measure_copy(device),
+        upload=measure_upload(device),
+        all_reduce=_all_reduce(device, parallel),
+    )
+
+
+def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
+    """One for each side that fits into the memory, in the format, each in so many seconds.
+
+    Raises WorldError where the device has no such format.
+    """
+    device.declare(format)
+    return tuple(_products(device, format, SECONDS if seconds is None else seconds))
+
+
+def measure_copy(device: Device, seconds: float | None = None) -> Rate:
+    """Bytes read and written each second within the device's memory."""
+    num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
+    source = _bytes(num_bytes, device.torch)
+    target = torch.empty_like(source)
+    return _rate(device, lambda: target.copy_(source), 2 * source.nbytes, seconds)
+
+
+def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
+    """Bytes each second from pinned memory of the host to the device; None where they are one."""
+    if device.kind == "cpu":
+        return None
+    source = _bytes(UPLOAD_BYTES, torch.device("cpu")).pin_memory()
+    target = torch.empty_like(source, device=device.torch)
+    return _rate(device, lambda: target.copy_(source, non_blocking=True), source.nbytes, seconds)
+
+
+def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
+    for side in SIDES[_size(device)]:
+        try:
+            matrices = [_matrix(side, device, format) for _ in range(2 * ROTATED)]
+            multiply = _Multiply(matrices)
+            yield Product(side, _rate(device, multiply, 2 * side**3, seconds))
+        except torch.OutOfMemoryError:
+            device.clean()
+            return
+
+
+class _Multiply:
+    """The next pair of matrices, multiplied."""
+
+    def __init__(self, matrices: Sequence[torch.Tensor]) -> None:
+        self._pairs = cycle(list(zip(matrices[::2], matrices[1::2])))
+        self._out = torch.empty_like(matrices[0])
+
+    def __call__(self) -> object:
+        left, right = next(self._pairs)
+        return torch.mm(left, right, out=self._out)
+
+
+def _all_reduce(device: Device, parallel: Parallel) -> Rate | None:
+    if parallel.ranks == 1:
+        return None
+    values = _bytes(SUM_BYTES, device.torch)
+    windows = []
+    for _ in range(SUMS):  # a number that all ranks know
+        device.synchronise()
+        began = perf_counter()
+        parallel.sum(values)
+        device.synchronise()
+        windows.append(values.nbytes / (perf_counter() - began))
+    return _of(windows)
+
+
+def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float | None) -> Rate:
+    """Amounts a second of a piece of work of that amount, after two pieces of warm-up."""
+    work()
+    device.synchronise()
+    began = perf_counter()
+    work()
+    device.synchronise()
+    pieces = max(1, round(WINDOW_SECONDS / max(perf_counter() - began, 1e-9)))
+    until, windows = perf_counter() + (SECONDS if seconds is None else seconds), list[float]()
+    while len(windows) < LEAST_WINDOWS or perf_counter() < until:
+        began = perf_counter()
+        for _ in range(pieces):
+            work()
+        device.synchronise()
+        windows.append(amount * pieces / (perf_counter() - began))
+    return _of(windows)
+
+
+def _of(windows: Sequence[float]) -> Rate:
+    typical = median(windows)
+    # 1.4826 makes the median deviation of a normal distribution its standard deviation.
+    spread = 1.4826 * median(abs(window - typical) for window in windows) / typical
+    return Rate(max(windows), typical, spread)
+
+
+def _matrix(side: int, device: Device, format: str) -> torch.Tensor:
+    return torch.randn(side, side, device=device.torch).to(SIXTEEN_BIT.get(format, torch.float32))
+
+
+def _bytes(num_bytes: int, where: torch.device) -> torch.Tensor:
+    """So many bytes of random numbers, whole MiB where there is one."""
+    block = torch.rand(min(num_bytes, 1 << 20) // 4, device=where)
+    return block.repeat(max(1, num_bytes >> 20))
+
+
+def _size(device: Device) -> str:
+    return "cpu" if device.kind == "cpu" else "accelerator"

@@ -1,0 +1,87 @@
+"""Sub-commands that measure the machine itself, without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aiperf.commands.options import device_option
+from aiperf.config import FORMATS
+from aiperf.errors import AiperfError, WorldError
+from analysis.limits import Limits, Machine, Record, machine_json, machine_text
+
+if TYPE_CHECKING:
+    from aiperf.device import Device
+
+__all__ = ["measured_limits", "peak"]
+
+SHARE_OF_COPIES = 0.2
+"""Of the time, for memory; the rest is for products."""
+
+
+@click.command()
+@device_option
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(FORMATS),
+    multiple=True,
+    help="Measure this format; may be repeated. Default: all that the device has.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 600),
+    default=40.0,
+    show_default=True,
+    help="For all of it [s], data and warm-up apart.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
+def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, output: Path | None) -> None:
+    """Measure what one device can do at the most: matrix products by size and format, and its memory.
+
+    A run measures the same on all its devices at once, in its own format, before its clock starts; that
+    stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.
+    """
+    from aiperf.device import bind  # torch
+
+    found = _measured(bind(device, 0), formats, seconds)
+    if output is not None:
+        try:
+            output.write_text(machine_json(found), encoding="utf-8")
+        except OSError as error:
+            raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
+    click.echo(machine_json(found) if as_json else machine_text(found), nl=False)
+
+
+def measured_limits(format: str) -> Limits:
+    """Of the first device of this machine, in a few seconds."""
+    from aiperf.device import bind
+
+    return _measured(bind("auto", 0), (format,), 8.0).limits(format)
+
+
+def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machine:
+    from aiperf.ceiling import SIDES, measure_copy, measure_products, measure_upload
+
+    wanted = formats or device.formats
+    for format in wanted:
+        if format not in device.formats:
+            raise WorldError(f"{device.name} does not have {format}; it has {', '.join(device.formats)}")
+    each = (1 - SHARE_OF_COPIES) * seconds / (len(wanted) * max(map(len, SIDES.values())))
+    products = {format: measure_products(device, format, each) for format in wanted}
+    copy_seconds = SHARE_OF_COPIES * seconds / (1 if device.kind == "cpu" else 2)
+    return Machine(
+        device=device.name,
+        memory_bytes=device.memory_bytes,
+        software=device.software(),
+        products=tuple(
+            Record(format, product.side, product.rate)
+            for format, measured in products.items()
+            for product in measured
+        ),
+        copy=measure_copy(device, copy_seconds),
+        upload=measure_upload(device, copy_seconds),
+    )

@@ -1,0 +1,68 @@
+"""What the devices have in common that torch knows by a module of their own: torch.cuda, npu, xpu."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from aiperf.device.device import Device
+from aiperf.errors import WorldError
+
+__all__ = ["Accelerator", "first_match"]
+
+
+@dataclass(frozen=True)
+class Accelerator(Device):
+    """Every vendor's module offers the functions of torch.cuda under the same names."""
+
+    @classmethod
+    def module(cls) -> ModuleType | None:
+        """None where torch, or the vendor's extension of it, knows no such devices."""
+        module: ModuleType | None = getattr(torch, cls.kind, None)
+        return module
+
+    @classmethod
+    def count(cls) -> int:
+        module = cls.module()
+        return int(module.device_count()) if module is not None and module.is_available() else 0
+
+    @classmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        module, seen = cls.module(), cls.count()
+        if module is None or seen <= index:
+            raise WorldError(f"{cls.kind} device {index} is wanted, {seen} are visible")
+        module.set_device(index)
+        memory = module.get_device_properties(index).total_memory
+        return cls(index, str(module.get_device_name(index)), int(memory))
+
+    @property
+    def properties(self) -> Any:
+        return self._module.get_device_properties(self.index)
+
+    @property
+    def identity(self) -> str:
+        return str(getattr(self.properties, "uuid", ""))
+
+    def synchronise(self) -> None:
+        self._module.synchronize(self.index)
+
+    def clean(self) -> None:
+        self._module.empty_cache()
+
+    @property
+    def _module(self) -> Any:
+        return self.module()
+
+
+def first_match(path: Path, pattern: str) -> str:
+    """The first group of the pattern in a driver's own file; empty where there is no such file."""
+    try:
+        found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # another driver, or a container that hides it: the version is then not told
+        return ""
+    return found.group(1) if found else ""

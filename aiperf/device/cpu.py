@@ -1,0 +1,78 @@
+"""The processor of a host, as one device; ranks of a host share its cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from typing import ClassVar
+
+import psutil
+import torch
+
+from aiperf.device.device import Device
+from aiperf.errors import WorldError
+
+__all__ = ["Cpu"]
+
+
+@dataclass(frozen=True)
+class Cpu(Device):
+    kind: ClassVar[str] = "cpu"
+    backend: ClassVar[str] = "gloo"
+
+    @classmethod
+    def count(cls) -> int:
+        return 1
+
+    @classmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        if index:
+            raise WorldError(f"cpu device {index} is wanted; a host is one, of index 0")
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(_own_cores(ranks_on_host))
+        return cls(0, _name(), psutil.virtual_memory().total)
+
+    @property
+    def sensors(self) -> str:
+        return ""
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """fp16 is slower than fp32 by orders of magnitude."""
+        return ("bf16", "fp32")
+
+    @property
+    def identity(self) -> str:
+        return ""
+
+    @property
+    def driver(self) -> str:
+        return ""
+
+    @property
+    def torch(self) -> torch.device:
+        return torch.device(self.kind)
+
+    def synchronise(self) -> None:
+        """Nothing is ever left to be done."""
+
+    def clean(self) -> None:
+        """The system's allocator has it back already."""
+
+
+def _own_cores(ranks_on_host: int) -> int:
+    """Those that the launcher bound this rank to, else its share of the host's."""
+    bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    return max(1, bound if bound < all_cores else all_cores // ranks_on_host)
+
+
+def _name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the portable name is good enough
+    return platform.processor() or platform.machine()

@@ -1,0 +1,53 @@
+"""Devices of NVIDIA, and those of AMD, which ROCm builds of torch call by the same name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from aiperf.device.accelerator import Accelerator, first_match
+
+__all__ = ["Cuda"]
+
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+AMD_DRIVER = Path("/sys/module/amdgpu/version")
+AMPERE = (8, 0)
+"""The first compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
+
+
+@dataclass(frozen=True)
+class Cuda(Accelerator):
+    kind: ClassVar[str] = "cuda"
+    backend: ClassVar[str] = "nccl"
+    """RCCL answers to that name in ROCm builds."""
+
+    @property
+    def sensors(self) -> str:
+        return "amd" if torch.version.hip else "nvidia"
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        if torch.version.hip:  # hipBLASLt multiplies in TF32 only where an environment variable asks for it
+            return ("bf16", "fp16", "fp32")
+        modern = self._module.get_device_capability(self.index) >= AMPERE
+        return ("bf16", "fp16", "tf32", "fp32") if modern else ("fp16", "fp32")
+
+    @property
+    def driver(self) -> str:
+        if torch.version.hip:
+            return first_match(AMD_DRIVER, r"(\S+)")
+        return first_match(NVIDIA_DRIVER, r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
+
+    def declare(self, format: str) -> None:
+        super().declare(format)
+        torch.backends.cudnn.allow_tf32 = format == "tf32"
+        torch.backends.cudnn.benchmark = True
+
+    def software(self) -> dict[str, str]:
+        return super().software() | {
+            "cuda": str(torch.version.cuda or torch.version.hip),
+            "cudnn": str(torch.backends.cudnn.version()),
+        }

@@ -1,0 +1,99 @@
+"""What a device is to the rest of the program: one interface, whatever the vendor."""
+
+from __future__ import annotations
+
+import platform
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from aiperf.errors import WorldError
+
+__all__ = ["SIXTEEN_BIT", "Device"]
+
+SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Device(ABC):
+    """One device, bound to this process."""
+
+    index: int
+    """Among those of its kind that this process sees."""
+    name: str
+    """As the vendor's module tells it; the peak is looked up by it."""
+    memory_bytes: int
+
+    kind: ClassVar[str]
+    """As torch calls it."""
+    backend: ClassVar[str]
+    """Of torch.distributed, between devices of this kind."""
+
+    @property
+    @abstractmethod
+    def sensors(self) -> str:
+        """The library that tells its power and clocks: nvidia, amd or ascend; empty where there is none."""
+
+    @classmethod
+    @abstractmethod
+    def count(cls) -> int:
+        """Devices of this kind that this process sees."""
+
+    @classmethod
+    @abstractmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        """Takes a device for this process. Raises WorldError when there is none of that index."""
+
+    @property
+    @abstractmethod
+    def formats(self) -> tuple[str, ...]:
+        """Of multiplications, those that it has; the others are refused."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells it from all others of its host, a UUID mostly; empty where nothing does."""
+
+    @property
+    @abstractmethod
+    def driver(self) -> str:
+        """Version of the driver; empty where there is none or it is not told."""
+
+    @property
+    def torch(self) -> torch.device:
+        return torch.device(self.kind, self.index)
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Returns when everything submitted to the device is done."""
+
+    @abstractmethod
+    def clean(self) -> None:
+        """Gives cached memory back."""
+
+    def autocast(self, format: str) -> AbstractContextManager[object]:
+        """Multiplications in this format, accumulation and everything delicate in fp32."""
+        if format in SIXTEEN_BIT:
+            return torch.autocast(self.kind, dtype=SIXTEEN_BIT[format])
+        return nullcontext()
+
+    def declare(self, format: str) -> None:
+        """Sets what the process multiplies in where autocast does not. Raises WorldError."""
+        if format not in self.formats:
+            raise WorldError(
+                f"training.format is {format}, which {self.name} does not have or is unusable in; "
+                f"use {' or '.join(self.formats)}"
+            )
+        torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
+
+    def software(self) -> dict[str, str]:
+        """Versions of what the measurement rests on."""
+        found = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "system": platform.platform(),
+        }
+        return found | ({"driver": self.driver} if self.driver else {})

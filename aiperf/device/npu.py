@@ -1,0 +1,45 @@
+"""Huawei's Ascend devices, by torch_npu, which torch loads by itself where it is installed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from aiperf.device.accelerator import Accelerator, first_match
+
+__all__ = ["Npu"]
+
+DRIVER = Path("/usr/local/Ascend/driver/version.info")
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Npu(Accelerator):
+    kind: ClassVar[str] = "npu"
+    backend: ClassVar[str] = "hccl"
+
+    @property
+    def sensors(self) -> str:
+        return "ascend"
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return ("bf16", "fp16", "fp32") if self._module.is_bf16_supported() else ("fp16", "fp32")
+
+    @property
+    def identity(self) -> str:
+        """The device's number on its host, of which the runtime may show this process a part only."""
+        shown = [number.strip() for number in os.environ.get(VISIBLE, "").split(",") if number.strip()]
+        return f"npu-{shown[self.index] if self.index < len(shown) else self.index}"
+
+    @property
+    def driver(self) -> str:
+        return first_match(DRIVER, r"(?m)^Version=(\S+)")
+
+    def declare(self, format: str) -> None:
+        """Without HF32, of 19 bits, which convolutions in fp32 would use."""
+        super().declare(format)
+        self._module.conv.allow_hf32 = False
+        self._module.matmul.allow_hf32 = False

@@ -1,0 +1,68 @@
+"""Which format a device really multiplies in: found by multiplying, not by reading settings back.
+
+Switches of torch, environment variables of vendors' libraries and the kind of autocast all have a say, so
+that only the products tell. 1 + 2^-k times 1 keeps its last bit where the format's fraction has k bits or
+more, and 2^100 times 1 stays finite where the exponent has 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn.functional import conv2d
+
+from aiperf.device import Device
+
+__all__ = ["observed"]
+
+# Bits of the fraction, and whether 2^100 is a number: IEEE 754 for fp32 and fp16; bf16 and TF32 of
+# "NVIDIA A100 Tensor Core GPU Architecture", 2020, figure 9.
+FORMATS = {(23, True): "fp32", (10, True): "tf32", (7, True): "bf16", (10, False): "fp16"}
+SIDE = 256  # of the matrices, and channels of the convolution: as large as what the libraries hurry for
+LARGE = 2.0**100
+
+
+def observed(device: Device, format: str) -> dict[str, str]:
+    """What a matrix product and a convolution use where `format` is declared and autocast is on.
+
+    The names of the formats; for one that has none, its bits: "11 bits".
+    """
+    device.declare(format)
+    return {
+        "matrix product": _named(*_through(device, format, _product)),
+        "convolution": _named(*_through(device, format, _convolution)),
+    }
+
+
+def _through(
+    device: Device, format: str, multiply: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[int, bool]:
+    """Bits of the fraction that survive, and whether a large number does."""
+    steps = torch.tensor([1 + 2.0**-bits for bits in range(1, 24)] + [LARGE], device=device.torch)
+    values = torch.ones(SIDE, SIDE, device=device.torch)
+    values[: len(steps)] = steps[:, None]
+    values *= torch.eye(SIDE, device=device.torch)  # each product is one number times one
+    with device.autocast(format), torch.no_grad():
+        products = multiply(values).float().diagonal()
+    device.synchronise()
+    found = products[: len(steps)].cpu().tolist()
+    # Nearer to what is right than to its neighbours, whichever way the format rounds.
+    kept = [
+        k for k, product in enumerate(found[:-1], start=1) if abs(product - 1 - 2.0**-k) < 2.0 ** -(k + 2)
+    ]
+    return max(kept, default=0), found[-1] < float("inf")
+
+
+def _product(values: torch.Tensor) -> torch.Tensor:
+    return values @ torch.ones(SIDE, SIDE, device=values.device)
+
+
+def _convolution(values: torch.Tensor) -> torch.Tensor:
+    weight = torch.ones(SIDE, SIDE, 1, 1, device=values.device)
+    images = values.T.reshape(1, SIDE, 16, 16).contiguous(memory_format=torch.channels_last)
+    return conv2d(images, weight).reshape(SIDE, SIDE).T
+
+
+def _named(bits: int, wide: bool) -> str:
+    return FORMATS.get((bits, wide), f"{bits} bits{'' if wide else ', narrow'}")

@@ -1,0 +1,1 @@
+"""What a host and its devices do while a run goes on: recorded once a second, by a process of its own."""

@@ -1,0 +1,77 @@
+"""The process that records: one JSON object a second, until whoever started it lets go of its input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aiperf.telemetry.amd import open_amd
+from aiperf.telemetry.ascend import open_ascend
+from aiperf.telemetry.host import open_host
+from aiperf.telemetry.nvidia import open_nvidia
+from aiperf.telemetry.sensor import Sensor
+
+__all__ = ["main"]
+
+PERIOD_SECONDS = 1.0
+WAIT_SECONDS = 0.5  # for the sensors, together; one that needs longer is unknown in this second
+LOWEST_PRIORITY = 19
+OPENERS = {"nvidia": open_nvidia, "amd": open_amd, "ascend": open_ascend}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit code 0, always: nothing that goes wrong here is a reason to end anything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
+    parser.add_argument("--sensors", default="", help=f"Of the devices: {', '.join(OPENERS)}.")
+    parser.add_argument("devices", nargs="*", help="Their identities.")
+    options = parser.parse_args(words)
+    os.nice(LOWEST_PRIORITY)
+    host = Sensor("host", open_host)
+    opener = OPENERS.get(options.sensors)
+    devices = [Sensor(name, partial(opener, name)) for name in options.devices] if opener else []
+    try:
+        options.file.parent.mkdir(parents=True, exist_ok=True)
+        with options.file.open("a", encoding="utf-8", buffering=1) as file:
+            while _waits():
+                file.write(_line(host, devices) + "\n")
+    except OSError as error:
+        print(f"telemetry: {options.file} cannot be written ({error.strerror})", file=sys.stderr)
+    # A thread that hangs in a driver must not hold up the end.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _waits() -> bool:
+    """Sleeps to the next whole second; False when nobody holds the other end of the input any more."""
+    left = PERIOD_SECONDS - time.time() % PERIOD_SECONDS
+    return not select.select([sys.stdin], [], [], left)[0]
+
+
+def _line(host: Sensor, devices: Sequence[Sensor]) -> str:
+    at, until = time.time(), time.monotonic() + WAIT_SECONDS
+    for sensor in (host, *devices):
+        sensor.ask()
+    record: dict[str, Any] = {"wall_seconds": round(at, 6), "host": _answer(host, until)}
+    if devices:
+        record["devices"] = [{"id": device.name, **_answer(device, until)} for device in devices]
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _answer(sensor: Sensor, until: float) -> dict[str, Any]:
+    reading, fault = sensor.answer(until)
+    return {
+        name: round(value, 6) if isinstance(value, float) else value for name, value in reading.items()
+    } | ({"unknown": fault} if fault else {})
+
+
+if __name__ == "__main__":
+    main()

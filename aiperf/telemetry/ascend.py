@@ -1,0 +1,73 @@
+"""Ascend devices, by DCMI: the library libdcmi.so, which the driver brings."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aiperf.telemetry.sensor import Reading
+
+__all__ = ["open_ascend"]
+
+LIBRARY = "libdcmi.so"
+AI_CORE = 2  # the kind of utilisation, DCMI API reference
+
+
+class _Hbm(ctypes.Structure):
+    """struct dcmi_hbm_info: sizes in MiB."""
+
+    _fields_ = (
+        ("memory_size", ctypes.c_ulonglong),
+        ("freq", ctypes.c_uint),
+        ("memory_usage", ctypes.c_ulonglong),
+        ("temp", ctypes.c_int),
+        ("bandwith_util_rate", ctypes.c_uint),
+    )
+
+
+class _AiCore(ctypes.Structure):
+    """struct dcmi_aicore_info: MHz."""
+
+    _fields_ = (("freq", ctypes.c_uint), ("cur_freq", ctypes.c_uint))
+
+
+def open_ascend(identity: str) -> Callable[[], Reading]:
+    """`identity` is npu-N, with the device's number on its host. Raises OSError and LookupError."""
+    dcmi = ctypes.CDLL(LIBRARY)
+    if code := dcmi.dcmi_init():
+        raise LookupError(f"dcmi_init answers {code}")
+    number = int(identity.removeprefix("npu-"))
+    place = ctypes.c_int(), ctypes.c_int()
+    found = dcmi.dcmi_get_card_id_device_id_from_logicid
+    if code := found(ctypes.byref(place[0]), ctypes.byref(place[1]), ctypes.c_uint(number)):
+        raise LookupError(f"DCMI knows no device {number}: it answers {code}")
+    return lambda: dict(_read(dcmi, place[0].value, place[1].value))
+
+
+def _read(dcmi: Any, board: int, device: int) -> Iterator[tuple[str, Any]]:
+    power, temperature, share = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
+    memory, core = _Hbm(), _AiCore()
+
+    def asked(function: str, into: Any, *more: int) -> bool:
+        """False where the device does not have it."""
+        return int(getattr(dcmi, function)(board, device, *more, ctypes.byref(into))) == 0
+
+    values: Mapping[str, tuple[bool, Callable[[], float]]] = {
+        "power_watts": (asked("dcmi_get_device_power_info", power), lambda: power.value / 10),
+        "temperature_celsius": (
+            asked("dcmi_get_device_temperature", temperature),
+            lambda: float(temperature.value),
+        ),
+        "utilisation": (
+            asked("dcmi_get_device_utilization_rate", share, AI_CORE),
+            lambda: share.value / 100,
+        ),
+        "memory_bytes": (
+            asked("dcmi_get_device_hbm_info", memory),
+            lambda: float(memory.memory_usage) * (1 << 20),
+        ),
+        "clock_hertz": (asked("dcmi_get_device_aicore_info", core), lambda: core.cur_freq * 1e6),
+    }
+    for name, (known, value) in values.items():
+        yield name, value() if known else None

@@ -1,0 +1,33 @@
+"""The process that records, as whoever started it holds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["Recorder"]
+
+END_SECONDS = 2.0
+
+
+class Recorder:
+    """Records into a file until it is closed, or this process ends."""
+
+    def __init__(self, file: Path, sensors: str, devices: Sequence[str]) -> None:
+        """`sensors` as `Device.sensors` says, `devices` by identity.
+
+        Raises OSError where no process can be started.
+        """
+        command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
+        self._process = subprocess.Popen([*command, *devices], stdin=subprocess.PIPE)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

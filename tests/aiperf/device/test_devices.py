@@ -1,0 +1,175 @@
+"""Every kind of device does what the interface says: the CPU for real, the others on fakes of their modules.
+
+On a machine with an accelerator `pytest -m gpu` asks the same of the real one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from aiperf.device import Device, bind, cpu, cuda, first_kind, npu
+from tests.aiperf.device import vendors
+from tests.aiperf.device.conformance import DeviceConformance
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    """Whatever a test sets in torch is as before."""
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    tf32, tries = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = tf32, tries
+
+
+class TestCpu(DeviceConformance):
+    kind, backend, sensors = "cpu", "gloo", ""
+
+    @pytest.fixture
+    def num_devices(self) -> int:
+        return 1
+
+    @pytest.fixture
+    def device(self) -> Device:
+        return bind("cpu", 0)
+
+    def test_its_cores_are_shared_by_the_ranks_of_a_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
+        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: set(range(8)))
+        bind("cpu", 0, ranks_on_host=2)
+        assert torch.get_num_threads() == 4
+        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: {3, 5, 7})
+        bind("cpu", 0, ranks_on_host=2)
+        assert torch.get_num_threads() == 3
+
+
+class OnFake(DeviceConformance):
+    """The vendor's module is a fake that remembers."""
+
+    module: vendors.FakeModule
+
+    @pytest.fixture
+    def num_devices(self) -> int:
+        return 2
+
+    @pytest.fixture
+    def device(self, monkeypatch: pytest.MonkeyPatch) -> Device:
+        self.module = self.install(monkeypatch)
+        return bind(self.kind, 1)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        raise NotImplementedError
+
+    def test_its_own_module_is_told(self, device: Device) -> None:
+        device.synchronise()
+        device.clean()
+        assert self.module.calls == [("set_device", 1), ("synchronize", 1), ("empty_cache", None)]
+
+    def test_it_is_preferred_to_the_cpu(self, device: Device) -> None:
+        assert first_kind() == self.kind
+
+
+class TestCuda(OnFake):
+    kind, backend, sensors = "cuda", "nccl", "nvidia"
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        return vendors.install_cuda(monkeypatch)
+
+    def test_tf32_is_set_for_convolutions_too(self, device: Device) -> None:
+        device.declare("tf32")
+        assert torch.backends.cudnn.allow_tf32
+        device.declare("bf16")
+        assert not torch.backends.cudnn.allow_tf32
+
+    def test_what_came_before_ampere_has_neither_bf16_nor_tf32(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 0))
+        assert device.formats == ("fp16", "fp32")
+
+    def test_the_driver_is_read_where_it_says_so(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory
+    ) -> None:
+        text = (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@host)\n"
+        )
+        path = tmp_path / "version"  # type: ignore[operator]
+        path.write_text(text + "GCC version:  gcc version 12.2.0\n")
+        monkeypatch.setattr(cuda, "NVIDIA_DRIVER", path)
+        assert device.driver == device.software()["driver"] == "580.65.06"
+
+
+class TestRocm(OnFake):
+    kind, backend, sensors = "cuda", "nccl", "amd"
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        return vendors.install_rocm(monkeypatch)
+
+    def test_its_version_is_told_in_place_of_cuda(self, device: Device) -> None:
+        assert device.software()["cuda"] == "6.4.43482"
+
+
+class TestNpu(OnFake):
+    kind, backend, sensors = "npu", "hccl", "ascend"
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        return vendors.install_npu(monkeypatch)
+
+    def test_fp32_is_not_hf32(self, device: Device) -> None:
+        assert torch.npu.conv.allow_hf32
+        device.declare("fp32")
+        assert not torch.npu.conv.allow_hf32
+
+    def test_it_is_known_by_its_number_on_the_host(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert device.identity == "npu-1"
+        monkeypatch.setenv(npu.VISIBLE, "4,6")
+        assert device.identity == "npu-6"
+
+
+class TestXpu(OnFake):
+    kind, backend, sensors = "xpu", "xccl", ""
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        return vendors.install_xpu(monkeypatch)
+
+    def test_its_driver_is_among_its_properties(self, device: Device) -> None:
+        assert device.driver == "1.3.30872"
+
+
+@pytest.mark.gpu
+class TestRealCuda(DeviceConformance):
+    kind, backend = "cuda", "nccl"
+
+    @pytest.fixture
+    def num_devices(self) -> int:
+        return torch.cuda.device_count()
+
+    @pytest.fixture
+    def device(self) -> Device:
+        return bind("cuda", 0)
+
+    @property
+    def sensors(self) -> str:  # type: ignore[override]
+        return "amd" if torch.version.hip else "nvidia"
+
+
+@pytest.mark.parametrize(("fake", "real"), [(vendors.FakeCuda, torch.cuda), (vendors.FakeXpu, torch.xpu)])
+def test_the_fakes_have_the_signatures_of_the_real_modules(fake: type, real: object) -> None:
+    offered = [
+        word
+        for kind in fake.__mro__[:-1]
+        for word, value in vars(kind).items()
+        if callable(value) and not word.startswith("_")
+    ]
+    assert len(offered) > 5
+    for word in offered:
+        own = list(inspect.signature(getattr(fake, word)).parameters)[1:]
+        assert own == list(inspect.signature(getattr(real, word)).parameters), word

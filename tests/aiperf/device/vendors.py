@@ -1,0 +1,133 @@
+"""Fakes of what vendors add to torch: their modules, with the names and signatures of the real ones.
+
+`torch.cuda` and `torch.xpu` are in every build of torch, so a test compares each signature with the real
+one. torch_npu is not installed where tests run: its module follows torch_npu/npu/utils.py and
+torch_npu/npu/backends.py of Ascend/pytorch, and is announced to torch as torch_npu announces it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+GIB = 1 << 30
+
+
+@dataclass
+class FakeModule:
+    """Devices that remember what was asked of them."""
+
+    names: tuple[str, ...]
+    calls: list[tuple[str, int | None]] = field(default_factory=list)
+    current: int = 0
+
+    def is_available(self) -> bool:
+        return bool(self.names)
+
+    def device_count(self) -> int:
+        return len(self.names)
+
+    def set_device(self, device: Any) -> None:
+        self.calls.append(("set_device", device))
+        self.current = device
+
+    def current_device(self) -> int:
+        return self.current
+
+    def get_device_name(self, device: Any = None) -> str:
+        return self.names[device]
+
+    def synchronize(self, device: Any = None) -> None:
+        self.calls.append(("synchronize", device))
+
+    def empty_cache(self) -> None:
+        self.calls.append(("empty_cache", None))
+
+
+class FakeCuda(FakeModule):
+    """torch.cuda; in a ROCm build, the same."""
+
+    capability = (9, 0)
+
+    def get_device_properties(self, device: Any = None) -> Any:
+        uuid = f"0000000{device}-1111-2222-3333-444444444444"
+        return SimpleNamespace(name=self.names[device], total_memory=141 * GIB, uuid=uuid)
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return self.capability
+
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
+        return including_emulation or self.capability >= (8, 0)
+
+
+class FakeXpu(FakeModule):
+    """torch.xpu."""
+
+    def get_device_properties(self, device: Any = None) -> Any:
+        return SimpleNamespace(
+            name=self.names[device], total_memory=64 * GIB, driver_version="1.3.30872", uuid=f"xpu-{device}"
+        )
+
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
+        return True
+
+
+class FakeNpu(FakeModule):
+    """torch_npu.npu. Its properties have a name and a memory, and no UUID."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.conv, self.matmul = SimpleNamespace(allow_hf32=True), SimpleNamespace(allow_hf32=False)
+
+    def get_device_properties(self, device: Any = None) -> Any:
+        return SimpleNamespace(name=self.names[device], total_memory=64 * GIB)
+
+    def is_bf16_supported(self) -> bool:
+        return self.names[0].startswith("Ascend910B")
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16, torch.float32]
+
+
+def install_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda(("NVIDIA H200", "NVIDIA H200"))
+    _put(monkeypatch, "cuda", fake)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    return fake
+
+
+def install_rocm(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda(("AMD Instinct MI300X", "AMD Instinct MI300X"))
+    _put(monkeypatch, "cuda", fake)
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    return fake
+
+
+def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:
+    fake = FakeNpu(("Ascend910B3", "Ascend910B3"))
+    if torch._C._get_privateuse1_backend_name() != "npu":
+        torch.utils.rename_privateuse1_backend("npu")  # for good: torch allows one name a process
+    _put(monkeypatch, "npu", fake)
+    return fake
+
+
+def install_xpu(monkeypatch: pytest.MonkeyPatch) -> FakeXpu:
+    fake = FakeXpu(("Intel(R) Data Center GPU Max 1550", "Intel(R) Data Center GPU Max 1550"))
+    _put(monkeypatch, "xpu", fake)
+    return fake
+
+
+def _put(monkeypatch: pytest.MonkeyPatch, name: str, fake: FakeModule) -> None:
+    """In place of the module of torch: one with the functions of the fake, and all else as it was."""
+    module = ModuleType(f"torch.{name}")
+    vars(module).update(vars(getattr(torch, name, ModuleType(name))))
+    offered = {word for kind in type(fake).__mro__ for word in vars(kind) if not word.startswith("_")}
+    vars(module).update({word: getattr(fake, word) for word in offered - {"calls", "names", "current"}})
+    vars(module).update({word: value for word, value in vars(fake).items() if word in ("conv", "matmul")})
+    monkeypatch.setattr(torch, name, module, raising=False)

@@ -9,6 +9,7 @@ __all__ = [
     "GroupBroken",
     "JournalError",
     "MissingExtra",
+    "StoppedEarly",
     "WorldError",
 ]
 
@@ -31,6 +32,14 @@ class JournalError(AiperfError):
 
 class WorldError(AiperfError):
     """Processes, devices or hosts that are not as the run needs them."""
+
+
+class StoppedEarly(AiperfError):
+    """A run that was asked to stop before its clock started: there is nothing to show yet."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason} before the clock started; `aiperf-hpc resume` goes on")
+        self.reason = reason
 
 
 class MissingExtra(AiperfError):

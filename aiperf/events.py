@@ -15,6 +15,7 @@ from aiperf.messages import Ceiling, Control, Ready
 from aiperf.trial import Segment, State, Trial
 
 __all__ = [
+    "TERMINATED",
     "Beat",
     "Began",
     "CeilingMeasured",
@@ -32,6 +33,9 @@ __all__ = [
     "Stepped",
     "Tested",
 ]
+
+TERMINATED = "terminated"
+"""Why a leg ended: the scheduler asked for it, and the run is to be continued."""
 
 OpsVector = tuple[int, int, int, int, int, int, int]
 """mac, add, mul, div, sqrt, exp, cmp."""
@@ -186,7 +190,7 @@ class LegEnded(Event):
     """No more training in this leg."""
 
     reason: str
-    """deadline, trials, target, interrupted, terminated or an error's line."""
+    """deadline, trials, target, interrupted, TERMINATED or an error's line."""
     end: float
     """When the span of this leg ended."""
 

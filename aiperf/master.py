@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from aiperf.config import Config
 from aiperf.eligibility import foreseen
-from aiperf.errors import ConfigError, WorldError
+from aiperf.errors import ConfigError, StoppedEarly, WorldError
 from aiperf.events import (
+    TERMINATED,
     Beat,
     Began,
     CeilingMeasured,
@@ -156,7 +157,8 @@ class Master:
             self._write(LegEnded(f"error: {error}", self._t()))
             raise
         self._write(LegEnded(self._closing, self._end_of_span()))
-        self._test()
+        if self._closing != TERMINATED:  # to be continued, and the test images are used once
+            self._test()
 
     @contextlib.contextmanager
     def _probe(self) -> Iterator[None]:
@@ -203,7 +205,7 @@ class Master:
         while not reached():
             self._turn(self._refuse_loss)
             if self._stop_asked:
-                raise WorldError(f"{self._stop_asked} before the run began")
+                raise StoppedEarly(self._stop_asked)
             if self._t() > until:
                 raise WorldError(f"not all ranks were ready in {READY_SECONDS / 60:.0f} minutes; see logs/")
 

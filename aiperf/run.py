@@ -14,7 +14,7 @@ from aiperf import __version__
 from aiperf.code import code_hash
 from aiperf.config import Config, to_toml
 from aiperf.errors import ConfigError, JournalError
-from aiperf.events import Opened
+from aiperf.events import TERMINATED, Opened
 from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
@@ -27,7 +27,7 @@ from nas.record import RecordError, graph_from_json, graph_to_json
 from nas.search import SEARCHES
 from nas.seeds import resolve_seed
 
-__all__ = ["begin", "new_run_id", "resume", "starting_graph"]
+__all__ = ["Watch", "begin", "new_run_id", "resume", "starting_graph"]
 
 Watch = Callable[[Replay, float], None]
 
@@ -80,7 +80,8 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     with JournalWriter.resume(files, follow) as journal:
         opened = replay.opened
         limit = opened.config.limits.minutes * 60
-        if replay.tested is not None or (limit and replay.span_seconds >= limit):
+        over = bool(limit) and replay.span_seconds >= limit
+        if replay.tested is not None or (over and replay.best is None):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         if opened.code_hash != code_hash():
             raise JournalError(
@@ -143,7 +144,7 @@ def _stopped_by_signals(master: Master) -> Iterator[None]:
     """The first Ctrl-C or the scheduler's warning ends the run with a result; a second Ctrl-C, at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        master.stop("interrupted" if number == signal.SIGINT else "terminated")
+        master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aiperf.events import Closed, Dispatched
+from aiperf.events import TERMINATED, Closed, Dispatched
 from aiperf.files import RunFiles
 from aiperf.journal import JournalReader
 from aiperf.plan import plan
@@ -164,6 +164,8 @@ def _state(replay: Replay, silent_seconds: float) -> str:
     if leg.ended is not None:
         if replay.tested is not None:
             return f"ended: {leg.ended.reason}"
+        if leg.ended.reason == TERMINATED:
+            return "stopped in time; `resume` goes on"
         return f"ended: {leg.ended.reason}; testing the best network"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 import click
 
+from aiperf.config import FORMATS, SEARCHES, Config, load_preset, parse_setting, with_overrides
+from aiperf.errors import ConfigError
 from aiperf.ranks import BACKENDS, Wanted
+from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
-__all__ = ["device_option", "rank_options"]
+__all__ = ["Asked", "config_options", "device_option", "rank_options"]
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 
@@ -21,6 +27,58 @@ device_option = click.option(
     show_default=True,
     help="Kind of device to compute on; auto takes an accelerator where there is one.",
 )
+
+_CONFIG_OPTIONS = (
+    click.option(
+        "--preset",
+        "name",
+        default="digits",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="What is run: digits, synthetic or ranked, or a TOML file.",
+    ),
+    click.option(
+        "--minutes", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [min]."
+    ),
+    click.option(
+        "--hours", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [h]."
+    ),
+    click.option("--max-trials", type=click.IntRange(1), help="End after so many trials."),
+    click.option(
+        "--target-error",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="End at this validation error [0 to 1].",
+    ),
+    click.option("--data", "path", help="Folder of the images, for sets that are not bundled."),
+    click.option(
+        "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
+    ),
+    click.option("--search", type=click.Choice(SEARCHES), help="How architectures are found."),
+    click.option("--format", "format_", type=click.Choice(FORMATS), help="Format of the multiplications."),
+    click.option("--batch-size", type=click.IntRange(2), help="Images a step, over all devices of a group."),
+    click.option(
+        "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any other key of the preset, as training.learning_rate=0.05; may be repeated.",
+    ),
+)
+
+_KEYS = {
+    "max_trials": "limits.max_trials",
+    "target_error": "limits.target_error",
+    "path": "data.path",
+    "seed": "seed_architecture",
+    "search": "search.name",
+    "format_": "training.format",
+    "batch_size": "training.batch_size",
+    "random_seed": "random_seed",
+}
+"""What each of these options sets."""
 
 _RANK_OPTIONS = (
     device_option,
@@ -68,3 +126,55 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_RANK_OPTIONS):
         wanting = option(wanting)
     return wanting
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked a run to be; it becomes a configuration in the process that is the master."""
+
+    preset: str
+    minutes: float | None
+    hours: float | None
+    settings: tuple[str, ...]
+    overrides: Mapping[str, Any]
+    """By dotted key."""
+
+    def config(self) -> Config:
+        """Raises ConfigError."""
+        overrides = dict(self.overrides)
+        if self.minutes is not None and self.hours is not None:
+            raise ConfigError("--minutes and --hours are both given; give one")
+        length = self.minutes if self.hours is None else 60 * self.hours
+        if length is None:
+            length = _minutes_of_the_job()
+        if length is not None:
+            overrides["limits.minutes"] = length
+        return with_overrides(load_preset(self.preset), overrides | dict(map(parse_setting, self.settings)))
+
+
+def config_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that say what is run; the command gets them as `asked`."""
+
+    @wraps(command)
+    def asking(
+        name: str, minutes: float | None, hours: float | None, settings: tuple[str, ...], **others: Any
+    ) -> int:
+        given = {_KEYS[option]: others.pop(option) for option in _KEYS}
+        overrides = {key: value for key, value in given.items() if value is not None}
+        return command(asked=Asked(name, minutes, hours, settings, overrides), **others)
+
+    for option in reversed(_CONFIG_OPTIONS):
+        asking = option(asking)
+    return asking
+
+
+def _minutes_of_the_job() -> float | None:
+    """Inside a scheduler's job its limit is the default, less what initialisation and the test take."""
+    left = job_seconds_left(os.environ, time.time())
+    if left is None:
+        return None
+    if left <= MARGIN_SECONDS:
+        raise ConfigError(
+            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s beside its span"
+        )
+    return (left - MARGIN_SECONDS) / 60

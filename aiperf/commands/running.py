@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from aiperf.commands.options import rank_options
+from aiperf.commands.options import Asked, config_options, rank_options
 from aiperf.commands.results import result_text
-from aiperf.config import (
-    FORMATS,
-    SEARCHES,
-    Config,
-    load_preset,
-    parse_setting,
-    preset_names,
-    preset_text,
-    with_overrides,
-)
+from aiperf.config import preset_names, preset_text
 from aiperf.display import Display
-from aiperf.errors import ConfigError
+from aiperf.errors import StoppedEarly
+from aiperf.events import TERMINATED
 from aiperf.files import RunFiles
+from aiperf.journal import read_journal
 from aiperf.ranks import Ranks, Wanted, across
 from aiperf.replay import Replay
-from aiperf.run import begin, new_run_id
+from aiperf.replay import replay as replayed
+from aiperf.run import Watch, begin, new_run_id
 from aiperf.run import resume as resume_run
-from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
 __all__ = ["preset", "resume", "run"]
 
-CONTINUE, INTERRUPTED = 75, 130  # EX_TEMPFAIL of sysexits.h: come again; 128 + SIGINT
+CODES = {TERMINATED: 75, "interrupted": 130}
+"""EX_TEMPFAIL of sysexits.h: come again. 128 + SIGINT."""
 
 
 @click.command()
@@ -43,46 +35,13 @@ def preset(name: str | None) -> None:
 
 
 @click.command()
-@click.option(
-    "--preset",
-    "name",
-    default="digits",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="What is run: digits, synthetic or ranked, or a TOML file.",
-)
+@config_options
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
     help="Where the run is written; default: runs/<time>-<preset>.",
 )
-@click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [min]."
-)
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [h].")
-@click.option("--max-trials", type=click.IntRange(1), help="End after so many trials.")
-@click.option(
-    "--target-error",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="End at this validation error [0 to 1].",
-)
-@click.option("--data", "path", help="Folder of the images, for sets that are not bundled.")
-@click.option(
-    "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
-)
-@click.option("--search", type=click.Choice(SEARCHES), help="How architectures are found.")
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Format of the multiplications.")
-@click.option("--batch-size", type=click.IntRange(2), help="Images a step, over all devices of a group.")
-@click.option(
-    "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any other key of the preset, as training.learning_rate=0.05; may be repeated.",
-)
+@click.option("--resume", "again", is_flag=True, help="Go on with the run in --directory where there is one.")
 @rank_options
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
 @click.option(
@@ -91,15 +50,12 @@ def preset(name: str | None) -> None:
     help="For --dry-run: the seed's training rate on another machine, instead of measuring this one.",
 )
 def run(
-    name: str,
+    asked: Asked,
     directory: Path | None,
-    minutes: float | None,
-    hours: float | None,
-    settings: tuple[str, ...],
+    again: bool,
     wanted: Wanted,
     dry_run: bool,
     images_per_second: float | None,
-    **options: Any,
 ) -> int:
     """Measure this machine: train growing networks on real images until the time is over.
 
@@ -107,17 +63,19 @@ def run(
     """
 
     def lead(ranks: Ranks) -> int:
-        config = _config(name, minutes, hours, settings, options)
+        if again and directory is not None and RunFiles(directory).journal.exists():
+            return _go_on(RunFiles(directory), ranks)
+        config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
         if dry_run:
             from aiperf.rehearsal import rehearsal_text
 
             click.echo(rehearsal_text(config, ranks, images_per_second))
             return 0
-        with Display(files, ranks.terminal) as display:
-            replay = begin(config, files, ranks, display.show)
-        return _result(replay, files)
+        return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
+    if again and directory is None:
+        raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     return across(wanted, lead)
 
 
@@ -132,52 +90,30 @@ def resume(directory: Path, wanted: Wanted) -> int:
 
     def lead(ranks: Ranks) -> int:
         files = RunFiles(directory)
-        with Display(files, ranks.terminal) as display:
-            replay = resume_run(files, ranks, display.show)
-        return _result(replay, files)
+        return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
 
     return across(wanted, lead)
+
+
+def _go_on(files: RunFiles, ranks: Ranks) -> int:
+    """The same command again, by a scheduler that queued its job again: it may be done already."""
+    replay = replayed(read_journal(files.journal))
+    if replay.tested is not None:
+        return _result(replay, files)
+    return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:
+    try:
+        with Display(files, ranks.terminal) as display:
+            replay = leg(display.show)
+    except StoppedEarly as error:
+        click.echo(f"aiperf-hpc: {error}", err=True)
+        return CODES[error.reason]
+    return _result(replay, files)
 
 
 def _result(replay: Replay, files: RunFiles) -> int:
     click.echo(result_text(replay, files))
     ended = replay.leg.ended
-    reason = ended.reason if ended else ""
-    return {"interrupted": INTERRUPTED, "terminated": CONTINUE}.get(reason, 0)
-
-
-def _config(
-    name: str, minutes: float | None, hours: float | None, settings: tuple[str, ...], options: dict[str, Any]
-) -> Config:
-    config = load_preset(name)
-    keys = {
-        "max_trials": "limits.max_trials",
-        "target_error": "limits.target_error",
-        "path": "data.path",
-        "seed": "seed_architecture",
-        "search": "search.name",
-        "format_": "training.format",
-        "batch_size": "training.batch_size",
-        "random_seed": "random_seed",
-    }
-    overrides = {keys[option]: value for option, value in options.items() if value is not None}
-    if minutes is not None and hours is not None:
-        raise ConfigError("--minutes and --hours are both given; give one")
-    length = minutes if minutes is not None else None if hours is None else 60 * hours
-    if length is None:
-        length = _minutes_of_the_job()
-    if length is not None:
-        overrides["limits.minutes"] = length
-    return with_overrides(config, overrides | dict(map(parse_setting, settings)))
-
-
-def _minutes_of_the_job() -> float | None:
-    """Inside a scheduler's job its limit is the default, less what initialisation and the test take."""
-    left = job_seconds_left(os.environ, time.time())
-    if left is None:
-        return None
-    if left <= MARGIN_SECONDS:
-        raise ConfigError(
-            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s beside its span"
-        )
-    return (left - MARGIN_SECONDS) / 60
+    return CODES.get(ended.reason if ended else "", 0)

@@ -120,7 +120,7 @@ def test_a_target_ends_a_run(tmp_path: Path) -> None:
     assert len(told.trials) < 9
 
 
-def test_a_stop_ends_a_run_with_a_result(tmp_path: Path) -> None:
+def test_a_stop_by_the_scheduler_keeps_the_test_for_the_end(tmp_path: Path) -> None:
     run = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=5)
     run.before = lambda master: threading.Timer(0.3, master.stop, ["terminated"]).start()
     began = time.monotonic()
@@ -128,7 +128,8 @@ def test_a_stop_ends_a_run_with_a_result(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
     assert told.leg.ended is not None
     assert told.leg.ended.reason == "terminated"
-    assert told.tested is not None
+    assert told.best is not None
+    assert told.tested is None
 
 
 def test_ranks_meet_where_their_leader_says(tmp_path: Path) -> None:

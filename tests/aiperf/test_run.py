@@ -186,3 +186,44 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     assert "the loss is" in ended.reason
     assert "rank 1 on" in ended.reason
     assert score(run, recount(run).counts).goodput.operations == 0
+
+
+def test_the_same_command_again_goes_on_or_shows_the_result(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    before = RunFiles(directory).journal.read_bytes()
+    answer = finished("run", "--directory", directory, "--resume", *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines() == output.splitlines()[-len(answer.stdout.splitlines()) :]
+    assert RunFiles(directory).journal.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_run_warned_by_its_scheduler_goes_on_by_the_same_command(tmp_path: Path) -> None:
+    directory = tmp_path / "warned"
+    with begun(directory, minutes=0.3) as process:
+        wait_for(directory, '"type":"Ended"')
+        process.send_signal(signal.SIGUSR1)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert told(directory).tested is None
+    answer = finished("run", "--directory", directory, "--resume", "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    run = told(directory)
+    assert run.num_legs == 2
+    assert run.tested is not None
+    assert run.span_seconds == pytest.approx(18, abs=0.1)
+
+
+@pytest.mark.slow
+def test_a_run_killed_before_its_test_is_tested_by_resume(tmp_path: Path) -> None:
+    directory = tmp_path / "untested"
+    assert finished("run", "--directory", directory, "--minutes", 0.2, *QUICK).returncode == 0
+    journal = RunFiles(directory).journal
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"type":"Tested"' not in line))
+    answer = finished("resume", directory, "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    run = told(directory)
+    assert run.tested is not None
+    assert run.span_seconds == pytest.approx(12, abs=0.1)
+    assert judge(run, RunFiles(directory)).valid

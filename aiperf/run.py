@@ -126,7 +126,7 @@ def _leg(
             say=lambda text: print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True),
         )
         with _stopped_by_signals(master):
-            started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)
     finally:
         world.close()

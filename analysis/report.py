@@ -10,6 +10,14 @@ from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
 from aiperf.lineage import rebuild
 from analysis import facts
+from analysis.devices import (
+    ceiling_text,
+    device_table,
+    energy_text,
+    look,
+    roofline_share_text,
+    slow_text,
+)
 from analysis.figures.gantt import gantt
 from analysis.figures.layers import operations_by_layer
 from analysis.figures.lineage import lineage
@@ -164,7 +172,21 @@ def _sections(judged: Judged, found: Sequence[Row]) -> list[Section]:
         )
         for anchor, title in titles.items()
         if anchor in by_section
+    ] + [_devices(judged)]
+
+
+def _devices(judged: Judged) -> Section:
+    """Limits, energy and who was slow."""
+    replay, score = judged.replay, judged.score
+    devices = look(judged.files, replay)
+    texts = [
+        f"Of the measured ceiling: {ceiling_text(replay, score)}.",
+        roofline_share_text(replay),
+        f"Energy: {energy_text(devices.usage, score)}.",
+        f"Slow: {'; '.join(slow_text(devices.slow))}.",
     ]
+    tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []
+    return Section("devices", "Devices", [], text=" ".join(filter(None, texts)), tables=tables)
 
 
 def _kinds(judged: Judged) -> Table:

@@ -8,6 +8,7 @@ from aiperf.replay import Replay
 from aiperf.rules import Verdict
 from aiperf.score import ControlResult, Quality, Score
 from aiperf.trial import State
+from analysis.devices import ceiling_text, energy_text, look, slow_text
 from analysis.wording import clock, origin, percent, rate, scaled
 
 __all__ = ["findings_text", "status_text", "summary_text"]
@@ -17,7 +18,7 @@ WIDTH = 24
 
 def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles) -> str:
     """The score, what it rests on, whether it counts and why not."""
-    opened = replay.opened
+    opened, devices = replay.opened, look(files, replay)
     head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {_machine(replay)}"
     lines = [
         ("sustained OPS", _sustained(score)),
@@ -30,10 +31,13 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
             "MFU",
             f"{percent(score.mfu, 1)}{'' if score.mfu is not None else ' (no listed peak for this device)'}",
         ),
+        ("of the ceiling", ceiling_text(replay, score)),
+        ("energy", energy_text(devices.usage, score)),
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(score)),
         ("time", _time(score)),
         ("control", _control(score.control)),
+        *_named("slow", slow_text(devices.slow)),
         ("verdict", _verdict(verdict)),
     ]
     text = [head, "─" * len(head), *(f"{name:<{WIDTH}}{value}" for name, value in lines)]
@@ -49,7 +53,7 @@ def findings_text(verdict: Verdict) -> str:
     return "\n".join([*lines, _verdict(verdict)])
 
 
-def status_text(replay: Replay) -> str:
+def status_text(replay: Replay, files: RunFiles) -> str:
     """Where a run stands, in a few lines."""
     leg = replay.leg
     state = f"ended: {leg.ended.reason}" if leg.ended else "going on, or killed"
@@ -72,7 +76,14 @@ def status_text(replay: Replay) -> str:
                 f"trial {attempt.trial.number} ({origin(attempt.trial)}), {attempt.images:,} images{error}",
             )
         )
+    if replay.legs:
+        lines += _named("slow", slow_text(look(files, replay).slow))
     return "\n".join(f"{name:<{WIDTH}}{value}" for name, value in lines)
+
+
+def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
+    """Lines of which the first is named."""
+    return list(zip([name, *[""] * len(texts)], texts))
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 
 from aiperf.files import RunFiles
 from aiperf.replay import Replay
+from aiperf.story import Leg
 from analysis.axis import SpanAxis
 
-__all__ = ["Quantity", "Telemetry", "read_telemetry"]
+__all__ = ["HostClock", "Quantity", "Telemetry", "read_telemetry", "records"]
 
 BINS = 240
 MOST_QUANTITIES = 24
+COUNTER = "energy_joules"
+"""Since the driver was loaded: its sum over the span tells something, its curve does not."""
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
 
 
@@ -61,11 +64,11 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
     span = replay.span_seconds
     if not paths or span <= 0:
         return None
-    clock = _Clock(replay)
     sums: dict[str, dict[int, NDArray[np.float64]]] = {}
     unread = 0
     for host, path in enumerate(paths):
-        for record in _records(path):
+        clock = HostClock(replay, path.stem)
+        for record in records(path):
             at = None if record is None else clock.span_seconds(record.pop("wall_seconds", None))
             if record is None:
                 unread += 1
@@ -73,6 +76,8 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
                 continue
             place = min(BINS - 1, int(at / span * BINS))
             for name, value in _numbers(record):
+                if name.endswith(COUNTER):
+                    continue
                 if name in sums or len(sums) < MOST_QUANTITIES:
                     cell = sums.setdefault(name, {}).setdefault(host, np.zeros((2, BINS)))
                     cell[0, place] += value
@@ -83,18 +88,27 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
     return Telemetry(len(paths), np.linspace(0.0, span, BINS + 1), quantities, unread)
 
 
-class _Clock:
-    """From the time of day to the span. The legs' own starts are the master's; hosts differ by little."""
+class HostClock:
+    """From a host's time of day to the span. The legs' starts are by the master's clock; how far the host's
+    is off was compared once, when its ranks became ready."""
 
-    def __init__(self, replay: Replay) -> None:
-        self._axis, self._legs = SpanAxis(replay), []
+    def __init__(self, replay: Replay, host: str) -> None:
+        self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
         for leg in replay.legs:
             try:
                 began = datetime.fromisoformat(leg.began.started).timestamp()
             except ValueError:  # no time of day: nothing can be placed in this leg
                 continue
+            began += next(
+                (event.clock_offset_seconds for event in leg.ranks if event.ready.host == host), 0.0
+            )
             if leg.released is not None:
                 self._legs.append((began + leg.released, began + leg.end, began, leg))
+
+    @property
+    def spans(self) -> list[tuple[float, float]]:
+        """The begin and the end of each leg's span, in the host's time of day."""
+        return [(first, last) for first, last, _, _ in self._legs]
 
     def span_seconds(self, wall: object) -> float | None:
         if not isinstance(wall, (int, float)):
@@ -105,7 +119,7 @@ class _Clock:
         return None
 
 
-def _records(path: Path) -> Iterator[dict[str, Any] | None]:
+def records(path: Path) -> Iterator[dict[str, Any] | None]:
     """Each line's object; None for what is none. A last line without an end is still being written."""
     try:
         with path.open("rb") as file:

@@ -51,10 +51,11 @@ def score(directory: Path, as_json: bool) -> None:
 @click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
     """Show where a run stands, while it goes on or afterwards."""
+    files = RunFiles(directory)
     if watch:
-        watch_run(RunFiles(directory))
+        watch_run(files)
         return
-    click.echo(status_text(replay(read_journal(RunFiles(directory).journal))))
+    click.echo(status_text(replay(read_journal(files.journal)), files))
 
 
 @click.command()

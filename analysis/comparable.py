@@ -1,0 +1,122 @@
+"""How fast each group worked, made comparable: no two trials are of one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.replay import Replay
+from aiperf.story import Leg
+from analysis.axis import SpanAxis
+from analysis.robust import LEAST_NUMBER, below, deviation
+
+__all__ = ["Work"]
+
+TRIALS_A_COEFFICIENT = 4
+"""A fit with more coefficients than this allows would explain a slow group away."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Blocks of steps of a leg: how long each took, against what the work of all groups lets expect."""
+
+    ends: Array
+    """In seconds of the span."""
+    groups: NDArray[np.int64]
+    attempts: NDArray[np.int64]
+    slowness: Array
+    """Logarithm of the seconds over those expected."""
+    scatter: float
+    """Robust standard deviation of it between trials: what a trial's own shape does to it."""
+
+    @classmethod
+    def of(cls, replay: Replay, leg: Leg) -> Work | None:
+        """None where there is too little to compare."""
+        column = replay.blocks.column
+        legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
+        rows = np.zeros(0, dtype=bool)
+        if len(replay.blocks):
+            rows = (legs[column("attempts")] == leg.index) & (column("seconds") > 0)
+            rows &= (column("steps") > 0) & (column("images") > 0)
+            rows[np.unique(column("attempts"), return_index=True)[1]] = False  # a first step is one of a kind
+        if leg.groups < LEAST_NUMBER or rows.sum() < LEAST_NUMBER:
+            return None
+        attempts = column("attempts")[rows]
+        expected = _expected(
+            replay, attempts, column("steps")[rows], column("images")[rows], column("seconds")[rows]
+        )
+        slowness = np.log(column("seconds")[rows] / expected)
+        by_trial = np.array([np.median(mine) for mine in _parted(attempts, slowness)])
+        return cls(
+            ends=SpanAxis(replay).of(legs[attempts], column("ends")[rows]),
+            groups=np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64),
+            attempts=attempts,
+            slowness=slowness,
+            scatter=deviation(by_trial),
+        )
+
+    def below(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
+        """Groups that are slow between two times, each with its share of the median rate."""
+        inside = np.nonzero((self.ends > begin) & (self.ends <= end))[0]
+        groups = np.unique(self.groups[inside])
+        if len(groups) < LEAST_NUMBER:
+            return
+        of_group = _parted(self.groups[inside], inside)
+        speeds = np.array([-np.median(self.slowness[mine]) for mine in of_group])
+        trials = np.array([len(np.unique(self.attempts[mine])) for mine in of_group])
+        for index in below(speeds, self.scatter / np.sqrt(trials)):
+            yield int(groups[index]), float(np.exp(speeds[index] - np.median(speeds)))
+
+
+def _expected(
+    replay: Replay, attempts: NDArray[np.int64], steps: Array, images: Array, seconds: Array
+) -> Array:
+    """Seconds of each block, as a sum of its multiply-accumulates, its other operations and its steps, each
+    at one price for all groups: the fit with the least sum of relative errors, not of their squares, so that
+    a slow group does not draw it to itself."""
+    kinds = np.array(
+        [
+            np.array(replay.attempts[attempt].dispatched.forward, dtype=np.float64)
+            + np.array(replay.attempts[attempt].dispatched.backward, dtype=np.float64)
+            for attempt in range(len(replay.attempts))
+        ]
+    )[attempts]
+    macs, others = kinds[:, 0] * images, kinds[:, 1:].sum(axis=1) * images
+    number = len(np.unique(attempts)) // TRIALS_A_COEFFICIENT
+    parts = np.stack([2 * macs + others, steps.astype(np.float64), others], axis=1)[
+        :, : max(1, min(3, number))
+    ]
+    relative = parts / seconds[:, None]
+    scale = np.maximum(np.median(relative, axis=0), 1e-300)
+    prices = _least_absolute(relative / scale)
+    expected: Array = np.maximum((parts / scale) @ prices, 1e-300)
+    return expected
+
+
+def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]:
+    """The values of each key, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    borders = np.nonzero(np.diff(keys[order]))[0] + 1
+    return np.split(values[order], borders)
+
+
+def _least_absolute(parts: Array) -> Array:
+    """Prices, none negative, with the least sum of |parts · prices − 1|: reweighted least squares."""
+    chosen = list(range(parts.shape[1]))
+    while True:
+        prices = np.zeros(parts.shape[1])
+        weights = np.ones(len(parts))
+        for _ in range(30):
+            root = np.sqrt(weights)[:, None]
+            prices[chosen] = np.linalg.lstsq(parts[:, chosen] * root, root[:, 0], rcond=None)[0]
+            weights = 1 / np.maximum(np.abs(parts @ prices - 1), 1e-3)
+        negative = [index for index in chosen if prices[index] < 0]
+        if not negative or len(chosen) == 1:
+            return np.maximum(prices, 0.0)
+        chosen = [index for index in chosen if index not in negative] or [0]

@@ -1,0 +1,122 @@
+"""How far the devices of a run stayed from their limits, what they used, which were slow: in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.lineage import rebuild
+from aiperf.replay import Replay
+from aiperf.score import Score
+from analysis.limits import limits_of
+from analysis.outliers import Outlier, outlier_text, outliers
+from analysis.roofline import image_seconds
+from analysis.table import Table
+from analysis.usage import DeviceUse, Usage, read_usage
+from analysis.wording import clock, figure, percent, rate, scaled
+
+__all__ = [
+    "Devices",
+    "ceiling_text",
+    "device_table",
+    "energy_text",
+    "look",
+    "roofline_share_text",
+    "slow_text",
+]
+
+DEVICES_SHOWN = 64
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What was recorded of them, and what follows."""
+
+    usage: Usage
+    slow: tuple[Outlier, ...]
+
+
+def look(files: RunFiles, replay: Replay) -> Devices:
+    usage = read_usage(files, replay)
+    return Devices(usage, outliers(replay, usage))
+
+
+def ceiling_text(replay: Replay, score: Score) -> str:
+    """ "9.3 % of 171 GOPS, …": tensor operations over what the ranks measured just before the span."""
+    leg = next((leg for leg in reversed(replay.legs) if leg.ceilings), None)
+    if leg is None:
+        return "unknown (not measured in this run)"
+    total = math.fsum(ceiling.product.fastest for ceiling in leg.ceilings.values())
+    if total <= 0:
+        return "unknown"
+    return (
+        f"{percent(score.tensor_ops_per_second / total, 1)} of {rate(total)}, matrix products before the span"
+    )
+
+
+def energy_text(usage: Usage, score: Score) -> str:
+    """ "1.234 MJ, devices only; 5.6 GOPS/W", or why it is not known."""
+    if usage.joules is None:
+        return f"unknown ({usage.missing})"
+    how = "" if all(use.by_counter for use in usage.devices) else ", from samples of their power"
+    per_joule = score.goodput.operations / usage.joules if usage.joules > 0 else 0.0
+    return f"{scaled(usage.joules, 'J')}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
+
+
+def slow_text(slow: Sequence[Outlier]) -> list[str]:
+    """A line for each that was slow."""
+    return [outlier_text(outlier) for outlier in slow] or ["nobody was an outlier"]
+
+
+def roofline_share_text(replay: Replay) -> str:
+    """How near the best network's training came to what the measured ceilings allow it; empty: not known."""
+    limits, best = limits_of(replay), replay.best
+    if limits is None or best is None:
+        return ""
+    attempt = best.attempts[-1]
+    if not attempt.images or attempt.seconds <= 0:
+        return ""
+    try:
+        graph = rebuild(replay, best.number)
+    except JournalError:  # the rule "operations" says so
+        return ""
+    ranks = len(attempt.leg.began.groups[attempt.group])
+    batch = attempt.trial.hyper.batch_size
+    allowed = image_seconds(graph, limits, max(1, batch // ranks)) / ranks
+    share = allowed / (attempt.seconds / attempt.images)
+    return (
+        f"The best network trained at {percent(share, 0)} of what the measured ceilings of memory and of "
+        f"matrix products allow it, {figure(1 / allowed)} images/s, if no layer finds its data in a cache."
+    )
+
+
+def device_table(usage: Usage) -> Table:
+    """One row a device; of very many, those that used least and most come first."""
+    found = usage.devices
+    if len(found) > DEVICES_SHOWN:
+        by_joules = sorted(found, key=lambda use: use.joules or 0.0)
+        found = (*by_joules[: DEVICES_SHOWN // 2], *by_joules[-DEVICES_SHOWN // 2 :])
+    columns = ("host", "device", "energy", "power", "clock, mean", "clock, least", "temperature", "held back")
+    rows = [_row(use, usage.span_seconds) for use in found]
+    return Table(columns, rows, (False, False, True, True, True, True, True, False))
+
+
+def _row(use: DeviceUse, span: float) -> list[str]:
+    held = ", ".join(f"{clock(seconds)} {reason}" for reason, seconds in use.throttled_seconds.items())
+    return [
+        use.host,
+        use.device,
+        _known(use.joules, "J"),
+        _known(None if use.joules is None or span <= 0 else use.joules / span, "W"),
+        _known(use.mean_clock_hertz, "Hz"),
+        _known(use.least_clock_hertz, "Hz"),
+        "unknown" if use.mean_temperature_celsius is None else f"{use.mean_temperature_celsius:.0f} °C",
+        held or "never, as far as is known",
+    ]
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else scaled(value, unit)

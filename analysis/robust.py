@@ -1,0 +1,39 @@
+"""Who lies too low among a few: medians and median deviations, which an outlier cannot move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEAST_NUMBER", "below", "deviation"]
+
+DEVIATIONS = 3.0
+LEAST_SHARE = 0.05
+LEAST_NUMBER = 4
+"""Of fewer nobody can say who is the odd one."""
+# 1.4826 makes a median deviation the standard deviation of a normal distribution; in small samples it comes
+# out too small by these factors (Croux and Rousseeuw, "Time-efficient algorithms for two highly robust
+# estimators of scale", COMPSTAT 1992).
+NORMAL = 1.4826
+SMALL: Mapping[int, float] = {4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+
+
+Array = NDArray[np.float64]
+
+
+def below(values: Array, own: Array) -> Iterator[int]:
+    """Indices of logarithms that lie too low. `own`: deviation of each by itself."""
+    if len(values) < LEAST_NUMBER:
+        return
+    distance = np.median(values) - values
+    allowed = np.maximum(DEVIATIONS * np.maximum(deviation(values), own), -math.log1p(-LEAST_SHARE))
+    yield from (int(index) for index in np.nonzero(distance > allowed)[0])
+
+
+def deviation(values: Array) -> float:
+    number = len(values)
+    factor = SMALL.get(number, number / (number - 0.8) if number > 9 else SMALL[4])
+    return NORMAL * factor * float(np.median(np.abs(values - np.median(values))))

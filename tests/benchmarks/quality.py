@@ -46,7 +46,7 @@ FASHION = DataConfig(
     size=32,
     classes=10,
     training_images=5000,
-    validation_images=2000,
+    validation_images=1000,
 )
 CALIBRATION_EPOCHS = 10
 now = time.thread_time

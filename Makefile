@@ -17,7 +17,7 @@ JOBS ?= 2
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-pure lint tree clean
+.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -36,7 +36,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow -o timeout=900 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slow and not mpi" -o timeout=900 $(PYTEST_ARGS)
 
 # Every page in a real Chromium, which must be on PATH: apt-get install chromium
 test-browser: $(VENV)/.installed-browser
@@ -58,8 +58,17 @@ test-pure:
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
 	.venv-pure-$$version/bin/python -m pytest --pure $(PYTEST_ARGS)
 
+# Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH; -m "mpi and slow" has the long ones.
+test-mpi: $(VENV)/.installed-mpi .venv-mpich/.installed
+	$(BIN)/python -m pytest -m "mpi and not slow" $(PYTEST_ARGS)
+
+# Horovod is built where it is used, in an environment of its own: some minutes, once.
+test-horovod:
+	@$(MAKE) --no-print-directory VENV=.venv-horovod .venv-horovod/.installed-horovod
+	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
+
 clean:
-	rm -rf .venv .venv-pure-* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mpich .venv-horovod .venv-pure-* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)
@@ -78,6 +87,23 @@ $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
 
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	@$(INSTALL) -e '.[browser]'
+	@touch $@
+
+$(VENV)/.installed-mpi: $(VENV)/.installed-dev
+	@$(INSTALL) -e '.[dev,mpi]'
+	@touch $@
+
+# A second MPI beside the first: mpi4py takes the library of the environment whose Python runs. All else is
+# the first one's.
+.venv-mpich/.installed: $(VENV)/.installed-dev
+	@$(BIN)/python -m venv .venv-mpich
+	@.venv-mpich/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt mpi4py mpich
+	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	$(BIN)/python -c "$$purelib" > "$$(.venv-mpich/bin/python -c "$$purelib")/all-else.pth"
+	@touch $@
+
+$(VENV)/.installed-horovod: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
+	@.ci/build_horovod $(BIN)/python $(PIP_ARGS)
 	@touch $@
 
 # What stands below torch, and no more: a pure floor that wants another library fails here.

@@ -78,6 +78,7 @@ STOP_SECONDS = 30.0  # for the groups to obey, after a stop is asked for and aft
 RESTARTS = 3  # of one group without a validation in between
 REST_SECONDS = 30.0  # the longest pause of a group whose trials keep failing
 FIRST_STEP = 5.0  # times the usual silence: libraries choose their kernels, and caches are cold
+DEAF_SECONDS = 1.0  # of the master's own, between two looks at who is silent
 BLOCKS = 4.0  # of steps, as long as the last one: silence that a slow device may need
 
 
@@ -134,6 +135,7 @@ class Master:
         self._closing = ""
         self._closing_since = 0.0
         self._last_idle = 0.0
+        self._listened = 0.0
         self._zero = time.monotonic()
         self._written = 0.0
 
@@ -428,6 +430,10 @@ class Master:
 
     def _check_silence(self) -> None:
         now = self._t()
+        deaf, self._listened = now - self._listened, now
+        if deaf > DEAF_SECONDS:  # a file system that stalls holds this process up: nobody is heard meanwhile
+            for group in self.groups:
+                group.heard += deaf
         for index, group in enumerate(self.groups):
             if group.alive and group.assigned and now - group.heard > group.patience:
                 self._lose(index, f"said nothing for {now - group.heard:.0f} s")

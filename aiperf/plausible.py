@@ -17,7 +17,7 @@ __all__ = ["clocks", "code", "initialisation", "misdeclared", "precision", "rank
 CLOCK_SECONDS = 1.0
 INITIALISATION_SECONDS = 1800.0
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
-# than a heartbeat is dead.
+# than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
 LATE_SECONDS = BEAT_SECONDS
 SILENCE_SECONDS = 3 * BEAT_SECONDS
 DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
@@ -73,7 +73,7 @@ def _overfull(replay: Replay) -> Iterator[str]:
                     f"group {group} had worked {work[place]:.1f} s by {end[place] - leg.released:.1f} s "
                     f"after the release of leg {leg.index}"
                 )
-            elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS:
+            elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
                 yield f"group {group} worked on two things at once in leg {leg.index}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from nas.search import SEARCHES
 from nas.seeds import resolve_seed
 
 __all__ = ["Watch", "begin", "new_run_id", "resume", "starting_graph"]
+
+STDERR = 2
 
 Watch = Callable[[Replay, float], None]
 
@@ -125,7 +128,7 @@ def _leg(
             silence_seconds=ranks.wanted.silence_seconds,
             say=lambda text: print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True),
         )
-        with _stopped_by_signals(master):
+        with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)
     finally:
@@ -140,11 +143,16 @@ def _write_config(config: Config, files: RunFiles) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(master: Master) -> Iterator[None]:
+def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
     """The first Ctrl-C or the scheduler's warning ends the run with a result; a second Ctrl-C, at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
+        # A launcher that has lost a rank sends the same signal, and leaves a second for this line. Not by
+        # print: the handler may stand in the middle of one.
+        told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and its result follows; if it does "
+        told += f"not, the job was killed: aiperf-hpc resume {files.directory}\n"
+        os.write(STDERR, told.encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -158,12 +158,12 @@ class Worker:
             code_hash=code_hash(),
             data=manifest,
             initial_weights=digest(self.seed_weights),
-            wall_seconds=time.time(),
             seconds=seconds,
             device_id=self.device.identity,
             visible_devices=count_devices(self.device.kind),
             sees_run=self._sees_run(),
             multiplies=self.multiplies,
+            wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 
     def _sees_run(self) -> bool:

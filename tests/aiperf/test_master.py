@@ -13,7 +13,7 @@ import pytest
 from aiperf import master as master_module
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.errors import WorldError
-from aiperf.events import Opened
+from aiperf.events import Closed, Event, Opened
 from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, read_journal
@@ -259,6 +259,26 @@ def test_a_group_without_work_may_be_silent(tmp_path: Path) -> None:
 
     told = Run(tmp_path, FakeWorld(Slow, Obedient), silence_seconds=0.4, max_trials=3).go()
     assert told.leg.losses == []
+
+
+def test_what_a_held_up_master_did_not_hear_is_no_silence(tmp_path: Path) -> None:
+    """As when its journal lies on a file system that stalls; several groups speak meanwhile."""
+    run = Run(tmp_path, FakeWorld(Obedient, Obedient, Obedient), silence_seconds=0.3, max_trials=30)
+
+    def stall(master: Master) -> None:
+        write = master.journal.write
+
+        def slow(t: float, event: Event) -> None:
+            write(t, event)
+            if isinstance(event, Closed) and event.segment.trial == 4:
+                time.sleep(2.0)
+
+        master.journal.write = slow  # type: ignore[method-assign]
+
+    run.before = stall
+    told = run.go()
+    assert told.leg.losses == []
+    assert states(told) == [State.COMPLETE] * 30
 
 
 def test_a_loss_before_the_clock_runs_ends_the_run(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""What has to hold of every run, whatever happened to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiperf.files import RunFiles
+from aiperf.findings import Kind
+from aiperf.lineage import recount
+from aiperf.replay import Replay
+from aiperf.rules import judge
+from aiperf.score import score
+from tests.mpi.executed import tensor_operations
+from tests.mpi.jobs import told
+
+__all__ = ["checked"]
+
+
+def checked(directory: Path) -> Replay:
+    """The run as its journal tells it: without a contradiction, valid, and credited with exactly what its
+    ranks wrote down and torch's own counter finds in the rebuilt networks."""
+    replay = told(directory)
+    verdict = judge(replay, RunFiles(directory))
+    assert verdict.valid, verdict.failed(Kind.INTEGRITY)
+    credited = score(replay, recount(replay).counts).goodput.tensor_operations
+    assert credited == tensor_operations(replay, directory)
+    assert credited > 0
+    return replay

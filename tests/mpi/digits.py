@@ -1,0 +1,36 @@
+"""The digits on several ranks, from the command to its checked journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.mpi.checked import checked
+from tests.mpi.jobs import Mpi, started
+
+__all__ = ["LAYOUTS", "run_digits"]
+
+LAYOUTS = {"1+1": (2, 1), "1+2": (3, 1), "1+4": (5, 2)}
+"""Ranks, and devices a trial."""
+
+
+def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> None:
+    """Some seconds of the digits preset; what it prints and what it writes is checked."""
+    num_ranks, devices = LAYOUTS[layout]
+    words = ["run", "--directory", directory, "--minutes", 0.1, "--format", "fp32", "--device", "cpu"]
+    quick = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500"]
+    groups = ["--devices-per-trial", devices, "--backend", backend]
+    with started(mpi.run(num_ranks, *words, *quick, *groups), directory) as job:
+        assert job.end() == 0, job.text()
+        assert " VALID, class smoke" in job.text()
+        assert "is not shared" not in job.text()
+    replay = checked(directory)
+    workers = range(1, num_ranks)
+    assert sorted(replay.leg.controls) == list(workers)
+    assert replay.leg.began.backend == backend
+    assert replay.leg.began.groups == tuple(
+        tuple(range(first, first + devices)) for first in range(1, num_ranks, devices)
+    )
+    assert replay.blocks.column("images").sum() > 0
+    assert replay.tested is not None
+    assert replay.tested.of == 1197
+    assert len(list(directory.glob("logs/*.steps.jsonl"))) == len(workers)

@@ -1,0 +1,163 @@
+"""Ranks and masters killed at random moments: what a run notices, what it loses, what resume finds.
+
+`make test-mpi` kills one of each; the marker slow has nine more. KILL_SEED repeats what was printed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from aiperf.journal import read_journal
+from aiperf.replay import Replay
+from aiperf.trial import State
+from tests.mpi.checked import checked
+from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, Job, Mpi, started, told
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
+
+SPAN_SECONDS = 15.0
+FIRST_SEED = int(os.environ.get("KILL_SEED", time.time_ns() % 1_000_000))
+SEEDS = [
+    pytest.param(number, marks=[pytest.mark.slow] * (number > 0), id=f"kill{number}") for number in range(10)
+]
+LAYOUTS = ((4, 1), (5, 2))
+"""Ranks, and devices a trial."""
+NOTICED_SECONDS = 10.0
+ENDED_BY_LAUNCHER = {
+    "openmpi": "exited on signal 9 (Killed)",
+    "mpich": "APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
+}
+"""The one clear line, which the launchers print themselves."""
+
+
+def command(directory: Path, ranks: int, devices: int, mpi: Mpi = OPEN_MPI, *options: str) -> list[str]:
+    words = ["run", "--preset", TINY, "--directory", directory, "--devices-per-trial", devices]
+    return mpi.run(ranks, *words, "--minutes", SPAN_SECONDS / 60, options=options)
+
+
+def wait_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def complete(replay: Replay) -> dict[int, int]:
+    """By the number of every completed trial, its last attempt."""
+    stories = replay.trials.items()
+    return {n: story.attempts[-1].number for n, story in stories if story.state is State.COMPLETE}
+
+
+def kept(before: dict[int, int], replay: Replay) -> None:
+    """Nothing that was completed is lost or done again."""
+    after = complete(replay)
+    assert {number: after.get(number) for number in before} == before
+
+
+def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with capsys.disabled():
+        print(f"\n{text}")
+
+
+@pytest.mark.parametrize("number", SEEDS)
+def test_a_killed_rank_costs_its_group_and_no_more(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = FIRST_SEED + number
+    chance = random.Random(seed)
+    ranks, devices = chance.choice(LAYOUTS)
+    victim, after = chance.randrange(1, ranks), chance.uniform(0.5, SPAN_SECONDS - 4)
+    directory = tmp_path / "run"
+    with started(command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT), directory) as job:
+        wait_until(job.wait_for('"Released"') + after)
+        before = complete(told(directory))
+        killed = time.monotonic()
+        job.rank(victim).kill()
+        noticed = job.wait_for('"GroupLost"', NOTICED_SECONDS) - killed
+        code = job.end()
+        assert " VALID, class smoke" in job.text()
+    replay = checked(directory)
+    report(
+        capsys,
+        f"KILL_SEED={seed}: rank {victim} of {ranks} killed after {after:.1f} s, noticed in {noticed:.2f} s; "
+        f"{len(before)} trials complete before, {len(complete(replay))} in the end; exit {code}",
+    )
+    kept(before, replay)
+    (loss,) = replay.leg.losses
+    assert re.fullmatch(rf"rank {victim} on \S+ is dead", loss.reason)
+    assert replay.leg.ended is not None
+    assert replay.leg.ended.reason == "deadline"
+    others = {attempt.group for attempt in replay.attempts if attempt.state is State.COMPLETE}
+    assert others - {loss.group}, "the other groups worked on"
+
+
+@pytest.mark.parametrize("number", SEEDS)
+def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = FIRST_SEED + number
+    chance = random.Random(seed)
+    ranks, devices = chance.choice(LAYOUTS)
+    options = chance.choice([(), FAULT_TOLERANT])
+    after = chance.uniform(0.5, SPAN_SECONDS - 4)
+    directory = tmp_path / "run"
+    with started(command(directory, ranks, devices, OPEN_MPI, *options), directory) as job:
+        wait_until(job.wait_for('"Released"') + after)
+        killed = time.monotonic()
+        job.rank(0).kill()
+        assert job.end(30.0) != 0
+        ended = time.monotonic() - killed
+        left = _gone(job)
+    before, journal = complete(told(directory)), whole_lines(directory)
+    again_ranks, again_devices = chance.choice(LAYOUTS)
+    words = ("resume", directory, "--devices-per-trial", again_devices)
+    with started(OPEN_MPI.run(again_ranks, *words), directory) as job:
+        assert job.end() == 0, job.text()
+        assert " VALID, class smoke" in job.text()
+    replay = checked(directory)
+    report(
+        capsys,
+        f"KILL_SEED={seed}: master of {ranks} ranks ({' '.join(options) or 'no ft'}) killed after "
+        f"{after:.1f} s, the launcher ended in {ended:.1f} s, all processes {left:.1f} s later; resumed by "
+        f"{again_ranks} ranks: {len(before)} trials complete before, {len(complete(replay))} in the end",
+    )
+    assert whole_lines(directory)[: len(journal)] == journal
+    kept(before, replay)
+    assert replay.num_legs == 2
+    assert [attempt.state for attempt in replay.attempts if attempt.leg.index == 0].count(State.LOST) <= 2 * (
+        (ranks - 1) // devices
+    ), "a trial that runs and one ahead for each group"
+
+
+def _gone(job: Job) -> float:
+    """Seconds until no process of the job is left."""
+    began = time.monotonic()
+    while alive := job.processes():
+        assert time.monotonic() - began < 30, alive
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def whole_lines(directory: Path) -> list[str]:
+    return [line.chain for line in read_journal(directory / "journal.jsonl")]
+
+
+def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with started(command(directory, 3, 1, mpi), directory) as job:
+        job.wait_for('"Closed"')
+        killed = time.monotonic()
+        job.rank(2).kill()
+        assert job.end(30.0) != 0
+        ended = time.monotonic() - killed
+        _gone(job)
+        text = job.output.read_text()
+    assert ended < 15
+    assert ENDED_BY_LAUNCHER[mpi.name] in " ".join(text.split()), text
+    before = complete(told(directory))
+    with started(mpi.run(2, "resume", directory), directory) as job:
+        assert job.end() == 0, job.text()
+    kept(before, checked(directory))

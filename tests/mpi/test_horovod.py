@@ -1,0 +1,52 @@
+"""Groups joined by Horovod: the same steps as DDP and as one process, and whole runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from tests.mpi.checked import checked
+from tests.mpi.digits import run_digits
+from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
+from tests.mpi.stepped import COMPRESSED, TOLERANCE, difference, parameters
+
+pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]
+
+
+def test_ddp_horovod_and_one_process_make_the_same_steps(tmp_path: Path) -> None:
+    found = []
+    for backend in ("ddp", "horovod"):
+        alone, *group = parameters(backend, tmp_path, "batch_norm=synchronised")
+        assert difference(*group) == 0
+        assert difference(alone, group[0]) < TOLERANCE
+        found.append(group[0])
+    assert difference(*found) < TOLERANCE
+
+
+def test_compressed_gradients_are_nearly_the_same(tmp_path: Path) -> None:
+    alone, *group = parameters("horovod", tmp_path, "batch_norm=synchronised", "compression=fp16")
+    assert difference(*group) == 0
+    assert TOLERANCE < difference(alone, group[0]) < COMPRESSED
+
+
+@pytest.mark.parametrize("layout", ["1+2", "1+4"])
+def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(layout: str, tmp_path: Path) -> None:
+    run_digits(OPEN_MPI, layout, tmp_path / "run", "horovod")
+
+
+def test_a_killed_rank_costs_its_group_and_no_more(tmp_path: Path) -> None:
+    """Though the group's other rank waits for it inside MPI."""
+    directory = tmp_path / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25]
+    words += ["--devices-per-trial", 2, "--backend", "horovod"]
+    with started(OPEN_MPI.run(5, *words, options=FAULT_TOLERANT), directory) as job:
+        job.wait_for('"Closed"')
+        job.rank(2).kill()
+        job.wait_for('"GroupLost"', 10.0)
+        job.end()
+        assert " VALID, class smoke" in job.text()
+    replay = checked(directory)
+    assert [loss.group for loss in replay.leg.losses] == [0]
+    assert RunFiles(directory).kept_weights()

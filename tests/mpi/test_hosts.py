@@ -1,0 +1,98 @@
+"""Two hosts with names of their own: what they do not share, and a cable that is pulled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from aiperf.trial import State
+from tests.mpi.checked import checked
+from tests.mpi.hosts import two_hosts
+from tests.mpi.jobs import TINY, started, told
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
+]
+
+CUT_SECONDS, SILENCE_SECONDS = 20.0, 30.0
+
+
+def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    directory = runs / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.4]
+    with two_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
+        job.directory = directory
+        assert job.end() == 0, job.text()
+        text = job.text()
+    assert f"{directory} is not shared with beta: weights travel over MPI" in text
+    assert " VALID, class smoke" in text
+    own = tmp_path / "beta" / "run"
+    (witness,) = own.glob("logs/beta.rank2.steps.jsonl")
+    shutil.copy(witness, directory / "logs")
+    replay = checked(directory)
+    assert [(event.ready.rank, event.ready.host) for event in sorted(replay.ranks, key=_rank)] == [
+        (1, "alpha"),
+        (2, "beta"),
+    ]
+    # A child on one host of a parent on the other: its weights came over MPI.
+    groups = {attempt.trial.number: attempt.group for attempt in replay.attempts}
+    crossed = [
+        attempt
+        for attempt in replay.attempts
+        if attempt.state is State.COMPLETE
+        and attempt.trial.parent is not None
+        and groups[attempt.trial.parent] != attempt.group
+    ]
+    assert {attempt.group for attempt in crossed} == {0, 1}
+    assert not list(own.glob("weights/*")), "what was sent, and parents without children, do not stay there"
+
+
+def _rank(event: object) -> int:
+    rank: int = event.ready.rank  # type: ignore[attr-defined]
+    return rank
+
+
+def steps_of_beta(directory: Path) -> int:
+    """Of which the master knows."""
+    return sum(attempt.steps for attempt in told(directory).attempts if attempt.group == 1)
+
+
+def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.75]
+    words += ["--silence-seconds", SILENCE_SECONDS, "--set", "training.epochs=[40]"]
+    with two_hosts(tmp_path) as hosts, started(hosts.run(*words), directory) as job:
+        job.wait_for('"Closed"', count=4)
+        before = steps_of_beta(directory)
+        hosts.cut()
+        time.sleep(CUT_SECONDS)
+        assert steps_of_beta(directory) <= before + 100, "what was on its way"
+        hosts.mend()
+        mended = time.monotonic()
+        while steps_of_beta(directory) <= before + 100:
+            assert time.monotonic() < mended + 15, job.text()
+            time.sleep(0.5)
+        assert '"GroupLost"' not in job.journal()
+        hosts.cut()
+        cut = time.monotonic()
+        noticed = job.wait_for('"GroupLost"', 3 * SILENCE_SECONDS) - cut
+        job.end()
+        text = job.text()
+        print(text)
+    replay = checked(directory)
+    (loss,) = replay.leg.losses
+    assert loss.group == 1
+    assert loss.reason.startswith("said nothing for ")
+    assert noticed < SILENCE_SECONDS + 10
+    assert " VALID, class smoke" in text
+    assert replay.leg.ended is not None
+    assert replay.leg.ended.reason == "deadline"
+    assert replay.tested is not None

@@ -1,0 +1,128 @@
+"""What a trial does to its own process, and what silence is: the rank lives, the trial is given again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.replay import Replay
+from aiperf.trial import State
+from tests.mpi.checked import checked
+from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, started, stop
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+needs_cgroups = pytest.mark.skipif(
+    not os.access(MEMORY / "cgroup.procs", os.W_OK) or os.geteuid() != 0,
+    reason="the out-of-memory killer is called by a memory cgroup (version 1), which needs root",
+)
+
+
+def command(mpi: Mpi, directory: Path, minutes: float, *words: object) -> list[str]:
+    run = ["run", "--preset", TINY, "--directory", directory, "--minutes", minutes]
+    return mpi.run(3, *run, "--devices-per-trial", 1, *words)
+
+
+def finished(job: Job, directory: Path) -> Replay:
+    assert job.end() == 0, job.text()
+    assert " VALID, class smoke" in job.text()
+    replay = checked(directory)
+    lost = [attempt for attempt in replay.attempts if attempt.state is State.LOST]
+    for attempt in lost:
+        assert replay.trials[attempt.trial.number].attempts[-1] is not attempt, "it was given again"
+    return replay
+
+
+def test_a_segmentation_fault_costs_one_attempt_on_every_mpi(mpi: Mpi, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with started(command(mpi, directory, 0.25), directory) as job:
+        job.wait_for('"Closed"')
+        job.worker(1).send_signal(signal.SIGSEGV)
+        job.wait_for('"GroupLost"', 10.0)
+        ready = job.journal().count('"RankReady"')
+        assert ready == 2
+        replay = finished(job, directory)
+    (loss,) = replay.leg.losses
+    killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; its last words: .*"
+    assert re.fullmatch(killed, loss.reason)
+
+
+@needs_cgroups
+def test_the_out_of_memory_killer_costs_one_attempt(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with started(command(OPEN_MPI, directory, 0.25), directory) as job:
+        job.wait_for('"Closed"')
+        with out_of_memory(job.worker(2)):
+            job.wait_for('"GroupLost"', 30.0)
+        replay = finished(job, directory)
+    (loss,) = replay.leg.losses
+    assert "was killed by signal 9" in loss.reason
+
+
+@contextmanager
+def out_of_memory(process: psutil.Process) -> Iterator[None]:
+    """The kernel's killer ends it: the next page that it touches is one too many."""
+    cgroup = MEMORY / f"aiperf-{uuid.uuid4().hex}"
+    cgroup.mkdir()
+    try:
+        (cgroup / "memory.limit_in_bytes").write_text(str(1 << 20))
+        (cgroup / "cgroup.procs").write_text(str(process.pid))
+        yield
+    finally:
+        cgroup.rmdir()
+
+
+def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path) -> None:
+    """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials."""
+    directory = tmp_path / "run"
+    words = ["--silence-seconds", 3, "--set", "training.epochs=[12]"]
+    with started(command(OPEN_MPI, directory, 0.75, *words), directory) as job:
+        job.wait_for('"Stepped"', count=4)
+        hung = [job.worker(1), job.rank(1)]
+        for process in hung:
+            stop(process)
+        job.wait_for('"GroupLost"', 30.0)
+        for process in hung:
+            process.resume()
+        job.wait_for('"RankReady"', 60.0, count=3)
+        replay = finished(job, directory)
+    (loss,) = replay.leg.losses
+    assert re.fullmatch(r"said nothing for \d+ s", loss.reason)
+    # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
+    assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
+
+
+def test_a_trial_that_cannot_read_its_parent_fails_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    files = RunFiles(directory)
+    with started(command(OPEN_MPI, directory, 0.4), directory) as job:
+        job.wait_for('"COMPLETE"')
+        whole: dict[Path, bytes] = {}
+        while '"FAILED"' not in job.journal():  # the first children may come from memory
+            for path in files.kept_weights():
+                if path not in whole:
+                    whole[path] = path.read_bytes()
+                    path.write_bytes(b"not weights")
+            job.wait_for('"Ended"', count=job.journal().count('"Ended"') + 1)
+        for path, content in whole.items():
+            if path.exists():  # and was not dropped meanwhile, as the weights of those without children are
+                path.write_bytes(content)
+        replay = finished(job, directory)
+    failed = [attempt.ended for attempt in replay.attempts if attempt.state is State.FAILED]
+    for ended in failed:
+        assert ended is not None
+        told = r"rank \d on \S+: DataError: \S+/weights/\d+\.safetensors: the kept weights cannot be read .*"
+        assert re.fullmatch(told, ended.reason)
+        assert "Traceback" in ended.traceback
+    assert failed
+    assert replay.leg.losses == []

@@ -50,6 +50,7 @@ EXTRAS = {
         "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "mlperf-logging>=4.0",
+        "nvidia-ml-py>=12",
         "ruff>=0.9",
         "mypy>=1.15",
         "types-jsonschema>=4.20",

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,8 @@ class Machine:
     """Share of the trials that fail."""
     lost_groups: tuple[int, ...] = ()
     """They die half-way."""
+    slow: Mapping[int, float] = field(default_factory=dict)
+    """Groups that have this share of the speed of the others."""
     random_seed: int = 1
 
 
@@ -203,6 +205,7 @@ class _Cluster:
     def _life(self, group: int) -> Iterator[float]:
         """A trial after the other, the next one prepared beside it."""
         speed = self.rng.gauss(1, 0.01) * self.machine.devices_per_group * self.machine.device_ops_per_second
+        speed *= self.machine.slow.get(group, 1.0)
         dies = math.inf
         if group in self.machine.lost_groups:
             dies = RELEASE_SECONDS + self.rng.uniform(0.3, 0.8) * 60 * self.config.limits.minutes

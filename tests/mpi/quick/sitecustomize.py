@@ -1,9 +1,15 @@
-"""On PYTHONPATH it shortens the ceiling and the control of every process: tests wait for other things."""
+"""On PYTHONPATH it shortens the ceiling and the control of every process: tests wait for other things.
+
+With AIPERF_TEST_BUSY set, a worker that gets SIGUSR2 starts a busy loop in its own session.
+"""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
+import signal
+import subprocess
 import sys
 from types import ModuleType
 
@@ -42,3 +48,11 @@ class _Short(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Short())
+
+
+def _busy(number: int, frame: object) -> None:
+    subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+
+
+if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.worker" in sys.orig_argv:
+    signal.signal(signal.SIGUSR2, _busy)

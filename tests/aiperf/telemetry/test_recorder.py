@@ -1,0 +1,187 @@
+"""The process that records: what it costs, what it survives, and what its lines add up to."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aiperf.events import LegBegan, LegEnded, RankReady, Released
+from aiperf.files import RunFiles
+from aiperf.replay import Replay
+from aiperf.telemetry.recorder import Recorder
+from analysis.usage import DeviceUse, Usage, read_usage
+from tests.aiperf.groups import READY
+from tests.aiperf.telemetry.fakes import pynvml as fake
+
+FAKES = Path(__file__).parent / "fakes"
+DEVICE = fake.UUID.removeprefix("GPU-")
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
+    """A run directory; whatever is started finds the fake NVML."""
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(FAKES), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    )
+    return RunFiles(tmp_path)
+
+
+def recorded(files: RunFiles, lines: int, devices: tuple[str, ...] = (DEVICE,)) -> list[dict[str, Any]]:
+    recorder = Recorder(files.telemetry("node1"), "nvidia" if devices else "", devices)
+    try:
+        until = time.monotonic() + lines + 30
+        while len(read(files)) < lines:
+            assert time.monotonic() < until, read(files)
+            time.sleep(0.1)
+    finally:
+        recorder.close()
+    return read(files)
+
+
+def read(files: RunFiles) -> list[dict[str, Any]]:
+    path = files.telemetry("node1")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run_between(began: float, ended: float, started: float) -> Replay:
+    """A run of one rank on node1 whose span lies between two times of day."""
+    found = Replay()
+    moment = datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds")
+    ready = replace(READY, device_id=DEVICE)
+    found.add(0.0, LegBegan(0, moment, (), ((1,),)))
+    found.add(0.1, RankReady(0, ready, 0.0))
+    found.add(began - started, Released(ended - started))
+    found.add(ended - started, LegEnded("deadline", ended - started))
+    assert not found.faults
+    return found
+
+
+def use(usage: Usage) -> DeviceUse:
+    (found,) = usage.devices
+    return found
+
+
+def test_a_counter_of_known_power_gives_the_joules_of_exactly_the_span(files: RunFiles) -> None:
+    lines = recorded(files, 9)
+    first, last = lines[0]["wall_seconds"], lines[-1]["wall_seconds"]
+    began, ended = first + 1.37, last - 1.81
+    found = read_usage(files, run_between(began, ended, first - 20))
+    assert found.joules == pytest.approx(fake.WATTS * (ended - began), rel=0.01)
+    assert use(found).by_counter
+    assert use(found).mean_clock_hertz == use(found).least_clock_hertz == 1755e6
+    assert use(found).mean_temperature_celsius == 64.0
+    held = use(found).throttled_seconds
+    assert set(held) == {"power cap", "temperature"}
+    assert held["power cap"] == pytest.approx((ended - began) / 2, abs=1.1)  # every other second
+
+
+def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
+    """Power integrated by hand, where there is no counter."""
+    start = 1.8e9
+    files.telemetry("node1").parent.mkdir()
+    power = [100.0, 300.0, 200.0, 400.0, 100.0, 100.0]
+    text = [
+        json.dumps({"wall_seconds": start + index, "devices": [{"id": DEVICE, "power_watts": watts}]})
+        for index, watts in enumerate(power)
+    ]
+    files.telemetry("node1").write_text("\n".join(text) + "\n")
+    found = read_usage(files, run_between(start + 0.5, start + 4.5, start - 3))
+    # Half of the first and of the last second, by the trapezoid rule, and all between.
+    by_hand = 0.5 * (200 + 300) / 2 + (300 + 200) / 2 + (200 + 400) / 2 + (400 + 100) / 2 + 0.5 * 100
+    assert found.joules == pytest.approx(by_hand)
+    assert not use(found).by_counter
+
+
+@pytest.mark.parametrize("trouble", ["vanish", "nonsense"])
+def test_a_sensor_that_vanishes_or_talks_nonsense_is_unknown(
+    files: RunFiles, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_TROUBLE", trouble)
+    lines = recorded(files, 7)
+    assert "power_watts" in lines[1]["devices"][0]
+    assert "power_watts" not in lines[-1]["devices"][0]
+    assert ("unknown" in lines[-1]["devices"][0]) == (trouble == "vanish")
+    assert "utilisation" in lines[-1]["host"]
+    first, last = lines[0]["wall_seconds"], lines[-1]["wall_seconds"]
+    found = read_usage(files, run_between(first + 0.5, last - 0.5, first - 1))
+    assert found.joules is None
+    assert found.missing == f"no power of {DEVICE} on node1 is known over the whole span"
+
+
+def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML_TROUBLE", "hang")
+    lines = recorded(files, 16)
+    told = ["power_watts" in line["devices"][0] for line in lines]
+    steps = [b["wall_seconds"] - a["wall_seconds"] for a, b in zip(lines, lines[1:])]
+    assert max(steps) < 1.8, "it went on with the others, once a second"
+    assert told[:3] == [True] * 3
+    assert told[-1], "and it is heard again"
+    silent = told.index(False)
+    assert told[silent : silent + 9] == [False] * 9
+    assert lines[silent]["devices"][0]["unknown"] == "does not answer"
+
+
+def test_where_there_is_no_library_it_says_so(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(files.telemetry("node1"), "amd", ("some-device",))
+    time.sleep(3)
+    recorder.close()
+    assert read(files)[-1]["devices"] == [
+        {"id": "some-device", "unknown": "ModuleNotFoundError: No module named 'amdsmi'"}
+    ]
+
+
+def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from aiperf.telemetry.recorder import Recorder; "
+        "print(Recorder(Path(sys.argv[1]), '', ())._process.pid, flush=True); time.sleep(60)"
+    )
+    import sys
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(files.telemetry("node1"))], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        recorder = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    recorder.wait(10)
+
+
+def test_it_costs_less_than_half_a_per_cent_of_a_core(files: RunFiles) -> None:
+    """With a device that hangs now and then, for ten seconds after its start."""
+    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
+    try:
+        time.sleep(3)
+        process = psutil.Process(recorder._process.pid)
+        before, began = process.cpu_times(), time.monotonic()
+        time.sleep(12)
+        after, ended = process.cpu_times(), time.monotonic()
+        assert process.nice() == 19
+    finally:
+        recorder.close()
+    spent = after.user + after.system - before.user - before.system
+    assert spent / (ended - began) <= 0.005
+
+
+def test_the_fake_has_the_signatures_of_the_real_module() -> None:
+    import pynvml as real  # of nvidia-ml-py
+
+    for name, value in vars(fake).items():
+        if name.startswith("nvml"):
+            own, other = inspect.signature(value), inspect.signature(getattr(real, name))
+            assert list(own.parameters) == list(other.parameters), name
+        elif name.startswith("NVML_"):
+            assert value == getattr(real, name), name
+        elif name.startswith("NVMLError_"):
+            assert issubclass(real.NVMLError, Exception)
+            assert hasattr(real, name), name

@@ -1,0 +1,59 @@
+"""A rank that something slows is named, by `status` while the run goes on and by the report afterwards.
+
+Every worker has a session of its own, and Linux shares the processor evenly between sessions (sched(7), "The
+autogroup feature"). So a busy loop in the session of one worker slows that one alone, however few cores
+there are and whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, environ, started
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(600)]
+
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+SLOWED = 4
+"""The rank; with one device a trial, group 3."""
+NAMED_SECONDS = 60.0
+
+
+def command(*words: object) -> str:
+    program = [OPEN_MPI.python, "-c", PROGRAM, *map(str, words)]
+    return subprocess.run(program, env=environ(), check=True, capture_output=True, text=True).stdout
+
+
+def slow_lines(directory: Path) -> list[str]:
+    """What `status` says of who is slow."""
+    lines = command("status", directory).splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith("slow"))
+    return [line.removeprefix("slow").strip() for line in lines[first:]]
+
+
+def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
+    assert AUTOGROUP.read_text().strip() == "1", "the sessions of this machine share no processor evenly"
+    directory = tmp_path / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.6, "--device", "cpu"]
+    each = ["--devices-per-trial", 1, "--set", "training.epochs=[30]"]
+    with started(OPEN_MPI.run(5, *words, *each), directory, AIPERF_TEST_BUSY="1") as job:
+        job.wait_for('"Released"', seconds=190.0)
+        time.sleep(20)
+        assert not any("group 3" in line for line in slow_lines(directory))
+        job.worker(SLOWED).send_signal(signal.SIGUSR2)
+        until = time.monotonic() + NAMED_SECONDS
+        while not any("group 3" in line for line in slow_lines(directory)):
+            assert time.monotonic() < until, slow_lines(directory)
+            time.sleep(1)
+        assert job.end() == 0, job.text()
+        assert "group 3 on" in job.text()
+    named = slow_lines(directory)
+    assert len(named) == 1, named
+    assert "below the median of the groups' rates on comparable work" in named[0]
+    command("report", directory)
+    assert "group 3 on" in (directory / "report.html").read_text(encoding="utf-8")

@@ -6,9 +6,11 @@ import inspect
 import json
 import os
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +125,7 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
     monkeypatch.setenv("FAKE_NVML_TROUBLE", "hang")
     lines = recorded(files, 16)
     told = ["power_watts" in line["devices"][0] for line in lines]
-    steps = [b["wall_seconds"] - a["wall_seconds"] for a, b in zip(lines, lines[1:])]
+    steps = [b["wall_seconds"] - a["wall_seconds"] for a, b in pairwise(lines)]
     assert max(steps) < 1.8, "it went on with the others, once a second"
     assert told[:3] == [True] * 3
     assert told[-1], "and it is heard again"
@@ -146,8 +148,6 @@ def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
         "import sys, time; from pathlib import Path; from aiperf.telemetry.recorder import Recorder; "
         "print(Recorder(Path(sys.argv[1]), '', ())._process.pid, flush=True); time.sleep(60)"
     )
-    import sys
-
     with subprocess.Popen(
         [sys.executable, "-c", program, str(files.telemetry("node1"))], stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -158,7 +158,7 @@ def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
 
 
 def test_it_costs_less_than_half_a_per_cent_of_a_core(files: RunFiles) -> None:
-    """With a device that hangs now and then, for ten seconds after its start."""
+    """With one device, for twelve seconds."""
     recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
     try:
         time.sleep(3)

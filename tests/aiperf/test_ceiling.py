@@ -1,0 +1,99 @@
+"""The ceiling of a device: rates of real work on this CPU, short here; `make test-slow` measures it in earnest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from aiperf import ceiling
+from aiperf.ceiling import measure, measure_copy, measure_products, measure_upload
+from aiperf.device import Device, bind
+from aiperf.errors import WorldError
+from aiperf.parallel import Solo
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """This CPU, with work of some milliseconds."""
+    before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64, 128)})
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4 << 20})
+    monkeypatch.setattr(ceiling, "WINDOW_SECONDS", 0.004)
+    monkeypatch.setattr(ceiling, "SECONDS", 0.02)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield bind("cpu", 0)
+    torch.set_float32_matmul_precision(before[0])
+    torch.set_num_threads(before[1])
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+def test_every_side_is_measured_in_the_format(
+    device: Device, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    seen, multiply = set[tuple[torch.dtype, int]](), torch.mm
+
+    def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        seen.add((left.dtype, len(left)))
+        assert left.data_ptr() != right.data_ptr()
+        assert left.float().std() > 0.5, "zeros would run faster"
+        return multiply(left, right, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    products = measure_products(device, format)
+    assert [product.side for product in products] == [64, 128]
+    assert seen == {({"fp32": torch.float32, "bf16": torch.bfloat16}[format], side) for side in (64, 128)}
+    for product in products:
+        assert 0 < product.rate.typical <= product.rate.fastest
+        assert product.rate.spread >= 0
+
+
+def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that runs a millisecond a product, a rate is two operations for each of side³ products."""
+    now = [0.0]
+
+    def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        now[0] += 1e-3
+        return out
+
+    monkeypatch.setattr(torch, "mm", multiply)
+    monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    (small, large) = measure_products(device, "fp32")
+    assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-3)
+    assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-3)
+    assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
+
+
+def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, multiply = list[int](), torch.mm
+
+    def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        used.append(left.data_ptr())
+        return multiply(left, right, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64,)})
+    measure_products(device, "fp32")
+    assert len(set(used)) == ceiling.ROTATED
+    assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
+
+
+def test_a_copy_is_read_and_written(device: Device) -> None:
+    found = measure_copy(device)
+    assert 1e7 < found.typical <= found.fastest < 1e13
+
+
+def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> None:
+    assert measure_upload(device) is None
+
+
+def test_the_message_holds_the_fastest_side(device: Device) -> None:
+    found = measure(device, "bf16", Solo(), 3, "node1")
+    assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)
+    assert found.side in (64, 128)
+
+
+def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
+    with pytest.raises(WorldError, match="training.format is fp16"):
+        measure(device, "fp16", Solo(), 1, "node1")

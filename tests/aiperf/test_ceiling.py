@@ -1,4 +1,4 @@
-"""The ceiling of a device: rates of real work on this CPU, short here; `make test-slow` measures it in earnest."""
+"""The ceiling of a device: rates of real work on this CPU, of some milliseconds here."""
 
 from __future__ import annotations
 
@@ -95,5 +95,5 @@ def test_the_message_holds_the_fastest_side(device: Device) -> None:
 
 
 def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
-    with pytest.raises(WorldError, match="training.format is fp16"):
+    with pytest.raises(WorldError, match=r"training\.format is fp16"):
         measure(device, "fp16", Solo(), 1, "node1")

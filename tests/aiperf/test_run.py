@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from aiperf.replay import Replay, replay
 from aiperf.rules import judge
 from aiperf.score import score
 from aiperf.trial import State
+from analysis.telemetry import HostClock, read_telemetry
 
 pytestmark = [
     pytest.mark.torch,  # in the processes that it starts
@@ -82,6 +84,32 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert run.tested is not None
     assert run.tested.of == 1197
     assert not run.faults
+
+
+def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:
+    run = told(whole[0])
+    (ceiling,) = run.leg.ceilings.values()
+    assert ceiling.format == run.opened.config.training.format
+    assert run.ranks[0].ready.multiplies == {"matrix product": "bf16", "convolution": "bf16"}
+    for attempt in run.attempts:
+        if attempt.seconds > 0:
+            dispatched = attempt.dispatched
+            products = 2 * (dispatched.forward[0] + dispatched.backward[0])
+            assert products * attempt.images / attempt.seconds < ceiling.product.fastest
+    assert "of the ceiling" in whole[1]
+
+
+def test_its_host_is_recorded_over_the_whole_span(whole: tuple[Path, str]) -> None:
+    run, files = told(whole[0]), RunFiles(whole[0])
+    found = read_telemetry(files, run)
+    assert found is not None
+    assert {"host.utilisation", "host.memory_bytes"} <= {quantity.name for quantity in found.quantities}
+    (path,) = files.telemetry_directory.iterdir()
+    times = [json.loads(line)["wall_seconds"] for line in path.read_text().splitlines()]
+    ((begin, end),) = HostClock(run, path.stem).spans
+    assert times[0] < begin < end < times[-1]
+    assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
+    assert "energy                  unknown (these devices have no sensor that is read)" in whole[1]
 
 
 def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str]) -> None:

@@ -17,7 +17,7 @@ JOBS ?= 2
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod lint tree clean
+.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod test-machine lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -61,6 +61,10 @@ test-pure:
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH; -m "mpi and slow" has the long ones.
 test-mpi: $(VENV)/.installed-mpi .venv-mpich/.installed
 	$(BIN)/python -m pytest -m "mpi and not slow" $(PYTEST_ARGS)
+
+# A busy loop beside one of four ranks is named; needs a Linux that shares cores between sessions.
+test-machine: $(VENV)/.installed-mpi
+	$(BIN)/python -m pytest -m "mpi and slow" $(PYTEST_ARGS) tests/mpi/test_slow.py
 
 # Horovod is built where it is used, in an environment of its own: some minutes, once.
 test-horovod:

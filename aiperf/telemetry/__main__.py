@@ -23,7 +23,6 @@ __all__ = ["main"]
 
 PERIOD_SECONDS = 1.0
 WAIT_SECONDS = 0.5  # for the sensors, together; one that needs longer is unknown in this second
-LOWEST_PRIORITY = 19
 OPENERS = {"nvidia": open_nvidia, "amd": open_amd, "ascend": open_ascend}
 
 
@@ -34,7 +33,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--sensors", default="", help=f"Of the devices: {', '.join(OPENERS)}.")
     parser.add_argument("devices", nargs="*", help="Their identities.")
     options = parser.parse_args(words)
-    os.nice(LOWEST_PRIORITY)
     host = Sensor("host", open_host)
     opener = OPENERS.get(options.sensors)
     devices = [Sensor(name, partial(opener, name)) for name in options.devices] if opener else []

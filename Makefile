@@ -17,7 +17,7 @@ JOBS ?= 2
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod test-machine lint tree clean
+.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod test-machine test-slurm wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -41,6 +41,18 @@ test-slow: $(VENV)/.installed-dev
 # Every page in a real Chromium, which must be on PATH: apt-get install chromium
 test-browser: $(VENV)/.installed-browser
 	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
+
+# Jobs on a real Slurm of four nodes on this machine, as root: see tests/slurm/cluster.sh install
+test-slurm: $(VENV)/.installed-mpi
+	$(BIN)/python -m pytest -m slurm -o timeout=1500 $(PYTEST_ARGS)
+
+# All wheels that a machine without a network needs, for this Python: then on that machine
+# pip install --no-index --find-links wheelhouse 'aiperf-hpc[mpi,report]'
+wheelhouse: $(VENV)/.made $(STATED)
+	@torch=$$($(BIN)/python .ci/choose_torch.py $(BIN)/python $(PIP_ARGS)); \
+	mkdir -p wheelhouse; \
+	$(PIP) wheel --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[mpi,nvidia,report,sign]'
+	@du -sh wheelhouse
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -72,7 +84,7 @@ test-horovod:
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .venv-mpich .venv-horovod .venv-pure-* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mpich .venv-horovod .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)

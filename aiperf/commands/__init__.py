@@ -6,6 +6,8 @@ import click
 
 from aiperf.commands.architectures import count, graph
 from aiperf.commands.comparing import compare, scaling
+from aiperf.commands.examining import doctor
+from aiperf.commands.launching import launch
 from aiperf.commands.measuring import peak
 from aiperf.commands.reporting import export, report
 from aiperf.commands.results import score, status, validate
@@ -18,6 +20,8 @@ __all__ = ["COMMANDS"]
 COMMANDS: tuple[click.Command, ...] = (
     run,
     resume,
+    doctor,
+    launch,
     status,
     serve,
     score,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
-__all__ = ["compare", "scaling"]
+__all__ = ["compare", "scaling", "write_table"]
 
 
 @click.command()
@@ -31,15 +32,7 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
     refused, with the difference; --random-seed, the folder of the images and the number of loader
     processes may differ.
     """
-    with extra("report"):
-        from analysis import scaling as study
-        from analysis.judged import glance
-        from analysis.study import write_scaling
-    runs = [glance(RunFiles(directory)) for directory in directories]
-    found = study.scaling(runs)
-    written = write_scaling(found, runs, study.published() if beside else [], output)
-    click.echo(study.markdown_text(found))
-    click.echo("\n".join(map(str, written)))
+    write_table(directories, output, published=beside)
 
 
 @click.command()
@@ -60,3 +53,16 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
             output.write_text(comparison_html(found), encoding="utf-8")
         except OSError as error:
             raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def write_table(directories: Sequence[Path], output: Path, published: bool) -> None:
+    """Writes the study into `output` and prints its table; with the published points beside, or not."""
+    with extra("report"):
+        from analysis import scaling as study
+        from analysis.judged import glance
+        from analysis.study import write_scaling
+    runs = [glance(RunFiles(directory)) for directory in directories]
+    found = study.scaling(runs)
+    written = write_scaling(found, runs, study.published() if published else [], output)
+    click.echo(study.markdown_text(found))
+    click.echo("\n".join(map(str, written)))

@@ -10,13 +10,14 @@ from functools import wraps
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from aiperf.config import FORMATS, SEARCHES, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.ranks import BACKENDS, Wanted
 from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
-__all__ = ["Asked", "config_options", "device_option", "rank_options"]
+__all__ = ["Asked", "config_options", "device_option", "rank_options", "rank_words", "take_asked"]
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 
@@ -67,6 +68,8 @@ _CONFIG_OPTIONS = (
         help="Any other key of the preset, as training.learning_rate=0.05; may be repeated.",
     ),
 )
+
+_RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds")
 
 _KEYS = {
     "max_trials": "limits.max_trials",
@@ -156,16 +159,34 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options that say what is run; the command gets them as `asked`."""
 
     @wraps(command)
-    def asking(
-        name: str, minutes: float | None, hours: float | None, settings: tuple[str, ...], **others: Any
-    ) -> int:
-        given = {_KEYS[option]: others.pop(option) for option in _KEYS}
-        overrides = {key: value for key, value in given.items() if value is not None}
-        return command(asked=Asked(name, minutes, hours, settings, overrides), **others)
+    def asking(**parameters: Any) -> int:
+        asked = take_asked(parameters)
+        return command(asked=asked, **parameters)
 
     for option in reversed(_CONFIG_OPTIONS):
         asking = option(asking)
     return asking
+
+
+def take_asked(parameters: dict[str, Any]) -> Asked:
+    """Takes what `config_options` put into a command's parameters out of them."""
+    given = {key: parameters.pop(option) for option, key in _KEYS.items()}
+    return Asked(
+        parameters.pop("name"),
+        parameters.pop("minutes"),
+        parameters.pop("hours"),
+        parameters.pop("settings"),
+        {key: value for key, value in given.items() if value is not None},
+    )
+
+
+def rank_words(context: click.Context) -> tuple[str, ...]:
+    """The words of `rank_options` that a person gave, to be given again."""
+    words: list[str] = []
+    for option in _RANK_NAMES:
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            words += [f"--{option.replace('_', '-')}", str(context.params[option])]
+    return tuple(words)
 
 
 def _minutes_of_the_job() -> float | None:

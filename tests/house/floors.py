@@ -24,7 +24,7 @@ class Floor:
 FLOORS = (
     Floor(0, ("nas",), frozenset({"numpy"})),
     Floor(1, ("aiperf",), frozenset({"numpy", "tomli", "tomli_w"})),
-    Floor(2, ("launch",), frozenset()),
+    Floor(2, ("launch",), frozenset({"tomli"})),
     Floor(
         2,
         ("analysis",),
@@ -51,6 +51,7 @@ FLOORS = (
             "aiperf.control",
             "aiperf.data",
             "aiperf.ddp",
+            "aiperf.doctor.devices",
             "aiperf.kept",
             "aiperf.parallel",
             "aiperf.precision",
@@ -63,7 +64,15 @@ FLOORS = (
     ),
     Floor(
         4,
-        ("aiperf.world", "aiperf.master", "aiperf.link", "aiperf.mpi", "aiperf.ranks", "aiperf.relay"),
+        (
+            "aiperf.world",
+            "aiperf.master",
+            "aiperf.link",
+            "aiperf.mpi",
+            "aiperf.ranks",
+            "aiperf.relay",
+            "aiperf.doctor.together",
+        ),
         frozenset({"mpi4py"}),
     ),
     Floor(4, ("aiperf.hvd",), frozenset({"mpi4py", "horovod", "torch"})),

@@ -1,0 +1,63 @@
+"""The sub-command that looks at a machine before a run does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from aiperf.commands.options import Asked, config_options, rank_options
+from aiperf.doctor.check import Outcome, checks_json, checks_text
+from aiperf.doctor.judge import judge
+from aiperf.doctor.together import examine, examine_alone, serve_examination
+from aiperf.launched import launched
+from aiperf.link import connect, disconnect
+from aiperf.mpi import dismiss
+from aiperf.ranks import Wanted
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@config_options
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    default="runs",
+    show_default=True,
+    help="Where the run would be written.",
+)
+@rank_options
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=1),
+    default=50.0,
+    show_default=True,
+    envvar="AIPERF_DOCTOR_SECONDS",
+    show_envvar=True,
+    help="A rank that has not answered after so long [s] is told as failed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, as_json: bool) -> int:
+    """Look whether this machine is as a run with these options needs it, in less than a minute.
+
+    Started like the run, by the same mpiexec or srun, it looks at all nodes. Exit code 1 where a check
+    failed; warnings are told and let pass.
+    """
+    started = launched(os.environ)
+    link = None if started is None else connect(started)
+    if link is not None and link.rank > 0:
+        serve_examination(link)
+        disconnect(link)
+        return 0
+    config = asked.config()
+    if link is None:
+        seen = examine_alone(config, wanted, directory, wait_seconds)
+    else:
+        seen = examine(link, config, wanted, directory, wait_seconds)
+    checks = judge(seen)
+    click.echo(checks_json(checks) if as_json else checks_text(checks))
+    if link is not None and dismiss(link):
+        disconnect(link)
+    return int(any(check.outcome is Outcome.FAILED for check in checks))

@@ -1,0 +1,110 @@
+"""Sub-commands that write batch scripts, and submit them when told to."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from aiperf.commands.running import run as run_command
+from aiperf.commands.studying import scaling, status
+from aiperf.commands.submission import hand_in, hours_option, site_option, write_script
+from aiperf.errors import AiperfError
+from launch.job import Job
+from launch.machine import QUESTIONS, site_text
+from launch.scheduler import Scheduler
+from launch.schedulers import SCHEDULERS
+from launch.script import script_text
+from launch.site import load_site
+
+__all__ = ["launch"]
+
+ASK_SECONDS = 30
+
+
+@click.group()
+def launch() -> None:
+    """Write batch scripts for a scheduler, and submit them when told to.
+
+    What a script must know of the machine stands in a site file: `aiperf-hpc launch init-site` makes a
+    first one.
+    """
+
+
+def _of(scheduler: Scheduler) -> click.Command:
+    @click.command(scheduler.name, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
+    @site_option
+    @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
+    @hours_option
+    @click.option("--name", default="aiperf-hpc", show_default=True, help="Of the job.")
+    @click.option(
+        "--repeat",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Runs of the same, one after another, with random seeds 1, 2, …: for the spread.",
+    )
+    @click.option("-o", "--output", type=click.Path(path_type=Path), help="The script; default: NAME-NODES.")
+    @click.option("--submit", is_flag=True, help="Submit it at once.")
+    @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
+    def command(
+        site: Path,
+        nodes: int,
+        hours: float,
+        name: str,
+        repeat: int,
+        output: Path | None,
+        submit: bool,
+        options: tuple[str, ...],
+    ) -> None:
+        run_command.make_context("run", [*options, "--hours", str(hours)])  # a wrong option is told now
+        job = Job(nodes, hours, name, options, repeat=repeat)
+        path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
+        write_script(path, script_text(scheduler, load_site(site), job))
+        if submit:
+            click.echo(f"{path}: job {hand_in(scheduler, path)}")
+        else:
+            click.echo(f"{path}; submit it by: {shlex.join(scheduler.submit())} < {shlex.quote(str(path))}")
+
+    return command
+
+
+for _scheduler in SCHEDULERS.values():
+    launch.add_command(_of(_scheduler))
+launch.add_command(scaling)
+launch.add_command(status)
+
+
+@launch.command("init-site")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="site.toml", show_default=True)
+def init_site(output: Path) -> None:
+    """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to mend."""
+    answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
+    environment = os.environ.get("VIRTUAL_ENV", sys.prefix)
+    text = site_text(answers, getpass.getuser(), f"source {shlex.quote(environment)}/bin/activate")
+    if output.exists():
+        raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
+    _write(output, text)
+    told = ", ".join(answers) or "nothing"
+    click.echo(f"{output}, from what {told} told. Read it, then: aiperf-hpc launch slurm --nodes 2")
+
+
+def _asked(*words: str) -> str:
+    """What a command answers; nothing where it is not there, fails, or hangs."""
+    try:
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=ASK_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (answer.stdout or answer.stderr).strip() if answer.returncode == 0 else ""
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,158 @@
+"""Sub-commands of scaling studies: many sizes, many jobs, one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from aiperf.commands.comparing import write_table
+from aiperf.commands.options import rank_words, take_asked
+from aiperf.commands.running import run as run_command
+from aiperf.commands.submission import hand_in, hours_option, job_states, site_option, write_script
+from aiperf.config import to_toml
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.files import RunFiles
+from aiperf.journal import read_journal
+from aiperf.replay import Replay, replay
+from launch.job import Job
+from launch.schedulers import SCHEDULERS
+from launch.script import script_text, table_text
+from launch.site import load_site
+from launch.study import (
+    Size,
+    Standing,
+    Study,
+    StudyFiles,
+    config_hash,
+    sizes_text,
+    standing,
+    study_from_json,
+    study_json,
+)
+
+__all__ = ["scaling", "status"]
+
+
+@click.command()
+@site_option
+@click.option("--scheduler", type=click.Choice(tuple(SCHEDULERS)), default="slurm", show_default=True)
+@click.option("--nodes", required=True, metavar="N,N,…", help="The sizes, as 4,8,16,32.")
+@hours_option
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    default="scaling-study",
+    show_default=True,
+    help="Of the study; all nodes must see it.",
+)
+@click.option("--one-job", is_flag=True, help="One job as large as the largest size, which goes through all.")
+@click.option("--submit", is_flag=True, help="Submit all jobs at once.")
+@click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
+def scaling(
+    site: Path,
+    scheduler: str,
+    nodes: str,
+    hours: float,
+    directory: Path,
+    one_job: bool,
+    submit: bool,
+    options: tuple[str, ...],
+) -> None:
+    """Write a weak-scaling study: a job for each size, and one at the end that makes the table.
+
+    All sizes run one configuration, each with a random seed of its own, in directories of one study.
+    `aiperf-hpc launch status STUDY` shows how it stands and repeats what is missing.
+    """
+    context = run_command.make_context("run", [*options, "--hours", str(hours)])
+    machine, chosen = load_site(site), SCHEDULERS[scheduler]
+    files = StudyFiles(directory.absolute(), chosen.ending)
+    sizes = _sizes(nodes)
+    if one_job:
+        job = Job(sizes[-1], hours, directory.name, options, directory=str(files.directory), sizes=sizes)
+        path = files.directory / f"weak_scaling.{chosen.ending}"
+        write_script(path, script_text(chosen, machine, job))
+        click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
+        return
+    config = to_toml(take_asked(dict(context.params)).config())
+    study = Study(scheduler, sizes, hours, rank_words(context), config_hash(config))
+    write_script(files.config, config)
+    write_script(files.study, study_json(study))
+    for size in sizes:
+        write_script(files.script(size), script_text(chosen, machine, study.job(size, files)))
+    write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
+    if submit:
+        _submit(study, files, _standings(study, files, ask=False))
+    click.echo(f"{directory}: {len(sizes)} sizes, configuration {study.config_hash[:12]}…")
+    click.echo(f"aiperf-hpc launch status {directory}{'' if submit else ' --submit'}")
+
+
+@click.command()
+@click.argument("directory", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--submit", is_flag=True, help="Submit again what failed or is missing, and the table.")
+@click.option("--table", is_flag=True, help="Make the table of the sizes that are done.")
+def status(directory: Path, submit: bool, table: bool) -> int:
+    """Show which sizes of a scaling study are done, running, failed or missing.
+
+    Exit code 1 while some are not done.
+    """
+    files, study = _read(directory)
+    # The table's job may run where the scheduler cannot be asked, and has nothing to ask.
+    sizes = _standings(study, files, ask=not table)
+    click.echo(sizes_text(sizes))
+    done = [size.nodes for size in sizes if size.standing is Standing.DONE]
+    if table:
+        if not done:
+            raise AiperfError(f"{directory}: no size is done yet; there is nothing to compare")
+        write_table([files.run(nodes) for nodes in done], files.table, published=False)
+    if submit:
+        _submit(study, files, sizes)
+    return int(len(done) < len(sizes))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--nodes is {text!r}; give whole numbers with commas between, as 4,8,16") from None
+
+
+def _read(directory: Path) -> tuple[StudyFiles, Study]:
+    path = StudyFiles(directory.absolute()).study
+    try:
+        study = study_from_json(path.read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise AiperfError(f"{path}: {error.strerror}; give the directory of a study") from None
+    files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
+    if config_hash(files.config.read_text(encoding="utf-8")) != study.config_hash:
+        raise AiperfError(f"{files.config} was changed since the study began; begin another study")
+    return files, study
+
+
+def _standings(study: Study, files: StudyFiles, ask: bool) -> list[Size]:
+    jobs = {nodes: _job_id(files, nodes) for nodes in study.nodes}
+    states = job_states(SCHEDULERS[study.scheduler], [job for job in jobs.values() if job]) if ask else {}
+    return [standing(nodes, _run(files.run(nodes)), jobs[nodes], states) for nodes in study.nodes]
+
+
+def _job_id(files: StudyFiles, nodes: int) -> str:
+    path = files.job_id(nodes)
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+def _run(directory: Path) -> Replay | None:
+    path = RunFiles(directory).journal
+    return replay(read_journal(path)) if path.exists() and path.stat().st_size else None
+
+
+def _submit(study: Study, files: StudyFiles, sizes: Sequence[Size]) -> None:
+    """What is to be submitted, and the table after it and after what goes on already."""
+    scheduler = SCHEDULERS[study.scheduler]
+    for size in sizes:
+        if size.to_submit:
+            job = hand_in(scheduler, files.script(size.nodes))
+            files.job_id(size.nodes).write_text(f"{job}\n", encoding="utf-8")
+            click.echo(f"{size.nodes} nodes: job {job}")
+    waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not Standing.DONE]
+    click.echo(f"the table: job {hand_in(scheduler, files.table_script, waited)}")

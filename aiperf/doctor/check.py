@@ -1,0 +1,68 @@
+"""One check: what was looked at, how it stands, what was seen, the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nas.record import encode
+
+__all__ = ["Check", "Outcome", "checks_json", "checks_text", "failed", "ok", "warning"]
+
+WIDTH = 16
+
+
+class Outcome(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    """The run would go, but slower or less surely than it could."""
+    FAILED = "failed"
+    """The run would not go, or would not count."""
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    outcome: Outcome
+    seen: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        assert bool(self.remedy) == (self.outcome is not Outcome.OK), self
+
+
+def ok(name: str, seen: str) -> Check:
+    return Check(name, Outcome.OK, seen)
+
+
+def warning(name: str, seen: str, remedy: str) -> Check:
+    return Check(name, Outcome.WARNING, seen, remedy)
+
+
+def failed(name: str, seen: str, remedy: str) -> Check:
+    return Check(name, Outcome.FAILED, seen, remedy)
+
+
+def checks_text(checks: Sequence[Check]) -> str:
+    """A line each, with the remedy below where one is needed, and a line of totals."""
+    lines = []
+    for check in checks:
+        lines.append(f"{check.outcome.value:<8}{check.name:<{WIDTH}}{check.seen}")
+        if check.remedy:
+            lines.append(f"{'':<{8 + WIDTH}}remedy: {check.remedy}")
+    return "\n".join([*lines, _totals(checks)])
+
+
+def checks_json(checks: Sequence[Check]) -> str:
+    outcomes = {outcome.value: _count(checks, outcome) for outcome in Outcome}
+    return json.dumps({"checks": encode(checks), "outcomes": outcomes}, indent=1, ensure_ascii=False)
+
+
+def _totals(checks: Sequence[Check]) -> str:
+    return ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Outcome)
+
+
+def _count(checks: Sequence[Check], outcome: Outcome) -> int:
+    return sum(check.outcome is outcome for check in checks)

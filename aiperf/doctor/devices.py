@@ -1,0 +1,130 @@
+"""What one device does: bound as in a run, made to multiply, and joined with the others of its group.
+
+Run in a process of its own, because a broken driver hangs or kills whoever touches it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+
+from aiperf.config import DataConfig
+from aiperf.device import Device, count_devices
+from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
+from aiperf.errors import AiperfError
+from aiperf.layout import Place
+from aiperf.messages import FromGroup
+from aiperf.worker import bind_place
+from nas.record import decode, encode
+
+__all__ = ["main", "see_data", "see_device"]
+
+SIDE = 1024
+REDUCED_ELEMENTS = 4 << 20
+"""16 MiB of fp32: a bucket of gradients or two."""
+MEETING = timedelta(seconds=40)
+
+
+def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | None) -> DeviceSeen:
+    """Of the rank at `place`; its group meets at `meet`. `format` is what the run multiplies in."""
+    try:
+        device = bind_place(kind, place)
+        device.declare(format)
+    except (AiperfError, RuntimeError) as error:
+        return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
+    fault, backend, rate = _multiplies(device), "", 0.0
+    if meet is not None:
+        backend = device.backend
+        try:
+            rate = _reduce(device, place, meet)
+        except RuntimeError as error:  # as all that torch.distributed raises
+            fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
+    return DeviceSeen(
+        rank=place.rank,
+        host=host,
+        fault=fault,
+        torch=torch.__version__,
+        kind=device.kind,
+        name=device.name,
+        identity=device.identity,
+        driver=device.driver,
+        memory_bytes=device.memory_bytes,
+        visible_devices=count_devices(device.kind),
+        backend=backend,
+        reduce_bytes_per_second=rate,
+    )
+
+
+def see_data(config: DataConfig) -> DataSeen:
+    """Reads the whole set as a rank of a run would, on the CPU."""
+    from aiperf.data import load  # with the libraries of all its formats, which a device does not need
+
+    try:
+        manifest = load(config, torch.device("cpu"), seed=0).manifest
+    except AiperfError as error:
+        return DataSeen(str(error))
+    images = sum(int(manifest[f"{part}_images"]) for part in ("training", "validation", "test"))
+    return DataSeen(sha256=str(manifest["sha256"]), images=images)
+
+
+def _multiplies(device: Device) -> str:
+    """Ones times ones is exact in every format; the fault, or nothing."""
+    try:
+        ones = torch.ones(SIDE, SIDE, device=device.torch)
+        wrong = int((ones @ ones != SIDE).sum())
+        device.synchronise()
+    except RuntimeError as error:
+        return f"a matrix multiplication failed: {str(error).splitlines()[0]}"
+    return f"a matrix multiplication is wrong in {wrong} of {SIDE * SIDE} places" if wrong else ""
+
+
+def _reduce(device: Device, place: Place, meet: Meet) -> float:
+    """Bytes per second of an all-reduce. Raises RuntimeError, also where its sum is wrong."""
+    store = TCPStore(
+        meet.host,
+        meet.port,
+        len(place.group),
+        place.leads,
+        MEETING,
+        wait_for_workers=False,
+        master_listen_fd=meet.listening if meet.listening >= 0 else None,
+    )
+    dist.init_process_group(
+        device.backend,
+        store=store,
+        rank=place.position,
+        world_size=len(place.group),
+        timeout=MEETING,
+        device_id=device.torch if device.kind == "cuda" else None,
+    )
+    values = torch.ones(REDUCED_ELEMENTS, device=device.torch)
+    dist.all_reduce(values)  # the first one makes the connections
+    device.synchronise()
+    began = perf_counter()
+    dist.all_reduce(values)
+    device.synchronise()
+    seconds = perf_counter() - began
+    wrong = bool((values != len(place.group) ** 2).any())
+    dist.destroy_process_group()
+    if wrong:
+        raise RuntimeError("the sum is wrong")
+    return values.numel() * values.element_size() / seconds
+
+
+def main() -> None:
+    """The child process: its arguments are JSON, its last line of output is the answer."""
+    what, *words = sys.argv[1:]
+    if what == "data":
+        answer: FromGroup = see_data(decode(DataConfig, json.loads(words[0])))
+    else:
+        kind, format, place, host, meet = words
+        told = json.loads(meet)
+        where = decode(Meet, told) if told is not None else None
+        answer = see_device(kind, format, decode(Place, json.loads(place)), host, where)
+    print(json.dumps(encode(answer)))

@@ -1,0 +1,69 @@
+"""What the drivers' own tools say: nvidia-smi, rocm-smi, npu-smi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.seen import HostSeen
+
+__all__ = ["drivers", "slices"]
+
+
+def drivers(hosts: Sequence[HostSeen]) -> Check:
+    """Drivers answer, are the same everywhere, and report no fault of a device."""
+    answers = [(each.host, tool, answer) for each in hosts for tool, answer in each.tools.items()]
+    for host, tool, answer in answers:
+        if answer.startswith("failed: "):
+            return failed(
+                "drivers", f"{tool} on {host} {answer}", "have the driver looked at, or leave out the node"
+            )
+    if not answers:
+        return ok("drivers", "no accelerator's tool is installed")
+    for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
+        if uncorrected.isdigit() and int(uncorrected):
+            told = f"{name} on {host} has {uncorrected} uncorrected memory errors since its driver was loaded"
+            return failed("drivers", told, "reset that device, or leave its node out")
+        if pending == "Yes":
+            told = f"{name} on {host} has pages of memory to retire"
+            return warning("drivers", told, "reset that device before the next run")
+    versions = sorted({driver for _, _, driver, *_ in _nvidia(hosts)})
+    if len(versions) > 1:
+        return warning(
+            "drivers", f"differ between nodes: {', '.join(versions)}", "take nodes with one driver"
+        )
+    used = sorted({tool for _, tool, _ in answers})
+    return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{_colon(versions)}")
+
+
+def slices(hosts: Sequence[HostSeen]) -> Check:
+    """How the visible devices are named: by number, by UUID, or as slices of a device (MIG)."""
+    for each in hosts:
+        for variable, value in each.visible.items():
+            if "MIG-" in value:
+                told = f"{variable} on {each.host} names slices of devices (MIG)"
+                return warning(
+                    "visible", told, "fine for a trial; the peak and the ranking are of whole devices"
+                )
+    cut = [host for host, *_, mode in _nvidia(hosts) if mode == "Enabled"]
+    if cut:
+        told = f"MIG is enabled on {cut[0]}"
+        return warning("visible", told, "fine for a trial; the peak and the ranking are of whole devices")
+    named = {variable: value for each in hosts for variable, value in each.visible.items()}
+    uuid = "; by UUID" if any("GPU-" in value for value in named.values()) else ""
+    told = ", ".join(f"{variable}={value}" for variable, value in named.items())
+    return ok("visible", f"{told}{uuid}" if told else "no variable hides devices")
+
+
+def _nvidia(hosts: Sequence[HostSeen]) -> Iterator[tuple[str, ...]]:
+    """host, name, driver, uncorrected errors, pages pending, MIG mode of each device; older drivers and
+    devices answer "[N/A]"."""
+    for each in hosts:
+        for line in each.tools.get("nvidia-smi", "").splitlines():
+            fields = [field.strip() for field in line.split(",")]
+            if len(fields) == 5:
+                yield (each.host, *fields)
+
+
+def _colon(versions: Sequence[str]) -> str:
+    return f": driver {versions[0]}" if versions else ""

@@ -1,0 +1,188 @@
+"""From what the ranks saw to checks: each a function of an examination, in the order of their remedies."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable
+
+from aiperf.doctor import drivers, storage
+from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.seen import Examination
+
+__all__ = ["judge"]
+
+OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
+CLOCK_SECONDS = 1.0
+"""A run whose hosts differ by more is INVALID."""
+CLOCK_NEAR_SECONDS = 0.1
+UNLIKE = 1.5
+"""An all-reduce so much slower than the median of the groups is told."""
+
+
+def judge(seen: Examination) -> list[Check]:
+    """Every check, those that are well too."""
+    return [check(seen) for check in CHECKS]
+
+
+def _python(seen: Examination) -> Check:
+    versions = {each.python for each in seen.host_reports}
+    told = ", ".join(sorted(versions))
+    if any(_version(version) < OLDEST_PYTHON for version in versions):
+        return failed("python", told, "install aiperf-hpc under Python 3.10 or newer")
+    if len(versions) > 1:
+        return failed("python", f"differs between nodes: {told}", "give all nodes the same environment")
+    return ok("python", told)
+
+
+def _names(seen: Examination) -> Check:
+    clashes = {each.clash: each.host for each in seen.host_reports if each.clash}
+    if clashes:
+        clash, host = next(iter(clashes.items()))
+        return failed("packages", f"{clash} (on {host})", "install aiperf-hpc into an environment of its own")
+    return ok("packages", "aiperf, nas, launch and analysis are this program's own")
+
+
+def _torch(seen: Examination) -> Check:
+    versions = {each.torch for each in seen.device_reports if each.torch}
+    told = ", ".join(sorted(versions))
+    if not versions:
+        return failed("torch", "no rank could say", "see the failed checks below")
+    if any(_version(version) < OLDEST_TORCH for version in versions):
+        return failed("torch", told, "install PyTorch 2.6 or newer")
+    if len(versions) > 1:
+        return failed("torch", f"differs between nodes: {told}", "give all nodes the same environment")
+    return ok("torch", told)
+
+
+def _mpi(seen: Examination) -> Check:
+    if not seen.hosts:
+        return ok("MPI", f"not needed by one process ({seen.mpi})")
+    if not seen.threads:
+        told = f"{seen.mpi}; without MPI_THREAD_MULTIPLE"
+        if seen.backend == "horovod":
+            return failed("MPI", told, "Horovod needs an MPI built with MPI_THREAD_MULTIPLE")
+        return warning("MPI", told, "take an MPI with MPI_THREAD_MULTIPLE, should you want --backend horovod")
+    return ok("MPI", f"{seen.mpi}; MPI_THREAD_MULTIPLE")
+
+
+def _ranks(seen: Examination) -> Check:
+    """Of the launcher, against the devices that can be seen."""
+    if seen.silent:
+        told = f"no answer of {', '.join(seen.silent[:4])} in {seen.wait_seconds:.0f} s"
+        return failed(
+            "ranks", told, "look at those nodes; a hanging driver or file system is the usual cause"
+        )
+    if seen.layout_fault:
+        return failed(
+            "ranks", seen.layout_fault, "start one rank for each device and one more on the first node"
+        )
+    workers = Counter(each.host for each in seen.device_reports)
+    for each in seen.device_reports:
+        if each.kind not in ("", "cpu") and each.visible_devices > workers[each.host]:
+            return failed(
+                "ranks",
+                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} ranks that train",
+                "start one rank for each device and one for the master, or show fewer devices",
+            )
+    num_hosts = len(workers)
+    if not seen.hosts:
+        return ok("ranks", f"one process, {_many(len(seen.device_reports), 'device')}, no launcher")
+    trained = f"{_many(len(seen.device_reports), 'rank')} on {_many(num_hosts, 'host')}"
+    return ok("ranks", f"{trained}, and the master on {seen.hosts[0]}")
+
+
+def _cores(seen: Examination) -> Check:
+    bound = [each for each in seen.host_reports if each.cores_of_rank == 1 < each.cores]
+    if bound and seen.hosts:
+        told = f"{bound[0].host} binds a rank to one of its {bound[0].cores} cores"
+        return warning("cores", told, "give ranks more cores (srun --cpus-per-task; mpiexec --bind-to none)")
+    cores = sorted({each.cores for each in seen.host_reports})
+    return ok("cores", f"{', '.join(map(str, cores))} a node")
+
+
+def _devices(seen: Examination) -> Check:
+    faults = [each for each in seen.device_reports if each.fault]
+    if faults:
+        first = faults[0]
+        told = f"rank {first.rank} on {first.host}: {first.fault}"
+        more = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
+        return failed("devices", told + more, "look at that device; leave its node out until it is well")
+    same = Counter((each.host, each.identity) for each in seen.device_reports if each.identity)
+    for (host, _), count in same.items():
+        if count > 1:
+            remedy = "let the launcher show every rank all devices of its host"
+            return failed("devices", f"{count} ranks on {host} have the same device", remedy)
+    kinds = Counter(each.name for each in seen.device_reports)
+    if len(kinds) > 1:
+        return warning("devices", _counted(kinds), "take nodes of one kind: a group waits for its slowest")
+    return ok("devices", f"{_counted(kinds)}; each multiplies rightly")
+
+
+def _drivers(seen: Examination) -> Check:
+    return drivers.drivers(seen.host_reports)
+
+
+def _slices(seen: Examination) -> Check:
+    return drivers.slices(seen.host_reports)
+
+
+def _backend(seen: Examination) -> Check:
+    joined = [each for each in seen.device_reports if each.backend]
+    if not joined:
+        return ok("backend", "none is needed: a group is one device")
+    if any(each.fault for each in joined):
+        return failed("backend", "an all-reduce failed, see devices", "mend that device or its network first")
+    name = joined[0].backend
+    rates = [each.reduce_bytes_per_second for each in joined]
+    middle = statistics.median(rates)
+    slowest = min(joined, key=lambda each: each.reduce_bytes_per_second)
+    told = f"{name}, all-reduce of 16 MiB at {middle / 1e9:.2g} GB/s in the median"
+    if slowest.kind != "cpu" and slowest.reduce_bytes_per_second * UNLIKE < middle:
+        told += f", {slowest.reduce_bytes_per_second / 1e9:.2g} GB/s on {slowest.host}"
+        return warning("backend", told, f"look at the links between the devices of {slowest.host}")
+    return ok("backend", told)
+
+
+def _clocks(seen: Examination) -> Check:
+    if not seen.clock_seconds:
+        return ok("clocks", "one host")
+    host, ahead = max(seen.clock_seconds.items(), key=lambda item: abs(item[1]))
+    told = f"the largest difference is {abs(ahead):.3f} s, of {host}"
+    remedy = f"synchronise the clock of {host} (chrony, ntp)"
+    if abs(ahead) > CLOCK_SECONDS:
+        return failed("clocks", told, remedy)
+    return warning("clocks", told, remedy) if abs(ahead) > CLOCK_NEAR_SECONDS else ok("clocks", told)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in text.split("+")[0].split(".")[:2])
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in kinds.items())
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+CHECKS: tuple[Callable[[Examination], Check], ...] = (
+    _python,
+    _names,
+    _torch,
+    _mpi,
+    _ranks,
+    _cores,
+    _devices,
+    _drivers,
+    _slices,
+    _backend,
+    _clocks,
+    storage.limits,
+    storage.directory,
+    storage.space,
+    storage.temporary,
+    storage.home,
+    storage.data,
+)

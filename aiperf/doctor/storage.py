@@ -1,0 +1,103 @@
+"""Checks of where a run writes and reads: limits, folders, space, the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.seen import Examination, Folder
+
+__all__ = ["data", "directory", "home", "limits", "space", "temporary"]
+
+GIB = 1 << 30
+OPEN_FILES = 4096
+"""Sockets of a large group, files of the loaders; 1,024 is a common limit and too few."""
+LOCKED_MEMORY = 1 << 30
+"""InfiniBand registers memory; under 64 KiB, an old default, NCCL and MPI fail or fall back to TCP."""
+FREE_BYTES, LITTLE_BYTES = 2 * GIB, 20 * GIB
+SLOW_BYTES_PER_SECOND = 50e6
+"""The weights and momentum of a ResNet-50 would take four seconds of every trial."""
+SLOW_APPEND_SECONDS = 0.2
+
+
+def limits(seen: Examination) -> Check:
+    for each in seen.host_reports:
+        files, locked = each.limits["open files"], each.limits["locked memory"]
+        if 0 <= files < OPEN_FILES:
+            return warning(
+                "limits", f"{files} open files on {each.host}", f"ulimit -n {OPEN_FILES} in the script"
+            )
+        if 0 <= locked < LOCKED_MEMORY and each.tools:
+            told = f"{locked // 1024} KiB of locked memory on {each.host}"
+            return warning("limits", told, "ask for an unlimited memlock: InfiniBand needs it (ulimit -l)")
+    return ok("limits", "open files and locked memory suffice")
+
+
+def directory(seen: Examination) -> Check:
+    folder = seen.directory
+    if folder.fault:
+        return failed("run directory", f"{folder.path}: {folder.fault}", "choose another by --directory")
+    apart = [each.host for each in seen.host_reports if not each.probe_seen]
+    if apart:
+        told = f"{folder.path} is not seen by {_some(apart)}"
+        return warning("run directory", told, "choose a shared one, or weights travel over MPI")
+    speed = f"{folder.bytes_per_second / 1e6:,.0f} MB/s, {folder.append_seconds * 1e3:.1f} ms a line"
+    told = f"{folder.path}: {speed}"
+    if folder.bytes_per_second < SLOW_BYTES_PER_SECOND or folder.append_seconds > SLOW_APPEND_SECONDS:
+        return warning("run directory", told, "choose a faster file system by --directory")
+    return ok("run directory", told + (", shared by all hosts" if len(seen.host_reports) > 1 else ""))
+
+
+def space(seen: Examination) -> Check:
+    return _room("space", [("the run directory", seen.directory)], "free some, or choose another --directory")
+
+
+def temporary(seen: Examination) -> Check:
+    folders = [(each.host, each.temporary) for each in seen.host_reports]
+    return _room("TMPDIR", folders, "set TMPDIR to a folder with room, on the node's own disk")
+
+
+def home(seen: Examination) -> Check:
+    closed = [each for each in seen.host_reports if each.home.fault]
+    if closed:
+        home, where = closed[0].home, _some(each.host for each in closed)
+        told = f"{home.path or 'HOME'} on {where}: {home.fault}"
+        return warning(
+            "home", told, "set XDG_CACHE_HOME and TORCHINDUCTOR_CACHE_DIR to a folder under TMPDIR"
+        )
+    return ok("home", "can be written")
+
+
+def data(seen: Examination) -> Check:
+    name, report = seen.config.data.name, seen.data_report
+    without = [each.host for each in seen.host_reports if each.data_entries < 0]
+    if without:
+        told = f"{seen.config.data.path} is not there on {_some(without)}"
+        return failed("data", told, "give the folder that all nodes see by --data, or stage it")
+    if report is None:
+        told = f"{name}: there on all hosts, but not read whole in {seen.wait_seconds:.0f} s"
+        return warning("data", told, "nothing, if it is large; the run reads and checks it whole")
+    if report.fault:
+        return failed("data", report.fault, "give another folder by --data, or another --preset")
+    return ok("data", f"{name}: {report.images:,} images, sha256 {report.sha256[:12]}…")
+
+
+def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:
+    """Whether there is space, on the host or folder with the least."""
+    worst = ok(name, "")
+    for where, folder in folders:
+        if folder.fault:
+            return failed(name, f"{folder.path} ({where}): {folder.fault}", remedy)
+        told = f"{folder.free_bytes / GIB:.3g} GiB free in {folder.path} ({where})"
+        if folder.free_bytes < FREE_BYTES:
+            return failed(name, told, remedy)
+        if folder.free_bytes < LITTLE_BYTES:
+            worst = warning(name, told, remedy)
+        elif not worst.seen:
+            worst = ok(name, told)
+    return worst
+
+
+def _some(hosts: Iterable[str]) -> str:
+    names = sorted(hosts)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,229 @@
+"""The examination of all ranks of a launcher, and of one process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aiperf.config import Config
+from aiperf.doctor.child import data_child, device_child
+from aiperf.doctor.host import see_host, try_folder
+from aiperf.doctor.messages import AskClock, Door, LookAtDevice, LookAtHost, OpenDoor, ToldClock
+from aiperf.doctor.seen import DeviceSeen, Examination, Folder, HostSeen, Meet
+from aiperf.errors import ConfigError, WorldError
+from aiperf.layout import Bye, Hello, Place, layout, refuse_uneven_batch
+from aiperf.link import Link
+from aiperf.messages import FromGroup, Quit, ToGroup, pack, unpack
+from aiperf.mpi import gather
+from aiperf.ranks import Wanted
+from aiperf.visible import visible_devices
+
+__all__ = ["examine", "examine_alone", "serve_examination"]
+
+MASTER_SILENCE_SECONDS = 1800.0
+PINGS = 3
+ANSWER_SECONDS = 5.0  # for a short word
+
+
+Answers = set[tuple[int, type[FromGroup]]]
+"""Ranks, and what kind of word is awaited of each."""
+
+
+def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
+    """This host, without a launcher: all its devices, as one group. `seconds`: for all answers."""
+    until = time.monotonic() + seconds
+    host, num_devices = socket.gethostname(), wanted.devices or visible_devices(wanted.device)
+    group = tuple(range(1, num_devices + 1))
+    places = [Place(rank, group, rank - 1, num_devices) for rank in group]
+    data = data_child(config.data)
+    with _door(spans_hosts=False) as (door, listening):
+        meets = [Meet(*door, listening if place.leads else -1) for place in places]
+        children = [
+            device_child(
+                wanted.device, config.training.format, place, host, meet if num_devices > 1 else None
+            )
+            for place, meet in zip(places, meets)
+        ]
+        with _probe(directory) as (folder, probe, nonce):
+            seen = see_host(probe, nonce, config.data.path, os.environ)
+        devices = tuple(child.answer(until - time.monotonic()) for child in children)
+    silent = tuple(f"device {index}" for index, found in enumerate(devices) if found is None)
+    return Examination(
+        config,
+        folder,
+        mpi=_library(),
+        backend=wanted.backend,
+        host_reports=(seen,),
+        device_reports=tuple(found for found in devices if found is not None),
+        data_report=data.answer(until - time.monotonic()),
+        silent=silent,
+        wait_seconds=seconds,
+    )
+
+
+def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
+    """On the master: asks all other ranks, and waits so long at the most for what they see."""
+    until, hosts = time.monotonic() + seconds, gather(link)
+    data = data_child(config.data)
+    places, fault = _places(hosts, config, wanted)
+    first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
+    doors = _doors(link, places)
+    for place in places:
+        host, port = doors.get(place.group, ("", 0))
+        link.send(place.rank, 0, pack(LookAtDevice(place, wanted.device, config.training.format, host, port)))
+    with _probe(directory) as (folder, probe, nonce):
+        for rank in first_on.values():
+            if rank:
+                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path)))
+        own = see_host(probe, nonce, config.data.path, os.environ)
+        wanted_answers: Answers = {(rank, HostSeen) for rank in first_on.values() if rank}
+        wanted_answers |= {(place.rank, DeviceSeen) for place in places}
+        answers = _collect(link, wanted_answers, until)
+    missing = sorted({rank for rank, _ in wanted_answers - answers.keys()})
+    return Examination(
+        config,
+        folder,
+        hosts=hosts,
+        mpi=_library(),
+        threads=link.threads,
+        layout_fault=fault,
+        backend=wanted.backend,
+        host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
+        device_reports=tuple(each for each in answers.values() if isinstance(each, DeviceSeen)),
+        data_report=data.answer(until - time.monotonic()),
+        clock_seconds={host: ahead for host, ahead in clocks.items() if ahead is not None},
+        silent=tuple(f"rank {rank} on {hosts[rank]}" for rank in missing),
+        wait_seconds=seconds,
+    )
+
+
+def serve_examination(link: Link) -> None:
+    """On every other rank: answers until it is sent home, or the master is gone."""
+    link.send(0, 0, pack(Hello(socket.gethostname())))
+    until = time.monotonic() + MASTER_SILENCE_SECONDS
+    with contextlib.ExitStack() as doors:
+        listening, child = -1, None
+        while time.monotonic() < until and not link.orphaned:
+            if child is not None and child.ended:
+                found = child.answer(0.0)
+                if found is not None:
+                    link.send(0, 0, pack(found))
+                child = None
+            received = link.receive(0.05)
+            if received is None:
+                continue
+            message = unpack(ToGroup, received.data)
+            if isinstance(message, AskClock):
+                link.send(0, 0, pack(ToldClock(time.time())))
+            elif isinstance(message, LookAtHost):
+                link.send(
+                    0, 0, pack(see_host(Path(message.probe), message.nonce, message.data_path, os.environ))
+                )
+            elif isinstance(message, OpenDoor):
+                door, listening = doors.enter_context(_door(message.spans_hosts))
+                link.send(0, 0, pack(Door(*door)))
+            elif isinstance(message, LookAtDevice):
+                meet = Meet(message.host, message.port, listening) if message.port else None
+                child = device_child(message.kind, message.format, message.place, socket.gethostname(), meet)
+            elif isinstance(message, Quit):
+                break
+        if child is not None:
+            child.kill()
+    link.send(0, 0, pack(Bye()))
+    link.flush(5.0)
+
+
+def _places(hosts: Sequence[str], config: Config, wanted: Wanted) -> tuple[tuple[Place, ...], str]:
+    """Of the ranks that train, or none and the reason."""
+    try:
+        places = layout(hosts, wanted.devices_per_trial)
+        refuse_uneven_batch(config.training.batch_size, len(places[0].group))
+    except (WorldError, ConfigError) as error:
+        return (), str(error)
+    return places, ""
+
+
+def _ahead(link: Link, rank: int) -> float | None:
+    """Seconds by which a rank's time of day is ahead of this one's, from the quickest of some questions."""
+    best: tuple[float, float] | None = None
+    for _ in range(PINGS):
+        asked, began = time.time(), time.monotonic()
+        link.send(rank, 0, pack(AskClock()))
+        received = link.receive(ANSWER_SECONDS)
+        took = time.monotonic() - began
+        message = None if received is None else unpack(FromGroup, received.data)
+        if isinstance(message, ToldClock) and (best is None or took < best[0]):
+            best = took, message.wall_seconds - (asked + took / 2)
+    return None if best is None else best[1]
+
+
+def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:
+    """Where the ranks of each group meet, as the leaders say; groups of one need no place."""
+    leaders = {place.rank: place for place in places if place.leads and len(place.group) > 1}
+    for rank, place in leaders.items():
+        link.send(rank, 0, pack(OpenDoor(place.spans_hosts)))
+    answers = _collect(link, {(rank, Door) for rank in leaders}, time.monotonic() + ANSWER_SECONDS)
+    return {
+        leaders[rank].group: (door.host, door.port)
+        for (rank, _), door in answers.items()
+        if isinstance(door, Door)
+    }
+
+
+def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[FromGroup]], FromGroup]:
+    """Answers by rank and kind, those that came in time."""
+    found: dict[tuple[int, type[FromGroup]], FromGroup] = {}
+    while wanted - found.keys() and time.monotonic() < until and not link.failed:
+        received = link.receive(0.2)
+        if received is not None:
+            message: FromGroup = unpack(FromGroup, received.data)
+            found[received.source, type(message)] = message
+    return found
+
+
+@contextlib.contextmanager
+def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
+    """An open socket: its host and port, and its file."""
+    with socket.socket() as listening:
+        listening.bind(("" if spans_hosts else "127.0.0.1", 0))
+        listening.listen()
+        host = socket.gethostname() if spans_hosts else "127.0.0.1"
+        yield (host, listening.getsockname()[1]), listening.fileno()
+
+
+@contextlib.contextmanager
+def _probe(directory: Path) -> Iterator[tuple[Folder, Path, str]]:
+    """A file in the run directory for all hosts to see, and how fast the directory is. Nothing stays."""
+    nonce, there = secrets.token_hex(8), directory.exists()
+    probe = directory / f".doctor-{nonce}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe.write_text(nonce, encoding="utf-8")
+    except OSError as error:
+        yield Folder(str(directory), fault=error.strerror or str(error)), probe, nonce
+        return
+    try:
+        yield try_folder(directory), probe, nonce
+    finally:
+        probe.unlink(missing_ok=True)
+        if not there:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                directory.rmdir()
+
+
+def _library() -> str:
+    """The MPI that mpi4py finds, or why there is none."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
+        return f"none: {str(error).splitlines()[0]}"
+    return MPI.Get_library_version().splitlines()[0].split(",")[0].strip("\0 ")

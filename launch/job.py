@@ -1,0 +1,62 @@
+"""What is wanted of a batch job."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from aiperf.errors import ConfigError
+from aiperf.scheduler import MARGIN_SECONDS
+
+__all__ = ["WARNING_SECONDS", "Job"]
+
+WARNING_SECONDS = 120
+"""Before its limit a job is told to stop: thirty seconds for that, the rest for whoever is slow."""
+START_MINUTES = 25.0
+"""Asked for beside the span and `MARGIN_SECONDS`: doctor, staging, and initialisation, which may take long
+where a thousand ranks import torch from one file system."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run under a scheduler, or the same run several times."""
+
+    nodes: int
+    hours: float
+    """Of the run's timed span."""
+    name: str = "aiperf-hpc"
+    options: tuple[str, ...] = ()
+    """Of `aiperf-hpc run`: the preset, the data."""
+    directory: str = ""
+    """Of the run; empty: runs/ and the job's name and id."""
+    repeat: int = 1
+    """Runs of the same, one after another, each with a random seed of its own."""
+    alone: bool = True
+    """Whether nobody else is to be on its nodes."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of nodes that one job goes through, for weak scaling; empty: all of them, once."""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ConfigError(f"--nodes is {self.nodes}; it must be at least 1")
+        if not 0 <= self.hours < math.inf:
+            raise ConfigError(f"--hours is {self.hours}; it must be a length of time")
+        if self.repeat < 1:
+            raise ConfigError(f"--repeat is {self.repeat}; it must be at least 1")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
+            raise ConfigError(f"--name is {self.name!r}; use letters, digits, '-', '_' and '.'")
+        if self.sizes and max(self.sizes) > self.nodes:
+            raise ConfigError(f"one of the sizes is {max(self.sizes)}; the job has {self.nodes} nodes")
+
+    @property
+    def limit_seconds(self) -> int:
+        """Of the whole job, in whole minutes."""
+        one = self.hours * 3600 + MARGIN_SECONDS + START_MINUTES * 60
+        return math.ceil(one * max(1, len(self.sizes)) / 60) * 60
+
+    @property
+    def clock(self) -> str:
+        """The limit as hours:minutes:seconds."""
+        minutes = self.limit_seconds // 60
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

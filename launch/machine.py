@@ -1,0 +1,133 @@
+"""A first site file, from what a machine's own commands answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["QUESTIONS", "Answers", "Partition", "partitions", "site_text"]
+
+# What is asked; a command that is not there, or fails, answers nothing.
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "sinfo": ("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l|%a"),
+    "mpi": ("srun", "--mpi=list"),
+    "accounts": ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=account,user"),
+    "devices": ("nvidia-smi", "--list-gpus"),
+    "modules": ("bash", "-lc", "module -t list 2>&1"),
+}
+Answers = Mapping[str, str]
+PLUGINS = ("pmix", "pmi2", "cray_shasta")
+"""Of srun --mpi, the best first."""
+REQUEST = '"gpus", "none", or the name of a resource, as "npu"'
+HEAD = "# What a batch script must know of this machine, as `launch init-site` found it: read it, mend it.\n"
+
+
+@dataclass(frozen=True)
+class Partition:
+    name: str
+    is_default: bool
+    nodes: int
+    cores: int
+    resource: str
+    """Name of its accelerators as the scheduler knows them: gpu, npu; empty for none."""
+    devices: int
+    limit: str
+
+
+def partitions(sinfo: str) -> list[Partition]:
+    """Those that are up, the one that a newcomer means first: with accelerators, the default, the largest."""
+    found = []
+    for line in sinfo.splitlines():
+        name, nodes, cores, resources, limit, state = (field.strip() for field in line.split("|"))
+        if state != "up":
+            continue
+        resource, devices = _devices(resources)
+        whole = re.sub(r"\D.*", "", cores)  # 64+: nodes of several sizes
+        found.append(
+            Partition(name.rstrip("*"), name.endswith("*"), int(nodes), int(whole), resource, devices, limit)
+        )
+    return sorted(found, key=lambda each: (not each.devices, not each.is_default, -each.nodes))
+
+
+def site_text(answers: Answers, user: str, setup: str) -> str:
+    """A site file to be read and mended; `setup` is a line of shell that finds this installation."""
+    known = partitions(answers.get("sinfo", ""))
+    first = known[0] if known else None
+    devices = first.devices if first else 0
+    counted = sum(line.startswith("GPU ") for line in answers.get("devices", "").splitlines())
+    request = "gpus" if first is None or first.resource in ("gpu", "") else first.resource
+    accounts = _accounts(answers.get("accounts", ""), user)
+    plugins = [name for name in PLUGINS if re.search(rf"\b{name}\b", answers.get("mpi", ""))]
+    launcher = "srun" if "mpi" in answers else "mpiexec"
+    values = [
+        ("modules", f"[{_loaded(answers.get('modules', ''))}]", "loaded in this order, after `module purge`"),
+        ("setup", f"[{_quoted(setup)}]", "what makes `aiperf-hpc` be found"),
+        ("[queue]", "", _seen_partitions(known)),
+        ("account", _quoted(accounts[0] if accounts else ""), _others(accounts)),
+        ("partition", _quoted(first.name if first else ""), ""),
+        ("options", "[]", 'further options of sbatch, as "--constraint=h100"'),
+        ("[devices]", "", ""),
+        ("per_node", str(devices or counted or 1), "as many ranks train on a node"),
+        ("request", _quoted(request if devices or counted else "none"), REQUEST),
+        ("cores_per_node", str(first.cores if first else 0), "of PBS and LSF; Slurm tells them"),
+        ("[mpi]", "", ""),
+        ("launcher", _quoted(launcher), "srun, mpiexec or mpirun; torchrun inside one node"),
+        ("plugin", _quoted(plugins[0] if plugins else "pmix"), f"of srun --mpi{_and(plugins[1:])}"),
+        ("options", "[]", "of the launcher"),
+        ("[container]", "", ""),
+        ("image", _quoted(""), "an Apptainer image that holds the program; empty: none"),
+        ("[scratch]", "", ""),
+        ("directory", _quoted(""), 'on each node\'s own disk, as "/local/$SLURM_JOB_ID"; empty: none'),
+        ("stage", _quoted(""), "run once on every node: it brings images into $scratch"),
+        ("[environment]", "", ""),
+    ]
+    return HEAD + "".join(_line(*value) for value in values)
+
+
+def _line(name: str, value: str, comment: str) -> str:
+    if name.startswith("["):
+        return f"\n{name}\n" + "".join(f"# {line}\n" for line in comment.splitlines())
+    return f"{f'{name} = {value}':<34} # {comment}".rstrip(" #") + "\n"
+
+
+def _devices(resources: str) -> tuple[str, int]:
+    """Name and number in Slurm's list of generic resources: gpu:a100:8(S:0-1),nvme:1."""
+    for resource in resources.split(","):
+        name, *kinds = re.sub(r"\(.*?\)", "", resource).split(":")
+        if name in ("gpu", "npu", "xpu", "dcu", "mlu") and kinds and kinds[-1].isdigit():
+            return name, int(kinds[-1])
+    return "", 0
+
+
+def _accounts(answer: str, user: str) -> list[str]:
+    rows = (line.partition("|") for line in answer.splitlines())
+    return sorted({account for account, _, owner in rows if owner == user and account})
+
+
+def _loaded(answer: str) -> str:
+    """`module -t list`: a heading, then a name a line."""
+    names = [line for line in answer.splitlines() if re.fullmatch(r"[\w.+-]+(/[\w.+-]+)*", line)]
+    return ", ".join(map(_quoted, names))
+
+
+def _seen_partitions(known: list[Partition]) -> str:
+    return "\n".join(
+        f"{each.name}: {each.nodes} nodes, {each.cores} cores"
+        f"{f', {each.devices} x {each.resource}' if each.devices else ''}, up to {each.limit}"
+        for each in known
+    )
+
+
+def _others(accounts: list[str]) -> str:
+    return f"or {', '.join(accounts[1:])}" if accounts[1:] else "whom jobs are charged to"
+
+
+def _and(plugins: list[str]) -> str:
+    return f"; {', '.join(plugins)} would do too" if plugins else ""
+
+
+def _quoted(text: str) -> str:
+    """As TOML has it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

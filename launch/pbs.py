@@ -1,0 +1,78 @@
+"""OpenPBS and PBS Professional: qsub(1B), qstat(1B), pbs_resources(7B)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from launch.job import Job
+from launch.scheduler import JobState, Scheduler, marked
+from launch.site import Site
+
+__all__ = ["Pbs"]
+
+RUNNING, PENDING = "RBESU", "QHWTM"
+
+
+class Pbs(Scheduler):
+    name, title = "pbs", "OpenPBS and PBS Professional"
+    ending = "pbs"
+    job_id = "PBS_JOBID"
+    element = "PBS_ARRAY_INDEX"
+    hosts = 'uniq "$PBS_NODEFILE"'
+    nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
+    workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
+    warned = False
+    requeue = ('echo "to go on: qsub -v AIPERF_DIRECTORY=$directory, with this script"',)
+
+    def directives(self, site: Site, job: Job) -> list[str]:
+        queue = site.queue
+        where = [f"-A {queue.account}"] * bool(queue.account) + [f"-q {queue.partition}"] * bool(
+            queue.partition
+        )
+        lines = [f"#PBS -N {job.name}"]
+        if where:
+            lines += marked(f"#PBS {' '.join(where)}", 1, "who pays, and where it runs")
+        return [
+            *lines,
+            *marked(
+                f"#PBS -l select={_select(site, job)} -l walltime={job.clock}", 2, "how large, and how long"
+            ),
+            *[f"#PBS -J 1-{job.repeat}%1"] * (job.repeat > 1),
+            f"#PBS -l place={'scatter:excl' if job.alone else 'free'}",
+            "#PBS -j oe -r y",
+            *(f"#PBS {option}" for option in queue.options),
+        ]
+
+    def submit(self, after: Sequence[str] = ()) -> list[str]:
+        return ["qsub", *(["-W", f"depend=afterany:{':'.join(after)}"] if after else [])]
+
+    def submitted(self, answer: str) -> str:
+        found = re.search(r"^\d+(\[\])?(\.\S+)?$", answer.strip())
+        if found is None:
+            raise ValueError(f"qsub printed no job id: {answer.strip()!r}")
+        return found[0]
+
+    def ask(self, jobs: Sequence[str]) -> list[str]:
+        return ["qstat", "-x", "-f", "-F", "json", *jobs]
+
+    def states(self, answer: str) -> Mapping[str, JobState]:
+        found: dict[str, JobState] = {}
+        for job, told in json.loads(answer).get("Jobs", {}).items():
+            state = told.get("job_state", "F")
+            is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
+            found[job] = JobState.PENDING if state in PENDING else is_running
+        return found
+
+
+def _select(site: Site, job: Job) -> str:
+    """The first node has room for one rank more: the master."""
+    devices = site.devices
+    chunk = f"ncpus={devices.cores_per_node}" if devices.cores_per_node else ""
+    if devices.request != "none":
+        resource = "ngpus" if devices.request == "gpus" else devices.request
+        chunk += f"{':' * bool(chunk)}{resource}={devices.per_node}"
+    chunk += ":" * bool(chunk)
+    first = f"1:{chunk}mpiprocs={devices.per_node + 1}"
+    return first + (f"+{job.nodes - 1}:{chunk}mpiprocs={devices.per_node}" if job.nodes > 1 else "")

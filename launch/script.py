@@ -1,0 +1,205 @@
+"""The text of a batch script: the same steps under every scheduler, in the order in which they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from shlex import join, quote
+
+from aiperf.errors import ConfigError
+from launch.job import WARNING_SECONDS, Job
+from launch.launchers import UNBOUND, once_a_node, ranks
+from launch.scheduler import Scheduler, marked
+from launch.site import Mpi, Site
+
+__all__ = ["script_text", "table_text"]
+
+WIDTH = 100
+
+
+def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
+    """The whole script. Raises ConfigError where the site cannot do what the job wants."""
+    if site.mpi.launcher == "torchrun" and job.nodes > 1:
+        raise ConfigError(f"mpi.launcher is torchrun, which starts ranks on one node; --nodes is {job.nodes}")
+    one = [
+        _ranks(scheduler, site),
+        _staging(site),
+        _doctor(),
+        _run(scheduler, job),
+    ]
+    sections = [
+        [*_title(scheduler, job), *scheduler.directives(site, job), "set -uo pipefail"],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site)],
+        _wanted(scheduler, job),
+        _machine(scheduler, site, job),
+        *([_each_size(job, one)] if job.sizes else one),
+        _end(scheduler),
+    ]
+    return "#!/usr/bin/env bash\n" + _paragraphs(sections)
+
+
+def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
+    """The script that makes a study's table when its jobs have ended: one process, no device."""
+    one_core = replace(site.devices, per_node=1, request="none", cores_per_node=0)
+    machine = replace(site, devices=one_core, mpi=Mpi())
+    status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
+    sections = [
+        ["# The table of a scaling study.", *scheduler.directives(machine, job), "set -uo pipefail"],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine)],
+        [status],
+    ]
+    return "#!/usr/bin/env bash\n" + _paragraphs(sections)
+
+
+def _title(scheduler: Scheduler, job: Job) -> list[str]:
+    where = "one node" if job.nodes == 1 else "several nodes"
+    if job.sizes:
+        where = f"{', '.join(map(str, job.sizes))} nodes, one after another: weak scaling in one job"
+    how = f"then: {join(scheduler.submit())} < THIS FILE"
+    if scheduler.arguments:
+        how = "then: sbatch THIS FILE [options of `aiperf-hpc run`]"
+    return [f"# aiperf-hpc on {where}.", f"# Edit the line below each EDIT, {how}"]
+
+
+def _setup(site: Site) -> list[str]:
+    """Modules, variables, and where the program is."""
+    lines = ["module purge", f"module load {join(site.modules)}"] if site.modules else []
+    lines += [f"export {name}={quote(value)}" for name, value in site.environment.items()]
+    if site.mpi.launcher in ("mpiexec", "mpirun"):
+        lines += ["# Open MPI must not bind ranks to cores: they share the cores out themselves."]
+        lines += [f"export {name}={value}" for name, value in UNBOUND.items()]
+    program = ["aiperf-hpc"]
+    if site.container.image:
+        program = [site.container.command, "exec", *site.container.options, site.container.image, *program]
+    own = [*site.setup, f"program=({' '.join(program)})"]
+    edited = max(0, len(site.setup) - 1)
+    own[edited : edited + 1] = marked(own[edited], 3, "where the program is")
+    return [*lines, *own]
+
+
+def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
+    """The run's options and its directory, which is the same when the job is queued again."""
+    options = join([*job.options, "--hours", f"{job.hours:g}"])
+    own = job.directory or f"runs/{job.name}-${scheduler.job_id}"
+    if job.repeat > 1:
+        own += f"-${scheduler.element}"
+    return [
+        *(
+            ["# What is run: the options given to this script, or else these.", f"(($#)) || set -- {options}"]
+            if scheduler.arguments
+            else ["# What is run.", f"set -- {options}"]
+        ),
+        "# Where: in a directory of the job's own, the same one when the job is queued again.",
+        f"directory=${{AIPERF_DIRECTORY:-{own}}}",
+    ]
+
+
+def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
+    return [
+        *([] if job.sizes else [f"nodes={scheduler.nodes}"]),
+        f"devices={scheduler.devices(site)}",
+        f"cores={scheduler.cores(site)}",
+    ]
+
+
+def _ranks(scheduler: Scheduler, site: Site) -> list[str]:
+    return [
+        "# One rank for each device, and on the first node one more: the master, which has none.",
+        "hosts=$(mktemp)",
+        "trap 'rm -f \"$hosts\"' EXIT",
+        f'{scheduler.hosts} | head -n "$nodes" |',
+        '    awk -v devices="$devices" \'{ for (i = (NR > 1); i <= devices; i++) print }\' >"$hosts"',
+        "ranks=(",
+        *_filled(ranks(site.mpi)),
+        ")",
+    ]
+
+
+def _staging(site: Site) -> list[str]:
+    if not site.scratch.directory:
+        return []
+    stage = site.scratch.stage
+    return [
+        "# A folder on every node's own disk.",
+        f"export scratch={site.scratch.directory}",
+        "export TMPDIR=$scratch",
+        'uniq "$hosts" >"$hosts.once"',
+        f"each=({' '.join(once_a_node(site.mpi))})",
+        'trap \'"${each[@]}" rm -rf "$scratch"; rm -f "$hosts" "$hosts.once"\' EXIT',
+        '"${each[@]}" mkdir -p "$scratch" || exit 1',
+        *([f'"${{each[@]}}" bash -c {quote(stage)} || exit 1'] if stage else []),
+    ]
+
+
+def _doctor() -> list[str]:
+    return [
+        "# Whether the machine is as this run needs it.",
+        '"${ranks[@]}" "${program[@]}" doctor --directory "$directory" "$@" || exit 1',
+    ]
+
+
+def _run(scheduler: Scheduler, job: Job) -> list[str]:
+    """In the background, for bash answers no signal while a command runs in the foreground."""
+    words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
+    words += [
+        '--directory "$directory/$nodes" --random-seed "$nodes"' if job.sizes else '--directory "$directory"'
+    ]
+    if job.repeat > 1:
+        words += [f'--random-seed "${scheduler.element}"']
+    if not scheduler.warned:
+        words = [
+            f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",
+            *words,
+        ]
+    return [
+        "# The run. A warning before the job's limit is handed on to it, and it stops in time.",
+        f"{' '.join(words)} &",
+        "run=$!",
+        "trap 'kill -USR1 \"$run\"' USR1 TERM",
+        'wait "$run"',
+        "code=$?",
+        'while ((code > 128)) && kill -0 "$run" 2>/dev/null; do',
+        '    wait "$run"',
+        "    code=$?",
+        "done",
+    ]
+
+
+def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
+    body = _paragraphs(one).splitlines()
+    return [
+        f"for nodes in {' '.join(map(str, job.sizes))}; do",
+        *(f"    {line}" if line else "" for line in body),
+        "    ((code == 0)) || break",
+        "done",
+        '((code == 0)) && "${program[@]}" scaling "$directory"/[0-9]* --output "$directory/scaling"',
+    ]
+
+
+def _end(scheduler: Scheduler) -> list[str]:
+    return [
+        "case $code in",
+        '0) echo "done: $directory" ;;',
+        "75)",
+        '    echo "stopped in time, to be continued: $directory"',
+        *(f"    {line}" for line in scheduler.requeue),
+        "    ;;",
+        '*) echo "failed with exit code $code: $directory" >&2 ;;',
+        "esac",
+        'exit "$code"',
+    ]
+
+
+def _paragraphs(sections: Iterable[list[str]]) -> str:
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _filled(words: Iterable[str]) -> list[str]:
+    """Words in lines of up to 100 columns."""
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > WIDTH:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else f"    {word}"
+    return lines

@@ -1,0 +1,144 @@
+"""What a batch script must know of a machine, from a TOML file that a person writes once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiperf.errors import ConfigError
+from nas.record import RecordError, decode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "LAUNCHERS",
+    "Container",
+    "Devices",
+    "Mpi",
+    "Queue",
+    "Scratch",
+    "Site",
+    "load_site",
+    "site_from_toml",
+]
+
+LAUNCHERS = ("srun", "mpiexec", "mpirun", "torchrun")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What the scheduler asks of every job."""
+
+    account: str = ""
+    """Whom the job is charged to; PBS and LSF call it a project."""
+    partition: str = ""
+    """PBS and LSF call it a queue."""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The accelerators of one node, and its cores."""
+
+    per_node: int = 1
+    """As many ranks train on a node; on nodes without accelerators, ranks that share the cores."""
+    request: str = "gpus"
+    """How the scheduler is asked for them. gpus: by its own option for GPUs. Otherwise the name of a
+    resource, as npu. none: not at all."""
+    cores_per_node: int = 0
+    """PBS and LSF are asked for cores by number; Slurm tells them."""
+
+    def __post_init__(self) -> None:
+        if self.per_node < 1:
+            raise ConfigError(f"devices.per_node is {self.per_node}; it must be at least 1")
+        if self.cores_per_node < 0:
+            raise ConfigError(f"devices.cores_per_node is {self.cores_per_node}; it must be at least 0")
+        if not self.request:
+            raise ConfigError('devices.request is empty; it is "gpus", "none" or the name of a resource')
+
+    @property
+    def cores_a_rank(self) -> int:
+        """Shared evenly by the ranks that train and, on the first node, the master. 0: not known."""
+        return self.cores_per_node // (self.per_node + 1)
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """What starts the ranks."""
+
+    launcher: str = "srun"
+    """srun, mpiexec or mpirun; torchrun inside one node, where no MPI is needed."""
+    plugin: str = "pmix"
+    """Of srun --mpi: `srun --mpi=list` shows those there are."""
+    options: tuple[str, ...] = ()
+    """Further options of the launcher, as shell text."""
+
+    def __post_init__(self) -> None:
+        if self.launcher not in LAUNCHERS:
+            raise ConfigError(f"mpi.launcher is {self.launcher!r}; it is one of {', '.join(LAUNCHERS)}")
+
+
+@dataclass(frozen=True)
+class Container:
+    """An image that holds the program; without one it is taken from the environment."""
+
+    image: str = ""
+    command: str = "apptainer"
+    options: tuple[str, ...] = ("--nv",)
+    """Of `exec`, as shell text: what lets devices and folders in, as --bind "$PWD"."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder on each node's own disk."""
+
+    directory: str = ""
+    """May hold the scheduler's variables, as /local/$SLURM_JOB_ID. Made on every node and removed at
+    the end; TMPDIR of the run."""
+    stage: str = ""
+    """A shell command, run once on every node before the run: it brings images into $scratch."""
+
+    def __post_init__(self) -> None:
+        if self.stage and not self.directory:
+            raise ConfigError("scratch.stage is given without scratch.directory; say where it copies to")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One machine."""
+
+    queue: Queue = field(default_factory=Queue)
+    devices: Devices = field(default_factory=Devices)
+    mpi: Mpi = field(default_factory=Mpi)
+    container: Container = field(default_factory=Container)
+    scratch: Scratch = field(default_factory=Scratch)
+    modules: tuple[str, ...] = ()
+    """Loaded in this order, after `module purge`."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell that make the command `aiperf-hpc` be found, as: source ~/venv/bin/activate"""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables to export."""
+
+
+def load_site(path: Path) -> Site:
+    """The site file there. Raises ConfigError."""
+    try:
+        return site_from_toml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}; give a site file by --site, or make one: aiperf-hpc launch init-site"
+        ) from None
+
+
+def site_from_toml(text: str, where: str) -> Site:
+    """Raises ConfigError, which names `where`, the key, and the keys there are."""
+    try:
+        return decode(Site, tomllib.loads(text))
+    except (ConfigError, RecordError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{where}: {error}") from None

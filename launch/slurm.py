@@ -1,0 +1,92 @@
+"""Slurm: sbatch(1), srun(1), squeue(1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from launch.job import WARNING_SECONDS, Job
+from launch.scheduler import JobState, Scheduler, marked
+from launch.site import Site
+
+__all__ = ["Slurm"]
+
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
+PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+MOST_RESTARTS = 20  # a job that is stopped before it gets anywhere must not circle for ever
+
+
+class Slurm(Scheduler):
+    name, title = "slurm", "Slurm"
+    ending = "sbatch"
+    job_id = "SLURM_JOB_ID"
+    element = "SLURM_ARRAY_TASK_ID"
+    hosts = "scontrol show hostnames"
+    nodes = "$SLURM_JOB_NUM_NODES"
+    arguments = True
+    requeue = (
+        f"((${{SLURM_RESTART_COUNT:-0}} < {MOST_RESTARTS})) &&",
+        '    scontrol requeue "$SLURM_JOB_ID" && sleep 60 # which ends this script',
+    )
+
+    def directives(self, site: Site, job: Job) -> list[str]:
+        queue = site.queue
+        where = [f"--account={queue.account}"] * bool(queue.account)
+        where += [f"--partition={queue.partition}"] * bool(queue.partition)
+        size = f"--nodes={job.nodes}{_request(site)} --time={job.clock}"
+        output = "%x-%A_%a.out" if job.repeat > 1 else "%x-%j.out"
+        lines = [f"#SBATCH --job-name={job.name}"]
+        if where:
+            lines += marked(f"#SBATCH {' '.join(where)}", 1, "who pays, and where it runs")
+        lines += marked(f"#SBATCH {size}", 2, "how large, and how long")
+        lines += [f"#SBATCH --array=1-{job.repeat}%1"] * (job.repeat > 1)
+        lines += [
+            *["#SBATCH --exclusive --mem=0"] * job.alone,
+            f"#SBATCH --output={output} --open-mode=append",
+            f"#SBATCH --requeue --signal=B:USR1@{WARNING_SECONDS}",
+            *(f"#SBATCH {option}" for option in queue.options),
+        ]
+        return lines
+
+    def devices(self, site: Site) -> str:
+        request = site.devices.request
+        if request == "gpus":
+            return "$SLURM_GPUS_ON_NODE"
+        if request == "none":
+            return str(site.devices.per_node)
+        # Slurm tells a job's GPUs alone; of other resources, the script's own directive does.
+        return f"$(sed -n 's/^#SBATCH .*--gres={request}:\\([0-9]*\\).*/\\1/p' \"$0\")"
+
+    def cores(self, site: Site) -> str:
+        return "$((SLURM_CPUS_ON_NODE / (devices + 1)))"
+
+    def submit(self, after: Sequence[str] = ()) -> list[str]:
+        dependency = [f"--dependency=afterany:{':'.join(after)}"] * bool(after)
+        return ["sbatch", "--parsable", *dependency]
+
+    def submitted(self, answer: str) -> str:
+        found = re.search(r"^(\d+)(;\S+)?$", answer, re.MULTILINE)  # ;cluster in a federation
+        if found is None:
+            raise ValueError(f"sbatch printed no job id: {answer.strip()!r}")
+        return found[1]
+
+    def ask(self, jobs: Sequence[str]) -> list[str]:
+        """Of all jobs of the person: asked for one that is gone, squeue fails."""
+        return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
+
+    def states(self, answer: str) -> Mapping[str, JobState]:
+        found: dict[str, JobState] = {}
+        for line in answer.splitlines():
+            job, _, state = line.strip().partition(" ")
+            is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
+            found[job] = JobState.PENDING if state in PENDING else is_running
+        return found
+
+
+def _request(site: Site) -> str:
+    devices = site.devices
+    if devices.request == "none":
+        return ""
+    if devices.request == "gpus":
+        return f" --gpus-per-node={devices.per_node}"
+    return f" --gres={devices.request}:{devices.per_node}"

@@ -1,0 +1,170 @@
+"""A scaling study: one configuration at several sizes, a job and a random seed for each, then a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+
+from aiperf.errors import ConfigError
+from aiperf.replay import Replay
+from launch.job import Job
+from launch.scheduler import JobState
+from nas.record import RecordError, decode, encode
+
+__all__ = [
+    "Size",
+    "Standing",
+    "Study",
+    "StudyFiles",
+    "config_hash",
+    "sizes_text",
+    "standing",
+    "study_from_json",
+    "study_json",
+]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was asked for; the configuration lies beside it."""
+
+    scheduler: str
+    nodes: tuple[int, ...]
+    """The sizes, ascending."""
+    hours: float
+    options: tuple[str, ...]
+    """Of `aiperf-hpc run`, how the ranks work; what is run stands in the configuration."""
+    config_hash: str
+
+    def __post_init__(self) -> None:
+        if not self.nodes or min(self.nodes) < 1:
+            raise ConfigError("--nodes: give the sizes as whole numbers from 1 on, as 4,8,16")
+        if sorted(set(self.nodes)) != list(self.nodes):
+            raise ConfigError("--nodes: give every size once, from the smallest to the largest")
+
+    def job(self, nodes: int, files: StudyFiles) -> Job:
+        """Of one size; its random seed is its place among the sizes."""
+        seed = ("--random-seed", str(self.nodes.index(nodes) + 1))
+        return Job(
+            nodes=nodes,
+            hours=self.hours,
+            name=f"{files.directory.name}-{nodes}",
+            options=("--preset", str(files.config), *seed, *self.options),
+            directory=str(files.run(nodes)),
+        )
+
+    def table_job(self, files: StudyFiles) -> Job:
+        return Job(nodes=1, hours=0.0, name=f"{files.directory.name}-table", alone=False)
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """The directory of a study and what lies in it."""
+
+    directory: Path
+    ending: str = "sbatch"
+    """Of its scripts."""
+
+    @property
+    def study(self) -> Path:
+        return self.directory / "study.json"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config.toml"
+
+    @property
+    def table(self) -> Path:
+        """Folder of the table and its figure."""
+        return self.directory / "table"
+
+    @property
+    def table_script(self) -> Path:
+        return self.directory / f"table.{self.ending}"
+
+    def size(self, nodes: int) -> Path:
+        return self.directory / f"nodes-{nodes:04d}"
+
+    def run(self, nodes: int) -> Path:
+        return self.size(nodes) / "run"
+
+    def script(self, nodes: int) -> Path:
+        return self.size(nodes) / f"job.{self.ending}"
+
+    def job_id(self, nodes: int) -> Path:
+        """Of the job that was submitted last."""
+        return self.size(nodes) / "job.id"
+
+
+class Standing(Enum):
+    """Of one size."""
+
+    DONE = "done"
+    RUNNING = "running"
+    PENDING = "pending"
+    FAILED = "failed"
+    """Its job is gone, its run is not complete."""
+    MISSING = "missing"
+    """It was never submitted."""
+
+
+@dataclass(frozen=True)
+class Size:
+    nodes: int
+    standing: Standing
+    told: str = ""
+    """Why it failed, or how far it is."""
+
+    @property
+    def to_submit(self) -> bool:
+        return self.standing in (Standing.FAILED, Standing.MISSING)
+
+
+def config_hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def study_json(study: Study) -> str:
+    return json.dumps(encode(study), indent=1) + "\n"
+
+
+def study_from_json(text: str, where: Path) -> Study:
+    """Raises ConfigError."""
+    try:
+        return decode(Study, json.loads(text))
+    except (RecordError, ValueError) as error:
+        raise ConfigError(f"{where} is no scaling study: {error}") from None
+
+
+def standing(nodes: int, run: Replay | None, job: str, states: Mapping[str, JobState]) -> Size:
+    """Of one size: its run so far, its last job's id ("" for none), and what the scheduler knows."""
+    if run is not None and _complete(run):
+        return Size(nodes, Standing.DONE)
+    state = states.get(job, JobState.GONE)
+    if job and state is not JobState.GONE:
+        return Size(nodes, Standing.PENDING if state is JobState.PENDING else Standing.RUNNING, f"job {job}")
+    if not job:
+        return Size(nodes, Standing.MISSING)
+    return Size(nodes, Standing.FAILED, f"job {job} is gone; {_reached(run)}")
+
+
+def sizes_text(sizes: Sequence[Size]) -> str:
+    return "\n".join(
+        f"{size.nodes:>5} nodes  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
+    )
+
+
+def _complete(run: Replay) -> bool:
+    return run.tested is not None
+
+
+def _reached(run: Replay | None) -> str:
+    if run is None or not run.legs:
+        return "its run never began; see its output"
+    ended = run.leg.ended
+    how = f"ended: {ended.reason}" if ended else "was killed"
+    return f"its run {how} after {run.span_seconds:.0f} s of span"

@@ -1,0 +1,50 @@
+"""What a host shows of itself: folders that can and cannot be written, a file that all must see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aiperf.doctor import host
+from aiperf.doctor.host import see_host, try_folder
+
+HERE = {"HOME": os.environ.get("HOME", "/")}
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    found = try_folder(tmp_path)
+    assert found.fault == ""
+    assert found.free_bytes > 0
+    assert found.bytes_per_second > 0
+    assert found.append_seconds > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_has_its_reason(tmp_path: Path) -> None:
+    assert try_folder(tmp_path / "none").fault == "No such file or directory"
+    (tmp_path / "file").touch()
+    assert try_folder(tmp_path / "file").fault == "Not a directory"
+
+
+def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(host, "FILE_BYTES", 1 << 20)
+    (tmp_path / "probe").write_text("nonce")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 550, 0, No, [N/A]'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "npu-smi").write_text("#!/bin/sh\necho no driver >&2; exit 3\n")
+    (tmp_path / "npu-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    seen = see_host(tmp_path / "probe", "nonce", str(tmp_path), HERE | {"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert seen.probe_seen
+    assert seen.data_entries == 3
+    assert seen.visible == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    assert seen.tools["nvidia-smi"] == "NVIDIA T4, 550, 0, No, [N/A]"
+    assert seen.tools["npu-smi"] == "failed: exit code 3, no driver"
+    assert seen.home.fault == ""
+    other = see_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {})
+    assert not other.probe_seen
+    assert other.data_entries == -1
+    assert other.home.fault == "HOME is not set"

@@ -1,0 +1,191 @@
+"""What the doctor makes of what the ranks saw: a well machine, and one fault after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from aiperf.config import load_preset
+from aiperf.doctor.check import Check, Outcome, checks_json, checks_text
+from aiperf.doctor.judge import judge
+from aiperf.doctor.seen import DataSeen, DeviceSeen, Examination, Folder, HostSeen
+
+GIB = 1 << 30
+ROOM = Folder("/tmp", free_bytes=100 * GIB, bytes_per_second=1e9, append_seconds=0.001)
+# As `nvidia-smi --query-gpu=… --format=csv,noheader` prints them: MIG is [N/A] on devices without it.
+SMI = "NVIDIA A100-SXM4-80GB, 550.54.15, 0, No, Disabled\n" * 2
+HOST = HostSeen(
+    host="node1",
+    python="3.11.7",
+    clash="",
+    cores=64,
+    cores_of_rank=16,
+    limits={"open files": 65536, "processes": -1, "locked memory": -1, "file size": -1},
+    home=Folder("/home/ada", free_bytes=GIB),
+    temporary=ROOM,
+    visible={"CUDA_VISIBLE_DEVICES": "0,1"},
+    tools={"nvidia-smi": SMI.strip()},
+    data_entries=0,
+    probe_seen=True,
+)
+
+
+def device(rank: int, host: str) -> DeviceSeen:
+    return DeviceSeen(
+        rank=rank,
+        host=host,
+        torch="2.13.0+cu130",
+        kind="cuda",
+        name="NVIDIA A100-SXM4-80GB",
+        identity=f"GPU-{rank}",
+        memory_bytes=80 * GIB,
+        visible_devices=2,
+        backend="nccl",
+        reduce_bytes_per_second=100e9,
+    )
+
+
+WELL = Examination(
+    config=load_preset("digits"),
+    directory=replace(ROOM, path="runs"),
+    hosts=("node1", "node1", "node1", "node2", "node2"),
+    mpi="Open MPI v5.0.3",
+    threads=True,
+    host_reports=(HOST, replace(HOST, host="node2")),
+    device_reports=tuple(device(rank, f"node{(rank + 1) // 2}") for rank in range(1, 5)),
+    data_report=DataSeen(sha256="ab" * 32, images=1797),
+    clock_seconds={"node2": 0.002},
+    wait_seconds=50.0,
+)
+
+
+def other_host(**changes: object) -> Examination:
+    return replace(WELL, host_reports=(HOST, replace(HOST, host="node2", **changes)))  # type: ignore[arg-type]
+
+
+def other_device(**changes: object) -> Examination:
+    *rest, last = WELL.device_reports
+    return replace(WELL, device_reports=(*rest, replace(last, **changes)))  # type: ignore[arg-type]
+
+
+def found(seen: Examination, name: str) -> Check:
+    return next(check for check in judge(seen) if check.name == name)
+
+
+def test_of_a_well_machine_every_check_is_well() -> None:
+    assert [check for check in judge(WELL) if check.outcome is not Outcome.OK] == []
+
+
+def smi(line: str) -> Callable[[], Examination]:
+    return lambda: other_host(tools={"nvidia-smi": f"NVIDIA A100, 550.54.15, {line}"})
+
+
+F, W = Outcome.FAILED, Outcome.WARNING
+FAULTS: list[tuple[str, Outcome, str, Callable[[], Examination]]] = [
+    ("python", F, "3.9.1", lambda: other_host(python="3.9.1")),
+    ("python", F, "differs between nodes: 3.11.7, 3.12.0", lambda: other_host(python="3.12.0")),
+    (
+        "packages",
+        F,
+        "aiperf 0.3 in /x also installs aiperf (on node2)",
+        lambda: other_host(clash="aiperf 0.3 in /x also installs aiperf"),
+    ),
+    ("torch", F, "2.13.0+cu130, 2.5.1", lambda: other_device(torch="2.5.1")),
+    ("torch", F, "differs between nodes", lambda: other_device(torch="2.12.0")),
+    ("MPI", W, "without MPI_THREAD_MULTIPLE", lambda: replace(WELL, threads=False)),
+    ("MPI", F, "without MPI_THREAD_MULTIPLE", lambda: replace(WELL, threads=False, backend="horovod")),
+    ("ranks", F, "no answer of rank 3 on node2 in 50 s", lambda: replace(WELL, silent=("rank 3 on node2",))),
+    ("ranks", F, "different numbers", lambda: replace(WELL, layout_fault="the hosts have different numbers")),
+    ("ranks", F, "node2 shows 8 devices to 2 ranks", lambda: other_device(visible_devices=8)),
+    ("cores", W, "node2 binds a rank to one of its 64 cores", lambda: other_host(cores_of_rank=1)),
+    ("devices", F, "rank 4 on node2: out of order", lambda: other_device(fault="out of order")),
+    ("devices", F, "2 ranks on node2 have the same device", lambda: other_device(identity="GPU-3")),
+    ("devices", W, "3 × NVIDIA A100-SXM4-80GB, 1 × NVIDIA L4", lambda: other_device(name="NVIDIA L4")),
+    ("drivers", F, "nvidia-smi on node2 failed: no", lambda: other_host(tools={"nvidia-smi": "failed: no"})),
+    ("drivers", F, "3 uncorrected memory errors", smi("3, No, Disabled")),
+    ("drivers", W, "pages of memory to retire", smi("0, Yes, Disabled")),
+    (
+        "drivers",
+        W,
+        "differ between nodes",
+        lambda: other_host(tools={"nvidia-smi": SMI.replace("550", "535")}),
+    ),
+    ("visible", W, "MIG is enabled on node2", smi("0, No, Enabled")),
+    ("visible", W, "names slices", lambda: other_host(visible={"CUDA_VISIBLE_DEVICES": "MIG-8f0c"})),
+    ("backend", F, "an all-reduce failed", lambda: other_device(fault="nccl all-reduce failed: x")),
+    ("backend", W, "4 GB/s on node2", lambda: other_device(reduce_bytes_per_second=4e9)),
+    ("clocks", F, "is 2.500 s, of node2", lambda: replace(WELL, clock_seconds={"node2": -2.5})),
+    ("clocks", W, "is 0.400 s, of node2", lambda: replace(WELL, clock_seconds={"node2": 0.4})),
+    ("limits", W, "1024 open files on node2", lambda: other_host(limits=HOST.limits | {"open files": 1024})),  # type: ignore[operator]
+    ("limits", W, "64 KiB of locked", lambda: other_host(limits=HOST.limits | {"locked memory": 65536})),  # type: ignore[operator]
+    (
+        "run directory",
+        F,
+        "runs: Read-only file system",
+        lambda: replace(WELL, directory=Folder("runs", fault="Read-only file system")),
+    ),
+    ("run directory", W, "is not seen by node2", lambda: other_host(probe_seen=False)),
+    ("run directory", W, "20 MB/s", lambda: replace(WELL, directory=replace(ROOM, bytes_per_second=20e6))),
+    (
+        "run directory",
+        W,
+        "500.0 ms a line",
+        lambda: replace(WELL, directory=replace(ROOM, append_seconds=0.5)),
+    ),
+    ("space", F, "1 GiB free", lambda: replace(WELL, directory=replace(ROOM, free_bytes=GIB))),
+    ("space", W, "10 GiB free", lambda: replace(WELL, directory=replace(ROOM, free_bytes=10 * GIB))),
+    (
+        "TMPDIR",
+        F,
+        "/tmp (node2): Disk quota exceeded",
+        lambda: other_host(temporary=Folder("/tmp", fault="Disk quota exceeded")),
+    ),
+    (
+        "home",
+        W,
+        "/home/ada on node2: Read-only file system",
+        lambda: other_host(home=Folder("/home/ada", fault="Read-only file system")),
+    ),
+    ("data", F, "is not there on node2", lambda: other_host(data_entries=-1)),
+    ("data", F, "no folder of images", lambda: replace(WELL, data_report=DataSeen("no folder of images"))),
+    ("data", W, "not read whole in 50 s", lambda: replace(WELL, data_report=None)),
+]
+
+
+@pytest.mark.parametrize(("name", "outcome", "seen", "fault"), FAULTS)
+def test_a_fault_is_found(name: str, outcome: Outcome, seen: str, fault: Callable[[], Examination]) -> None:
+    check = found(fault(), name)
+    assert check.outcome is outcome
+    assert seen in check.seen
+    assert check.remedy
+
+
+def test_devices_by_uuid_are_told() -> None:
+    seen = other_host(visible={"CUDA_VISIBLE_DEVICES": "GPU-8f0c,GPU-9a1d"})
+    assert found(seen, "visible").seen.endswith("; by UUID")
+
+
+def test_one_process_needs_no_mpi() -> None:
+    alone = replace(WELL, hosts=(), mpi="none: no libmpi", threads=False, clock_seconds={})
+    assert found(alone, "MPI") == Check("MPI", Outcome.OK, "not needed by one process (none: no libmpi)")
+    assert found(alone, "clocks").seen == "one host"
+
+
+def test_what_is_shown() -> None:
+    checks = [Check("python", Outcome.OK, "3.11"), Check("clocks", Outcome.FAILED, "2 s", "set them")]
+    assert checks_text(checks) == (
+        "ok      python          3.11\n"
+        "failed  clocks          2 s\n"
+        "                        remedy: set them\n"
+        "1 ok, 0 warning, 1 failed"
+    )
+    assert json.loads(checks_json(checks)) == {
+        "checks": [
+            {"name": "python", "outcome": "ok", "seen": "3.11", "remedy": ""},
+            {"name": "clocks", "outcome": "failed", "seen": "2 s", "remedy": "set them"},
+        ],
+        "outcomes": {"ok": 1, "warning": 0, "failed": 1},
+    }

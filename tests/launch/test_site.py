@@ -1,0 +1,99 @@
+"""Site files: what they may hold, how a wrong one is refused, and a first one made from answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import ConfigError
+from launch.machine import partitions, site_text
+from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
+
+SINFO = """\
+debug|4|64|(null)|30:00|up
+batch*|400|128|(null)|1-00:00:00|up
+gpu|64|128+|gpu:a100:8(S:0-1),nvme:1|2-00:00:00|up
+old|8|16|gpu:4|infinite|down
+npu|32|192|npu:16|1-00:00:00|up
+"""
+
+
+def test_an_empty_site_has_defaults() -> None:
+    assert site_from_toml("", "s") == Site()
+
+
+def test_every_key_is_read() -> None:
+    text = """
+modules = ["gcc"]
+setup = ["source x"]
+queue = { account = "a", partition = "p", options = ["--qos=x"] }
+devices = { per_node = 4, request = "npu", cores_per_node = 64 }
+mpi = { launcher = "mpiexec", plugin = "pmi2", options = ["-v"] }
+environment = { A = "1" }
+"""
+    assert site_from_toml(text, "s") == Site(
+        Queue("a", "p", ("--qos=x",)),
+        Devices(4, "npu", 64),
+        Mpi("mpiexec", "pmi2", ("-v",)),
+        modules=("gcc",),
+        setup=("source x",),
+        environment={"A": "1"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("modles = []", "s: unknown key modles; known: queue, devices, mpi, container, scratch, modules"),
+        ("[devices]\ngpus = 8", "unknown key devices.gpus; known: per_node, request, cores_per_node"),
+        ("[devices]\nper_node = 0", "devices.per_node is 0; it must be at least 1"),
+        ("[devices]\nper_node = '8'", "devices.per_node is '8'; it must be of type int"),
+        ("[mpi]\nlauncher = 'mpirn'", "it is one of srun, mpiexec, mpirun, torchrun"),
+        ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
+        ("modules = ", "s: "),
+    ],
+)
+def test_a_wrong_site_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        site_from_toml(text, "s")
+    assert told in str(error.value)
+
+
+def test_a_missing_site_names_the_command_that_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="aiperf-hpc launch init-site"):
+        load_site(tmp_path / "site.toml")
+
+
+def test_the_partition_with_most_devices_comes_first() -> None:
+    found = partitions(SINFO)
+    assert [each.name for each in found] == ["gpu", "npu", "batch", "debug"]
+    assert (found[0].resource, found[0].devices, found[0].cores, found[0].limit) == (
+        "gpu",
+        8,
+        128,
+        "2-00:00:00",
+    )
+    assert found[2].is_default
+
+
+def test_a_first_site_is_read_back() -> None:
+    answers = {
+        "sinfo": SINFO,
+        "mpi": "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions: pmix_v4",
+        "accounts": "physics|ada\nchemistry|ada\nphysics|bob",
+        "modules": "Currently Loaded Modulefiles:\ngcc/13.2\nopenmpi/5.0.3",
+    }
+    site = site_from_toml(site_text(answers, "ada", 'source "/a b/bin/activate"'), "s")
+    assert site == Site(
+        Queue("chemistry", "gpu"),
+        Devices(8, "gpus", 128),
+        Mpi("srun", "pmix"),
+        modules=("gcc/13.2", "openmpi/5.0.3"),
+        setup=('source "/a b/bin/activate"',),
+    )
+
+
+def test_of_a_machine_that_answers_nothing_a_site_is_made_too() -> None:
+    site = site_from_toml(site_text({}, "ada", "true"), "s")
+    assert site == Site(devices=Devices(1, "none"), mpi=Mpi("mpiexec"), setup=("true",))

@@ -17,7 +17,7 @@ JOBS ?= 2
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-pure test-mpi test-horovod test-machine test-slurm wheelhouse lint tree clean
+.PHONY: help run test test-slow test-browser test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -70,9 +70,13 @@ test-pure:
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
 	.venv-pure-$$version/bin/python -m pytest --pure $(PYTEST_ARGS)
 
-# Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH; -m "mpi and slow" has the long ones.
+# Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
+# and fill disks, freeze file systems and cut links, for which they must be root.
 test-mpi: $(VENV)/.installed-mpi .venv-mpich/.installed
 	$(BIN)/python -m pytest -m "mpi and not slow" $(PYTEST_ARGS)
+
+test-mpi-slow: $(VENV)/.installed-mpi .venv-mpich/.installed
+	$(BIN)/python -m pytest -m "mpi and slow" --ignore tests/mpi/test_slow.py $(PYTEST_ARGS)
 
 # A busy loop beside one of four ranks is named; needs a Linux that shares cores between sessions.
 test-machine: $(VENV)/.installed-mpi

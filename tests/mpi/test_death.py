@@ -1,6 +1,6 @@
 """Ranks and masters killed at random moments: what a run notices, what it loses, what resume finds.
 
-`make test-mpi` kills one of each; the marker slow has nine more. KILL_SEED repeats what was printed.
+`make test-mpi` kills one of each, `make test-mpi-slow` nine more. KILL_SEED repeats what was printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_SEED = int(os.environ.get("KILL_SEED", time.time_ns() % 1_000_000))
 SEEDS = [
     pytest.param(number, marks=[pytest.mark.slow] * (number > 0), id=f"kill{number}") for number in range(10)
 ]
-LAYOUTS = ((4, 1), (5, 2))
+LAYOUTS = ((3, 1), (4, 1), (5, 2))
 """Ranks, and devices a trial."""
 NOTICED_SECONDS = 10.0
 ENDED_BY_LAUNCHER = {
@@ -145,6 +145,7 @@ def whole_lines(directory: Path) -> list[str]:
     return [line.chain for line in read_journal(directory / "journal.jsonl")]
 
 
+@pytest.mark.slow
 def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with started(command(directory, 3, 1, mpi), directory) as job:

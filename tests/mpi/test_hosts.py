@@ -16,6 +16,7 @@ from tests.mpi.jobs import TINY, started, told
 
 pytestmark = [
     pytest.mark.mpi,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
 ]

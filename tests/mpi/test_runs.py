@@ -24,6 +24,7 @@ def curves(replay: Replay) -> dict[int, list[tuple[int, float]]]:
     return {number: story.attempts[-1].curve for number, story in replay.trials.items()}
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_result_for_a_group_size(tmp_path: Path) -> None:
     found = []
     for name in ("first", "second"):

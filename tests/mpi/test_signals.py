@@ -38,6 +38,7 @@ def stopped(mpi: Mpi, directory: Path, warn: Callable[[Job], None]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_the_launcher_hands_on_sigusr1(mpi: Mpi, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     text = stopped(mpi, directory, lambda job: job.launcher().send_signal(signal.SIGUSR1))

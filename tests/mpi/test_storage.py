@@ -20,6 +20,7 @@ from tests.mpi.jobs import OPEN_MPI, TINY, started
 
 pytestmark = [
     pytest.mark.mpi,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk to be filled and frozen"),
 ]

@@ -28,39 +28,37 @@ needs_cgroups = pytest.mark.skipif(
 )
 
 
-def command(mpi: Mpi, directory: Path, minutes: float, *words: object) -> list[str]:
-    run = ["run", "--preset", TINY, "--directory", directory, "--minutes", minutes]
-    return mpi.run(3, *run, "--devices-per-trial", 1, *words)
+def command(mpi: Mpi, directory: Path, trials: int, *words: object) -> list[str]:
+    """Two groups, and no limit of time: what is lost has to be done again, however slow the machine is."""
+    run = ["run", "--preset", TINY, "--directory", directory, "--devices-per-trial", 1]
+    return mpi.run(3, *run, "--set", "limits.minutes=0", "--max-trials", trials, *words)
 
 
 def finished(job: Job, directory: Path) -> Replay:
     assert job.end() == 0, job.text()
     assert " VALID, class smoke" in job.text()
     replay = checked(directory)
-    lost = [attempt for attempt in replay.attempts if attempt.state is State.LOST]
-    for attempt in lost:
-        assert replay.trials[attempt.trial.number].attempts[-1] is not attempt, "it was given again"
+    assert State.LOST not in {story.state for story in replay.trials.values()}, "what was lost is done again"
     return replay
 
 
 def test_a_segmentation_fault_costs_one_attempt_on_every_mpi(mpi: Mpi, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with started(command(mpi, directory, 0.25), directory) as job:
+    with started(command(mpi, directory, 8), directory) as job:
         job.wait_for('"Closed"')
         job.worker(1).send_signal(signal.SIGSEGV)
         job.wait_for('"GroupLost"', 10.0)
-        ready = job.journal().count('"RankReady"')
-        assert ready == 2
         replay = finished(job, directory)
     (loss,) = replay.leg.losses
     killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; its last words: .*"
     assert re.fullmatch(killed, loss.reason)
 
 
+@pytest.mark.slow
 @needs_cgroups
 def test_the_out_of_memory_killer_costs_one_attempt(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with started(command(OPEN_MPI, directory, 0.25), directory) as job:
+    with started(command(OPEN_MPI, directory, 8), directory) as job:
         job.wait_for('"Closed"')
         with out_of_memory(job.worker(2)):
             job.wait_for('"GroupLost"', 30.0)
@@ -82,11 +80,12 @@ def out_of_memory(process: psutil.Process) -> Iterator[None]:
         cgroup.rmdir()
 
 
+@pytest.mark.slow
 def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path) -> None:
     """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials."""
     directory = tmp_path / "run"
     words = ["--silence-seconds", 3, "--set", "training.epochs=[12]"]
-    with started(command(OPEN_MPI, directory, 0.75, *words), directory) as job:
+    with started(command(OPEN_MPI, directory, 20, *words), directory) as job:
         job.wait_for('"Stepped"', count=4)
         hung = [job.worker(1), job.rank(1)]
         for process in hung:
@@ -102,10 +101,11 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
     assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
 
 
+@pytest.mark.slow
 def test_a_trial_that_cannot_read_its_parent_fails_alone(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     files = RunFiles(directory)
-    with started(command(OPEN_MPI, directory, 0.4), directory) as job:
+    with started(command(OPEN_MPI, directory, 30), directory) as job:
         job.wait_for('"COMPLETE"')
         whole: dict[Path, bytes] = {}
         while '"FAILED"' not in job.journal():  # the first children may come from memory

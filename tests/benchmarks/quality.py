@@ -48,6 +48,13 @@ FASHION = DataConfig(
     training_images=5000,
     validation_images=1000,
 )
+# An epoch is 25 of the digits', so fewer of them, and more morphisms at once; less decay for more images.
+FASHION_ROUNDS = {
+    "training.epochs": [1] * 8 + [12],
+    "training.validate_every_images": 5000,
+    "training.weight_decay": 5e-4,
+    "search.morphisms": 5,
+}
 CALIBRATION_EPOCHS = 10
 now = time.thread_time
 
@@ -180,7 +187,7 @@ def main() -> None:
 def _results(options: argparse.Namespace) -> Iterator[Result]:
     preset = load_preset("digits")
     if options.data == "fashion":
-        preset = replace(preset, data=FASHION)
+        preset = with_overrides(replace(preset, data=FASHION), FASHION_ROUNDS)
     with ProcessPoolExecutor(options.jobs) as pool:
         jobs = [
             pool.submit(run, arm, with_overrides(preset, {"random_seed": seed}), options.seconds)

@@ -1,8 +1,10 @@
 """What a device can do at the most: matrix products, copies, sums over a group. Short and simple work.
 
 A ceiling is the fastest of many short windows, each with the device synchronised at both ends: what is
-slower than that had something in its way. Data is random, for zeros take less power and run faster
-(H. He, "Strangely, Matrix Multiplications on GPUs Run Faster When Given 'Predictable' Data!", 2024).
+slower than that had something in its way. On a CPU, where a call returns when its work is done, it is the
+fastest single piece of work: other processes take their turns within a window. Data is random, for zeros
+take less power and run faster (H. He, "Strangely, Matrix Multiplications on GPUs Run Faster
+When Given 'Predictable' Data!", 2024).
 """
 
 from __future__ import annotations
@@ -129,20 +131,24 @@ def _rate(device: Device, work: Callable[[], object], amount: float, seconds: fl
     device.synchronise()
     pieces = max(1, round(WINDOW_SECONDS / max(perf_counter() - began, 1e-9)))
     until, windows = perf_counter() + (SECONDS if seconds is None else seconds), list[float]()
+    single = list[float]()
     while len(windows) < LEAST_WINDOWS or perf_counter() < until:
-        began = perf_counter()
+        began = last = perf_counter()
         for _ in range(pieces):
             work()
+            if device.kind == "cpu":
+                before, last = last, perf_counter()
+                single.append(amount / (last - before))
         device.synchronise()
         windows.append(amount * pieces / (perf_counter() - began))
-    return _of(windows)
+    return _of(windows, max(single, default=0.0))
 
 
-def _of(windows: Sequence[float]) -> Rate:
+def _of(windows: Sequence[float], fastest: float = 0.0) -> Rate:
     typical = median(windows)
     # 1.4826 makes the median deviation of a normal distribution its standard deviation.
     spread = 1.4826 * median(abs(window - typical) for window in windows) / typical
-    return Rate(max(windows), typical, spread)
+    return Rate(max(fastest, *windows), typical, spread)
 
 
 def _matrix(side: int, device: Device, format: str) -> torch.Tensor:

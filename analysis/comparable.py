@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ __all__ = ["Work"]
 
 TRIALS_A_COEFFICIENT = 4
 """A fit with more coefficients than this allows would explain a slow group away."""
+LEAST_BLOCKS = 4
+"""Of a trial before a time, to compare what comes after."""
 
 Array = NDArray[np.float64]
 
@@ -64,14 +67,47 @@ class Work:
     def below(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
         """Groups that are slow between two times, each with its share of the median rate."""
         inside = np.nonzero((self.ends > begin) & (self.ends <= end))[0]
-        groups = np.unique(self.groups[inside])
-        if len(groups) < LEAST_NUMBER:
+        if not len(inside):
             return
-        of_group = _parted(self.groups[inside], inside)
-        speeds = np.array([-np.median(self.slowness[mine]) for mine in of_group])
-        trials = np.array([len(np.unique(self.attempts[mine])) for mine in of_group])
-        for index in below(speeds, self.scatter / np.sqrt(trials)):
-            yield int(groups[index]), float(np.exp(speeds[index] - np.median(speeds)))
+        of_group = dict(zip(np.unique(self.groups[inside]).tolist(), _parted(self.groups[inside], inside)))
+        found = dict(self._slower_than_others(of_group))
+        for group, share in self._slower_than_before(of_group, begin):
+            found[group] = min(share, found.get(group, share))
+        yield from found.items()
+
+    def _slower_than_others(self, of_group: Mapping[int, NDArray[np.int64]]) -> Iterator[tuple[int, float]]:
+        """By what all groups let expect; trials differ in what the fit does not know."""
+        speeds = {group: -np.median(self.slowness[rows]) for group, rows in of_group.items()}
+        trials = np.array([len(np.unique(self.attempts[rows])) for rows in of_group.values()])
+        yield from _named(speeds, self.scatter / np.sqrt(np.maximum(trials, 1)))
+
+    def _slower_than_before(
+        self, of_group: Mapping[int, NDArray[np.int64]], begin: float
+    ) -> Iterator[tuple[int, float]]:
+        """By what the same trial did there before: the work is the same to the last operation."""
+        changes, own = dict[int, Any](), list[float]()
+        for group, rows in of_group.items():
+            attempt = int(np.bincount(self.attempts[rows]).argmax())
+            earlier = self.slowness[self._rows[attempt]]
+            earlier = earlier[self.ends[self._rows[attempt]] <= begin]
+            if len(earlier) >= LEAST_BLOCKS:
+                now = self.slowness[rows[self.attempts[rows] == attempt]]
+                changes[group] = np.median(earlier) - np.median(now)
+                own.append(deviation(earlier))
+        yield from _named(changes, np.array(own))
+
+    @cached_property
+    def _rows(self) -> Mapping[int, NDArray[np.int64]]:
+        """Of each attempt."""
+        parts = _parted(self.attempts, np.arange(len(self.attempts)))
+        return dict(zip(np.unique(self.attempts).tolist(), parts))
+
+
+def _named(speeds: Mapping[int, Any], own: Array) -> Iterator[tuple[int, float]]:
+    """Groups whose logarithm of a rate lies too low, with the share of the median rate."""
+    values, groups = np.array(list(speeds.values()), dtype=np.float64), list(speeds)
+    for index in below(values, own):
+        yield groups[index], float(np.exp(values[index] - np.median(values)))
 
 
 def _expected(

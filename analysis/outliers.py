@@ -111,7 +111,7 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
     span = SpanAxis(replay)
     begin = float(span.begins[leg.index])
     length = max(WINDOW_SECONDS, leg.span_seconds / MOST_WINDOWS)
-    starts = np.arange(begin, max(begin + 1e-9, begin + leg.span_seconds - length / 2), length / 2)
+    starts = np.arange(begin, max(begin + 1e-9, begin + leg.span_seconds - length / 3), length / 2)
     slow: dict[int, list[tuple[float, float]]] = {}
     for start in starts:
         for group, share in work.below(float(start), float(start) + length):

@@ -68,7 +68,7 @@ test-pure:
 	@$(call refuse-old-python)
 	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
-	.venv-pure-$$version/bin/python -m pytest --pure $(PYTEST_ARGS)
+	.venv-pure-$$version/bin/python -m pytest --pure -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
 # and fill disks, freeze file systems and cut links, for which they must be root.
@@ -129,7 +129,7 @@ $(VENV)/.installed-horovod: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
 # What stands below torch, and no more: a pure floor that wants another library fails here.
 PURE := numpy click rich tomli-w "tomli; python_version < '3.11'" \
 	jinja2 matplotlib jsonschema prometheus-client cryptography mlperf-logging \
-	pytest pytest-timeout hypothesis setuptools
+	pytest pytest-timeout pytest-xdist hypothesis setuptools
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Launched", "launched"]
+__all__ = ["TORCHRUN", "Launched", "launched"]
 
 # Rank, number of ranks, who sets them. The first pair that is there counts: inside a Slurm step, the
 # daemons of mpiexec are Slurm's tasks and hand on its variables, which then speak of daemons.
@@ -14,6 +14,7 @@ VARIABLES = (
     ("PMI_RANK", "PMI_SIZE", "mpiexec"),  # MPICH, Intel MPI, Cray MPICH; srun --mpi=pmi2
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),  # a batch script has the first alone
 )
+TORCHRUN = "torchrun"
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5
 
 
@@ -30,7 +31,8 @@ class Launched:
 
 def launched(environment: Mapping[str, str]) -> Launched | None:
     """None for a process that stands alone, also where a launcher started just one."""
-    for rank, size, launcher in VARIABLES:
+    torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if "TORCHELASTIC_RUN_ID" in environment else ()
+    for rank, size, launcher in (*torchrun, *VARIABLES):
         if rank in environment and size in environment:
             if int(environment[size]) == 1:
                 return None

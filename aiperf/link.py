@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiperf.errors import WorldError
-from aiperf.launched import Launched
+from aiperf.launched import TORCHRUN, Launched
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -92,6 +92,14 @@ class Link:
             time.sleep(SHORTEST_SLEEP)
         return not self._pending
 
+    def abort(self, code: int) -> None:
+        """Ends all ranks."""
+        self.comm.Abort(code)
+
+    def finalize(self) -> None:
+        """The last word; all ranks that are alive say it."""
+        _mpi().Finalize()
+
     def _look(self) -> Received | None:
         mpi = _mpi()
         self._progress()
@@ -132,6 +140,10 @@ class Link:
 
 def connect(launched: Launched) -> Link:
     """Starts MPI in this process. Raises WorldError where it is missing, or another than the launcher's."""
+    if launched.launcher == TORCHRUN:
+        from aiperf.torchrun import SocketLink
+
+        return SocketLink(launched, os.environ["TORCHELASTIC_RUN_ID"])
     mpi = _mpi()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
@@ -159,14 +171,14 @@ def abort(link: Link, code: int) -> None:
         end = f"sleep {ABORT_SECONDS}; grep -qx {name.read_text().strip()} {name} && kill -KILL {parent}; "
         end += f"kill -KILL {os.getpid()}"
         subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=null, stdout=null, stderr=null)
-    link.comm.Abort(code)
+    link.abort(code)
 
 
 def disconnect(link: Link) -> None:
     """Ends MPI in this process; all ranks that are alive do, or none comes back from it."""
     link.flush(1.0)
     if not link.orphaned:  # there would be nobody to say it to
-        _mpi().Finalize()
+        link.finalize()
 
 
 @cache

@@ -19,7 +19,7 @@ from aiperf.child import describe_device
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.launched import Launched, launched
+from aiperf.launched import TORCHRUN, Launched, launched
 from aiperf.layout import Described, Place, layout, refuse_uneven_batch
 from aiperf.link import Link, abort, connect, disconnect
 from aiperf.mpi import MpiWorld, describe, dismiss, gather
@@ -103,6 +103,8 @@ def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
 
 
 def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+    if started.launcher == TORCHRUN and wanted.backend == "horovod":
+        raise WorldError("--backend horovod needs MPI; start the ranks by mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, _ignore)

@@ -51,7 +51,7 @@ class Slurm(Scheduler):
     def devices(self, site: Site) -> str:
         request = site.devices.request
         if request == "gpus":
-            return "$SLURM_GPUS_ON_NODE"
+            return "${SLURM_GPUS_PER_NODE##*:}"  # as asked for: alone on a node, a job gets all of its GPUs
         if request == "none":
             return str(site.devices.per_node)
         # Slurm tells a job's GPUs alone; of other resources, the script's own directive does.

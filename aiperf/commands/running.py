@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from aiperf.errors import StoppedEarly
 from aiperf.events import TERMINATED
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
+from aiperf.lock import SILENCE_SECONDS
 from aiperf.ranks import Ranks, Wanted, across
 from aiperf.replay import Replay
 from aiperf.replay import replay as replayed
@@ -100,7 +102,16 @@ def _go_on(files: RunFiles, ranks: Ranks) -> int:
     replay = replayed(read_journal(files.journal))
     if replay.tested is not None:
         return _result(replay, files)
+    _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _let_the_lock_age(files: RunFiles) -> None:
+    """The master of a killed leg is taken for dead so long after its last line, and the scheduler says that
+    it is: this waits for the rest. One that ended by itself has emptied its lock."""
+    if files.lock.exists() and files.lock.stat().st_size:
+        age = time.time() - files.journal.stat().st_mtime
+        time.sleep(min(SILENCE_SECONDS, max(0.0, SILENCE_SECONDS - age)))
 
 
 def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:

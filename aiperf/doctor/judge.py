@@ -58,6 +58,8 @@ def _torch(seen: Examination) -> Check:
 def _mpi(seen: Examination) -> Check:
     if not seen.hosts:
         return ok("MPI", f"not needed by one process ({seen.mpi})")
+    if not seen.mpi:
+        return ok("MPI", "not needed: torchrun, on one host")
     if not seen.threads:
         told = f"{seen.mpi}; without MPI_THREAD_MULTIPLE"
         if seen.backend == "horovod":

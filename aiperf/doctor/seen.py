@@ -95,7 +95,7 @@ class Examination:
     hosts: tuple[str, ...] = ()
     """Of every rank; empty: one process alone, no launcher."""
     mpi: str = ""
-    """The library, or why there is none."""
+    """The library, or why there is none; empty: ranks that need none."""
     threads: bool = False
     """Whether MPI may be called from several threads at once."""
     layout_fault: str = ""

@@ -21,6 +21,7 @@ from aiperf.link import Link
 from aiperf.messages import FromGroup, Quit, ToGroup, pack, unpack
 from aiperf.mpi import gather
 from aiperf.ranks import Wanted
+from aiperf.torchrun import SocketLink
 from aiperf.visible import visible_devices
 
 __all__ = ["examine", "examine_alone", "serve_examination"]
@@ -90,7 +91,7 @@ def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds
         config,
         folder,
         hosts=hosts,
-        mpi=_library(),
+        mpi="" if isinstance(link, SocketLink) else _library(),
         threads=link.threads,
         layout_fault=fault,
         backend=wanted.backend,

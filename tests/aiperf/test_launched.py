@@ -7,6 +7,7 @@ import pytest
 from aiperf.launched import Launched, launched
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "9"}
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}
 DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
 
 
@@ -23,6 +24,11 @@ DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script is no rank
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # anybody's
+        (
+            DAEMONS | {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"},
+            Launched(2, 3, "torchrun", False),
+        ),
     ],
 )
 def test_launched(environment: dict[str, str], expected: Launched | None) -> None:

@@ -69,6 +69,7 @@ FLOORS = (
             "aiperf.master",
             "aiperf.link",
             "aiperf.mpi",
+            "aiperf.torchrun",
             "aiperf.ranks",
             "aiperf.relay",
             "aiperf.doctor.together",

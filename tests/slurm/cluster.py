@@ -1,0 +1,132 @@
+"""A real Slurm for the tests of this folder: its nodes, its jobs, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.files import RunFiles
+from aiperf.journal import read_journal
+from aiperf.replay import Replay, replay
+from tests.house.tree import ROOT
+from tests.mpi.jobs import QUICK, TINY
+
+__all__ = ["TINY", "Cluster", "Job", "cluster_of"]
+
+SCRIPT = Path(__file__).parent / "cluster.sh"
+BIN = Path(sys.executable).parent
+WAIT_SECONDS = 900.0  # for one thing to happen, on a machine with other things to do
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One that runs; commands and jobs are started in `work`."""
+
+    work: Path
+    environment: Mapping[str, str]
+
+    def run(self, *words: object) -> str:
+        """What a command prints. Fails with what it said."""
+        command = [str(word) for word in words]
+        answer = subprocess.run(
+            command, cwd=self.work, env=dict(self.environment), capture_output=True, text=True, timeout=300
+        )
+        assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
+        return answer.stdout
+
+    def aiperf(self, *words: object) -> str:
+        return self.run(BIN / "aiperf-hpc", *words)
+
+    def submit(self, script: Path, *words: object) -> Job:
+        return Job(self, self.run("sbatch", "--parsable", script, *words).strip())
+
+    def edited(self, name: str, nodes: int, devices: int) -> Path:
+        """A shipped script, changed below its three marks and nowhere else."""
+        lines = (ROOT / "slurm" / name).read_text(encoding="utf-8").splitlines()
+        size = f"#SBATCH --nodes={nodes} --gpus-per-node={devices} --time=00:30:00"
+        below = {"1": "#SBATCH --partition=main", "2": size, "3": f'export PATH="{BIN}:$PATH"'}
+        for number, line in enumerate(lines):
+            if mark := re.match(r"# EDIT (\d)", line):
+                lines[number + 1] = below.pop(mark[1])
+        assert not below
+        path = self.work / f"{nodes}x{devices}-{name}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, and the run in its directory."""
+
+    cluster: Cluster
+    id: str
+
+    @property
+    def directory(self) -> Path:
+        return self.cluster.work / "runs" / f"aiperf-hpc-{self.id}"
+
+    @property
+    def output(self) -> str:
+        path = self.cluster.work / f"aiperf-hpc-{self.id}.out"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def told(self) -> Replay:
+        """The run as its journal has it, without a contradiction."""
+        found = replay(read_journal(RunFiles(self.directory).journal))
+        assert found.faults == []
+        return found
+
+    def field(self, name: str) -> str:
+        """Of what `scontrol show job` tells."""
+        told = self.cluster.run("scontrol", "--oneliner", "show", "job", self.id)
+        found = re.search(rf"\b{name}=(\S*)", told)
+        assert found is not None, told
+        return found[1]
+
+    def wait_for(self, words: str, count: int = 1) -> None:
+        """Until so many lines of the journal hold these words."""
+        journal = RunFiles(self.directory).journal
+        until = time.monotonic() + WAIT_SECONDS
+        while not journal.exists() or journal.read_text(encoding="utf-8").count(words) < count:
+            assert time.monotonic() < until, f"no {words}; {self.output}"
+            assert self.field("JobState") not in ENDED, f"it ended before {words}; {self.output}"
+            time.sleep(0.5)
+
+    def wait_for_state(self, *states: str) -> str:
+        until = time.monotonic() + WAIT_SECONDS
+        while (state := self.field("JobState")) not in states:
+            assert time.monotonic() < until, f"{state}, never {states}; {self.output}"
+            time.sleep(1.0)
+        return state
+
+    def end(self) -> str:
+        """Its last state."""
+        return self.wait_for_state(*ENDED)
+
+
+@contextmanager
+def cluster_of(nodes: int, work: Path) -> Iterator[Cluster]:
+    """A Slurm of so many nodes, of which nothing is left afterwards."""
+    home = work / "slurm"
+    began = time.monotonic()
+    started = subprocess.run([SCRIPT, "start", home, str(nodes)], capture_output=True, text=True, timeout=120)
+    assert started.returncode == 0, f"{started.stdout}{started.stderr}; try: {SCRIPT} install"
+    print(f"{nodes} idle nodes in {time.monotonic() - began:.1f} s")
+    environment = os.environ | {
+        "SLURM_CONF": str(home / "slurm.conf"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(QUICK)]),
+        "OMP_NUM_THREADS": "1",
+        "AIPERF_DOCTOR_SECONDS": "400",
+    }
+    try:
+        yield Cluster(work, environment)
+    finally:
+        subprocess.run([SCRIPT, "stop", home], check=True, timeout=120)

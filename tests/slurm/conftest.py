@@ -1,0 +1,15 @@
+"""The cluster that the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.cluster import Cluster, cluster_of
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(4, tmp_path_factory.mktemp("cluster")) as started:
+        yield started

@@ -1,0 +1,92 @@
+"""Jobs on a real Slurm: the shipped scripts, and what becomes of a job that is warned or loses a node."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.replay import Replay
+from aiperf.rules import judge
+from tests.slurm.cluster import TINY, Cluster, Job
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
+
+SHORT = ("--preset", TINY, "--minutes")
+
+
+def finished(job: Job) -> Replay:
+    """The run of a job that has ended well."""
+    assert job.end() == "COMPLETED", job.output
+    told = job.told()
+    verdict = judge(told, RunFiles(job.directory))
+    assert verdict.valid, verdict
+    assert verdict.run_class.value == "smoke"
+    assert told.tested is not None
+    return told
+
+
+def test_the_shipped_script_runs_the_digits_on_four_nodes(cluster: Cluster) -> None:
+    script = cluster.edited("multi_node.sbatch", nodes=4, devices=2)
+    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.5)
+    told = finished(job)
+    assert {event.ready.host for event in told.ranks} == {"node1", "node2", "node3", "node4"}
+    assert told.leg.began.groups == ((1, 2), (3, 4), (5, 6), (7, 8))
+    assert "VALID, class smoke" in job.output
+    assert "8 ranks on 4 hosts, and the master on node1" in job.output
+    assert "done: runs/aiperf-hpc" in job.output
+
+
+def test_a_warned_job_is_queued_again_and_goes_on(cluster: Cluster) -> None:
+    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 0.5)
+    job.wait_for('"type":"Ended"')
+    cluster.run("scancel", "--signal=USR1", job.id)
+    job.wait_for('"reason":"terminated"')
+    told = finished(job)
+    assert job.field("Restarts") == "1"
+    assert told.num_legs == 2
+    assert told.span_seconds == pytest.approx(30, abs=0.5)
+    assert "stopped in time, to be continued" in job.output
+
+
+def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
+    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 2)
+    job.wait_for('"type":"Released"')
+    hours, minutes, _ = map(int, job.field("RunTime").split(":"))
+    cluster.run("scontrol", "update", f"JobId={job.id}", f"TimeLimit={60 * hours + minutes + 3}")
+    job.wait_for('"reason":"terminated"')
+    job.wait_for_state("PENDING")
+    cluster.run("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")
+    told = finished(job)
+    assert told.num_legs == 2
+    assert told.span_seconds == pytest.approx(120, abs=0.5)
+
+
+def test_a_job_that_loses_a_node_goes_on_with_others(cluster: Cluster) -> None:
+    job = cluster.submit(cluster.edited("multi_node.sbatch", nodes=2, devices=1), *SHORT, 0.5)
+    job.wait_for('"type":"Ended"', count=2)
+    node = job.told().ranks[-1].ready.host
+    before = len(job.told().arrivals)
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        told = finished(job)
+    finally:
+        cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert told.num_legs == 2
+    assert node not in {event.ready.host for event in told.leg.ranks}
+    assert len(told.arrivals) > before
+    keys = [(v.segment.trial, v.segment.index) for a in told.attempts for v in a.validations if v.in_time]
+    assert len(keys) == len(set(keys)), "a segment was counted twice"
+
+
+def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) -> None:
+    script = cluster.edited("multi_node.sbatch", nodes=2, devices=1)
+    text = script.read_text(encoding="utf-8").replace("--exclusive --mem=0", "--cpus-per-task=4 --mem=1000")
+    shared = script.with_name("shared.sbatch")
+    shared.write_text(text.replace("--partition=main", "--partition=main --nodelist=node1,node2"))
+    jobs = [cluster.submit(shared, *SHORT, 0.4, "--devices-per-trial", 1) for _ in range(2)]
+    found = [finished(job) for job in jobs]
+    spans = [(job.field("StartTime"), job.field("EndTime")) for job in jobs]
+    assert all(later[0] < earlier[1] for earlier, later in pairwise(spans)), f"not at once: {spans}"
+    assert [{event.ready.host for event in told.ranks} for told in found] == [{"node1", "node2"}] * 2

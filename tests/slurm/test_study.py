@@ -1,0 +1,74 @@
+"""A scaling study on a real Slurm, from a site file that asks it to the table; and what a new user types."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.site import load_site
+from tests.slurm.cluster import BIN, TINY, WAIT_SECONDS, Cluster, Job
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Path:
+    """As `init-site` found it; one rank on a node, for the sake of this machine."""
+    path = cluster.work / "site.toml"
+    cluster.aiperf("launch", "init-site")
+    found = load_site(path)
+    assert (found.queue.partition, found.devices.per_node, found.devices.request) == ("main", 2, "gpus")
+    assert (found.mpi.launcher, found.mpi.plugin) == ("srun", "pmix")
+    text = path.read_text(encoding="utf-8").replace("per_node = 2", "per_node = 1")
+    path.write_text(re.sub(r"setup = .*", f"setup = ['export PATH=\"{BIN}:$PATH\"']", text), encoding="utf-8")
+    return path
+
+
+def status(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [BIN / "aiperf-hpc", "launch", "status", "study", *words]
+    environment = dict(cluster.environment)
+    return subprocess.run(
+        command, cwd=cluster.work, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) -> None:
+    words = ("--nodes", "1,2,4", "--hours", 0.004, "--directory", "study", "--submit", "--", "--preset", TINY)
+    cluster.aiperf("launch", "scaling", *words)
+    table = cluster.work / "study" / "table" / "scaling.csv"
+    until = time.monotonic() + WAIT_SECONDS
+    while not table.exists():
+        assert time.monotonic() < until, status(cluster).stdout
+        time.sleep(2.0)
+    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    assert [row["nodes"] for row in rows] == ["1", "2", "4"]
+    assert all(row["verdict"].startswith("VALID") for row in rows)
+    answer = status(cluster)
+    assert answer.returncode == 0
+    assert [line.split() for line in answer.stdout.splitlines()] == [[n, "nodes", "done"] for n in "124"]
+    study = json.loads((cluster.work / "study" / "study.json").read_text())
+    assert len(study["config_hash"]) == 64
+
+    run = cluster.work / "study" / "nodes-0002" / "run"
+    run.rename(run.with_name("lost"))
+    ids = {n: (cluster.work / "study" / f"nodes-000{n}" / "job.id").read_text() for n in (1, 2, 4)}
+    answer = status(cluster, "--submit")
+    assert answer.returncode == 1
+    assert "2 nodes  failed" in answer.stdout
+    after = {n: (cluster.work / "study" / f"nodes-000{n}" / "job.id").read_text() for n in (1, 2, 4)}
+    assert [n for n in ids if ids[n] != after[n]] == [2]
+    cluster.run("scancel", "--me")
+
+
+def test_a_script_is_written_and_submitted(cluster: Cluster, site: Path) -> None:
+    words = ("--nodes", 2, "--hours", 0.003, "--name", "first", "--submit", "--", "--preset", TINY)
+    told = cluster.aiperf("launch", "slurm", *words)
+    job = Job(cluster, re.findall(r"job (\d+)", told)[0])
+    assert job.end() == "COMPLETED", (cluster.work / f"first-{job.id}.out").read_text()
+    assert "VALID, class smoke" in (cluster.work / f"first-{job.id}.out").read_text()

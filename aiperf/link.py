@@ -21,7 +21,7 @@ from aiperf.launched import TORCHRUN, Launched
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Link", "Received", "abort", "connect", "disconnect"]
+__all__ = ["LONGEST_SLEEP", "SHORTEST_SLEEP", "Link", "Received", "abort", "connect", "disconnect"]
 
 # Between two looks for a message: short after one came, then longer. 200 looks a second take about
 # one hundredth of a core.

@@ -1,7 +1,7 @@
 """The search, made again: what a run proposed follows from its seed and from what it was told.
 
-So whoever changes a morphism, removes a trial or edits an accuracy that decided a tournament must
-change everything that came after it, training included.
+So whoever changes a morphism or a hyper-parameter, removes a trial or edits an accuracy that decided a
+tournament must change everything that came after it, training included.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import cast
 
 from aiperf.code import code_hash
-from aiperf.events import Event, LegBegan
+from aiperf.errors import MissingExtra
+from aiperf.events import Dispatched, Event, LegBegan
 from aiperf.findings import Evidence, Seen
 from aiperf.jobs import Jobs
+from aiperf.proposals import libraries
 from aiperf.replay import Replay
-from nas.morphisms import Morphism
-from nas.record import graph_from_json
-from nas.search import SEARCHES, Candidate, Exhausted, Observation, Search
+from aiperf.trial import Trial
+from nas.record import encode, graph_from_json
+from nas.search import Exhausted
 
 __all__ = ["search"]
 
@@ -23,34 +25,11 @@ MOST_ASKED = 2_000
 """Proposals made again in one run; a few milliseconds each. Of a longer one every so manieth."""
 
 
+_NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
+
+
 class _Differs(Exception):
     """The search proposes something else."""
-
-
-class _Asked:
-    """A search that, told what was dispatched, asks itself what it would dispatch."""
-
-    def __init__(self, search: Search, every: int, offset: int) -> None:
-        self.search, self.every, self.offset = search, every, offset
-        self.num_asked = 0
-
-    def dispatched(self, number: int, parent: int | None, morphisms: tuple[Morphism, ...]) -> Candidate:
-        if number % self.every != self.offset:
-            return self.search.dispatched(number, parent, morphisms)
-        candidate = self.search.ask(number)
-        self.num_asked += 1
-        if (candidate.parent, candidate.morphisms) != (parent, morphisms):
-            raise _Differs(
-                f"trial {number}: after what was told until then the search proposes "
-                f"{_shown(candidate.parent, candidate.morphisms)}, not {_shown(parent, morphisms)}"
-            )
-        return candidate
-
-    def tell(self, observation: Observation) -> None:
-        self.search.tell(observation)
-
-    def drop(self, number: int) -> None:
-        self.search.drop(number)
 
 
 class _SoFar:
@@ -73,31 +52,49 @@ def search(evidence: Evidence) -> Seen:
         return Seen("the run was made by another version of the search", known=False)
     if not replay.trials or evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
-    every = -(-len(replay.trials) // MOST_ASKED)
-    # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
-    asked = _Asked(_made_again(replay), every, int(replay.last_chain[:8] or "0", 16) % every)
-    so_far = _SoFar(replay)
-    jobs = Jobs(replay.opened.config, cast(Search, asked), cast(Replay, so_far))
+    here = libraries(replay.opened.config)
+    if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
+        told = "; ".join(f"{name} {was}, here it is {here.get(name)}" for name, was in other.items())
+        return Seen(f"the run's proposals rest on {told}", known=False)
     try:
-        for event in replay.decisions:
-            so_far.follow(event)
-            jobs.follow(event)
+        asked = _made_again(replay)
+    except MissingExtra as error:
+        return Seen(str(error), known=False)
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])
-    return Seen(f"{asked.num_asked} of {len(replay.trials)} proposals made again")
+    return Seen(f"{asked} of {len(replay.trials)} proposals made again")
 
 
-def _made_again(replay: Replay) -> Search:
-    config = replay.opened.config
-    return SEARCHES[config.search.name](
-        graph_from_json(replay.opened.seed_graph),
-        config.random_seed,
-        config.search.bounds,
-        config.search.population,
-        config.search.morphisms,
-    )
+def _made_again(replay: Replay) -> int:
+    """How many proposals are as they were. Raises _Differs for the first that is not."""
+    config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
+    so_far = _SoFar(replay)
+    jobs = Jobs.of(config, seed, cast(Replay, so_far))
+    every = -(-len(replay.trials) // MOST_ASKED)
+    # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
+    offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0
+    for event in replay.decisions:
+        so_far.follow(event)
+        if isinstance(event, Dispatched) and event.attempt == 1 and event.trial.number % every == offset:
+            made = jobs.propose(event.trial.number, event.group)
+            _compare(made.trial, event.trial)
+            jobs.follow(made)
+            asked += 1
+        else:
+            jobs.follow(event)
+    return asked
 
 
-def _shown(parent: int | None, morphisms: tuple[Morphism, ...]) -> str:
-    edits = ", ".join(type(morphism).__name__ for morphism in morphisms) or "no morphism"
-    return f"{edits} of {'the seed' if parent is None else f'trial {parent}'}"
+def _compare(made: Trial, recorded: Trial) -> None:
+    where = f"trial {recorded.number}: after what was told until then the search proposes"
+    if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
+        raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
+    for what in ("hyper", "round", "epochs", "seed"):
+        proposed, stands = getattr(made, what), getattr(recorded, what)
+        if proposed != stands:
+            raise _Differs(f"{where} the {_NAMES[what]} {encode(proposed)}, not {encode(stands)}")
+
+
+def _shown(trial: Trial) -> str:
+    edits = ", ".join(type(morphism).__name__ for morphism in trial.morphisms) or "no morphism"
+    return f"{edits} of {'the seed' if trial.parent is None else f'trial {trial.parent}'}"

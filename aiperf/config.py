@@ -28,6 +28,7 @@ __all__ = [
     "LimitsConfig",
     "SearchConfig",
     "TrainingConfig",
+    "TuningConfig",
     "from_toml",
     "load_preset",
     "parse_setting",
@@ -43,7 +44,9 @@ FORMATS = ("fp32", "tf32", "bf16", "fp16")
 DECAYS = ("cosine", "linear")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
-SEARCHES = ("evolution", "random")
+SEARCHES = ("evolution", "foresight", "random", "bayesian")
+TUNINGS = ("none", "nni", "optuna", "auto")
+SCHEDULES = ("rounds", "halving")
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,9 @@ class SearchConfig:
     """How architectures are found."""
 
     name: str = "evolution"
-    """evolution: aging evolution with carried weights. random: random walks from the seed."""
+    """evolution: aging evolution with carried weights. foresight: the same, by validation curves carried on
+    to the longest schedule. random: random walks from the seed. bayesian: the children of greatest
+    expected improvement, by a random forest on features of the architecture."""
     population: int = 100
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
@@ -115,6 +120,21 @@ class SearchConfig:
 
 
 @dataclass(frozen=True)
+class TuningConfig:
+    """How hyper-parameters are found."""
+
+    name: str = "none"
+    """none: a child has its parent's. nni, optuna: their TPE. auto: the first of these two that is
+    installed, else none."""
+    first_round: int = 4
+    """Trials of earlier rounds have their parent's."""
+
+    def __post_init__(self) -> None:
+        _one_of("tuning.name", self.name, TUNINGS)
+        _at_least("tuning.first_round", self.first_round, 1)
+
+
+@dataclass(frozen=True)
 class TrainingConfig:
     """How a trial is trained."""
 
@@ -124,14 +144,20 @@ class TrainingConfig:
     """Images a step, over all ranks of a group."""
     learning_rate: float
     epochs: tuple[int, ...]
-    """Passes over the training images by round; the last holds for all later rounds."""
+    """Passes over the training images. By round; the last holds for all later rounds. By rung, where the
+    schedule is halving: in all up to there, so that they rise."""
     validate_every_images: int
     """A validation closes a segment after about so many training images."""
+    schedule: str = "rounds"
+    """rounds: a trial is as long as its round says. halving: asynchronous successive halving; a third of a
+    rung is trained on to the next."""
     child_learning_rate: float = 0.0
     """Peak rate of a trial that starts from its parent's weights; 0: as `learning_rate`."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
+    dropout: float = 0.0
+    """Of what the last layer with weights reads."""
     warmup: float = 0.1
     """Share of a trial's steps in which the learning rate rises from 0."""
     decay: str = "cosine"
@@ -147,6 +173,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _one_of("training.format", self.format, FORMATS)
         _one_of("training.decay", self.decay, DECAYS)
+        _one_of("training.schedule", self.schedule, SCHEDULES)
         _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
         _one_of("training.compression", self.compression, COMPRESSIONS)
         _at_least("training.batch_size", self.batch_size, 2)
@@ -158,7 +185,9 @@ class TrainingConfig:
             raise ConfigError("training.child_learning_rate is negative")
         if not self.epochs or min(self.epochs) < 1:
             raise ConfigError("training.epochs: needs one whole number ≥ 1 for each round")
-        for name in ("momentum", "label_smoothing", "warmup"):
+        if self.schedule == "halving" and list(self.epochs) != sorted(set(self.epochs)):
+            raise ConfigError(f"training.epochs is {list(self.epochs)}; the rungs of halving must rise")
+        for name in ("momentum", "label_smoothing", "dropout", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; needs 0 ≤ it < 1")
         if self.weight_decay < 0:
@@ -192,6 +221,7 @@ class Config:
     training: TrainingConfig
     limits: LimitsConfig
     search: SearchConfig = field(default_factory=SearchConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
     random_seed: int = 1
     ranked: bool = False
     """Whether the run claims the class ranked: its rules are then checked before the clock starts."""

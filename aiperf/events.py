@@ -7,7 +7,7 @@ is on that same clock: when the work ended, not when the news of it arrived.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.config import Config
@@ -59,6 +59,8 @@ class Opened(Event):
     config: Config
     seed_graph: Mapping[str, Any]
     """The starting architecture, whole; everything else is told as morphisms."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of those that proposals follow from, beside this program."""
 
 
 @dataclass(frozen=True)

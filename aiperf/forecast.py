@@ -9,7 +9,7 @@ from aiperf.config import Config
 from nas.graph import Graph
 from nas.ops import OPS
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "memory_bytes"]
 
 RANKED_HOURS = 1.0
 LINE_BYTES = 330  # of the journal, at the median
@@ -59,6 +59,10 @@ def forecast(
         least_ranked_hours=max(RANKED_HOURS, seconds / 3600),
         weights_bytes=int(living * 8 * seed.num_parameters * config.search.bounds.max_parameters),
         journal_bytes=int(lines * LINE_BYTES),
-        memory_bytes=12 * seed.num_parameters
-        + ELEMENT_BYTES[training.format] * seed.num_activations * training.batch_size // ranks,
+        memory_bytes=memory_bytes(seed, training.format, training.batch_size // ranks),
     )
+
+
+def memory_bytes(graph: Graph, format: str, images: int) -> int:
+    """Of a device that trains on so many images at once: a model."""
+    return 12 * graph.num_parameters + ELEMENT_BYTES[format] * graph.num_activations * images

@@ -1,36 +1,69 @@
-"""Which trial a group is given next: a new one from the search, or one that needs a further attempt.
+"""Which trial a group is given next: a new one from the search, one that goes on with another, or one
+that needs a further attempt.
 
 Everything here follows from the events of the journal in their order, whether they happen now or are
-read again: that is how a run is resumed.
+read again: that is how a run is resumed, and how its proposals are made again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
+from math import log
 
 from aiperf.config import Config
 from aiperf.events import Dispatched, Ended, Event, GroupLost, LegBegan
+from aiperf.hyper import Memory, configured, hyper_parameters, point
 from aiperf.layout import LEAST_BATCH
+from aiperf.proposals import new_search, new_tuner
 from aiperf.replay import Replay
 from aiperf.trial import HyperParameters, State, Trial
-from nas.search import Candidate, Observation, Search
+from nas.graph import Graph
+from nas.search import Candidate, Halving, Observation, Search
+from nas.tuning import Point, Tuner
 
 __all__ = ["ATTEMPTS", "Jobs"]
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
+ALL_WRONG = 1.0
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A trial that was dispatched and has not ended."""
+
+    job: Dispatched
+    graph: Graph
+
+
+@dataclass(frozen=True)
+class _Completed:
+    """What a child needs to know of its parent."""
+
+    point: Point
+    error: float
 
 
 class Jobs:
     """The search as the master needs it: nothing is handed out twice, nothing that was lost is forgotten."""
 
-    def __init__(self, config: Config, search: Search, replay: Replay) -> None:
+    def __init__(self, config: Config, search: Search, tuner: Tuner, replay: Replay) -> None:
         """`replay` is that of the same events; each goes there first and then to `follow`."""
-        self.config, self.search, self.replay = config, search, replay
-        self._open: dict[int, Dispatched] = {}
-        self._again: deque[Dispatched] = deque()
-        self._asked: Dispatched | None = None
+        self.config, self.search, self.tuner, self.replay = config, search, tuner, replay
+        self._open: dict[int, _Open] = {}
+        self._again: deque[_Open] = deque()
+        self._asked: _Open | None = None
+        self._completed: dict[int, _Completed] = {}
+        self._seed_error: float | None = None
+        self._memory = Memory()
+        halving = config.training.schedule == "halving"
+        self._halving = Halving(len(config.training.epochs)) if halving else None
+
+    @classmethod
+    def of(cls, config: Config, seed: Graph, replay: Replay) -> Jobs:
+        """With the search and the tuner that the configuration names. Raises MissingExtra."""
+        return cls(config, new_search(config, seed), new_tuner(config), replay)
 
     @property
     def exhausted(self) -> bool:
@@ -38,54 +71,112 @@ class Jobs:
         limit = self.config.limits.max_trials
         return bool(limit) and self.replay.next_number >= limit and not self._again
 
-    def next(self, group: int, num_groups: int) -> Dispatched | None:
+    def next(self, group: int) -> Dispatched | None:
         """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
-        if self._again:
-            return self._shared_evenly(replace(self._again.popleft(), group=group))
+        if self._again:  # it leaves the row when it is dispatched
+            return self._shared_evenly(replace(self._again[0].job, group=group))
         if self.exhausted:
             return None
-        number = self.replay.next_number
-        candidate = self.search.ask(number)
-        self._asked = _dispatched(self._trial(number, candidate, num_groups), candidate, group)
-        return self._asked
+        return self.propose(self.replay.next_number, group)
+
+    def propose(self, number: int, group: int) -> Dispatched:
+        """The new trial of that number, for that group. Raises nas.search.Exhausted."""
+        promoted = self._halving.promotion(self.search.living) if self._halving else None
+        if promoted is None:
+            candidate = self.search.ask(number)
+        else:
+            candidate = self.search.dispatched(number, promoted, ())
+        trial = self._trial(number, candidate, group)
+        self._asked = _Open(_dispatched(trial, candidate.graph, group), candidate.graph)
+        return self._asked.job
 
     def needed(self) -> frozenset[int]:
         """The trials whose kept weights are still of use, or are just being written."""
         best = self.replay.best
         # Those in flight, too: a group that is lost hands its trials on.
         waiting = {
-            job.trial.parent for job in (*self._again, *self._open.values()) if job.trial.parent is not None
+            each.job.trial.parent
+            for each in (*self._again, *self._open.values())
+            if each.job.trial.parent is not None
         }
         return self.search.alive() | waiting | set(self._open) | ({best.trial.number} if best else set())
 
     def follow(self, event: Event) -> None:
         """Takes note of an event of the journal."""
         if isinstance(event, Dispatched):
-            if event.attempt == 1 and event is not self._asked:
-                self.search.dispatched(event.trial.number, event.trial.parent, event.trial.morphisms)
-            self._open[event.trial.number] = event
+            self._dispatched(event)
         elif isinstance(event, Ended) and event.trial in self._open:
             self._ended(self._open.pop(event.trial), event)
         elif isinstance(event, (GroupLost, LegBegan)):
-            for job in list(self._open.values()):
-                if isinstance(event, LegBegan) or job.group == event.group:
-                    self._lost(self._open.pop(job.trial.number))
+            for each in list(self._open.values()):
+                if isinstance(event, LegBegan) or each.job.group == event.group:
+                    self._lost(self._open.pop(each.job.trial.number))
 
-    def _ended(self, job: Dispatched, event: Ended) -> None:
-        number = job.trial.number
-        smaller = self._with_half_the_batch(job) if event.out_of_memory else None
-        observed = event.state is State.COMPLETE and bool(self.replay.trials[number].attempts[-1].curve)
-        if observed:  # a validation that ended after the deadline is none
-            self.search.tell(self._observation(number))
-        elif smaller is not None and job.attempt < ATTEMPTS:
-            self._again.append(smaller)
+    def _dispatched(self, event: Dispatched) -> None:
+        trial = event.trial
+        if event.attempt > 1:
+            again = next((each for each in self._again if each.job.trial.number == trial.number), None)
+            if again is not None:  # else the journal is wrong, which the replay says
+                self._again.remove(again)
+                self._open[trial.number] = _Open(event, again.graph)
+            return
+        if self._asked is not None and event is self._asked.job:
+            graph = self._asked.graph
         else:
+            graph = self.search.dispatched(trial.number, trial.parent, trial.morphisms).graph
+        self._open[trial.number] = _Open(event, graph)
+        self.tuner.dispatched(trial.number, self._point(trial))
+        if self._halving:
+            self._halving.dispatched(trial.number, trial.parent if _goes_on(trial) else None)
+
+    def _ended(self, ended: _Open, event: Ended) -> None:
+        number = event.trial
+        if event.out_of_memory:
+            self._memory.ran_out(
+                ended.graph, ended.job.trial.hyper.batch_size // self._ranks(ended.job.group)
+            )
+        smaller = self._with_half_the_batch(ended.job) if event.out_of_memory else None
+        # A validation that ended after the deadline is none.
+        if event.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
+            self._complete(number)
+        elif smaller is not None and ended.job.attempt < ATTEMPTS:
+            self._again.append(replace(ended, job=smaller))
+        else:
+            if event.state is State.FAILED and not event.out_of_memory:
+                self._tell_tuner(ended.job.trial, ALL_WRONG)  # a rate too high fails: that is to be learnt
+            else:
+                self.tuner.drop(number)
             self.search.drop(number)
 
-    def _lost(self, job: Dispatched) -> None:
+    def _complete(self, number: int) -> None:
+        attempt = self.replay.trials[number].attempts[-1]
+        error = attempt.error
+        assert error is not None
+        if number == 0:
+            self._seed_error = error
+        self._tell_tuner(attempt.trial, error)
+        if self._halving:
+            self._halving.tell(number, error)
+        self._completed[number] = _Completed(self._point(attempt.trial), error)
+        self.search.tell(self._observation(number))
+        living = self.search.alive()
+        self._completed = {old: what for old, what in self._completed.items() if old in living}
+
+    def _tell_tuner(self, trial: Trial, error: float) -> None:
+        """By how much it is better than its parent, or than the seed where it has none: of trials that
+        carry weights the later ones are better, whatever their hyper-parameters."""
+        parent = self._completed.get(-1 if trial.parent is None else trial.parent)
+        reference = parent.error if parent else self._seed_error
+        least = 0.5 / self.config.data.validation_images
+        loss = 0.0 if reference is None else log(max(error, least) / max(reference, least))
+        self.tuner.tell(trial.number, self._point(trial), loss)
+
+    def _lost(self, lost: _Open) -> None:
+        job = lost.job
         if job.attempt < ATTEMPTS:
-            self._again.append(replace(job, attempt=job.attempt + 1))
+            self._again.append(replace(lost, job=replace(job, attempt=job.attempt + 1)))
         else:
+            self.tuner.drop(job.trial.number)
             self.search.drop(job.trial.number)
 
     def _with_half_the_batch(self, job: Dispatched) -> Dispatched | None:
@@ -107,30 +198,50 @@ class Jobs:
         training_images = int(self.replay.ranks[0].ready.data["training_images"])
         return Observation(number, attempt.trial.epochs * training_images, tuple(attempt.curve))
 
-    def _trial(self, number: int, candidate: Candidate, num_groups: int) -> Trial:
-        training, round_ = self.config.training, 1 + number // num_groups
-        rate = training.learning_rate
-        if candidate.parent is not None and training.child_learning_rate:
-            rate = training.child_learning_rate
+    def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:
+        round_ = 1 + number // len(self.replay.leg.began.groups)
         return Trial(
             number=number,
             parent=candidate.parent,
             morphisms=candidate.morphisms,
-            hyper=HyperParameters(
-                learning_rate=rate,
-                batch_size=training.batch_size,
-                momentum=training.momentum,
-                weight_decay=training.weight_decay,
-                label_smoothing=training.label_smoothing,
-            ),
+            hyper=self._hyper_parameters(number, candidate, round_, group),
             round=round_,
-            epochs=training.epochs[min(round_, len(training.epochs)) - 1],
+            epochs=self._epochs(candidate, round_),
             seed=int.from_bytes(sha256(f"{self.config.random_seed} {number}".encode()).digest()[:4], "big"),
         )
 
+    def _epochs(self, candidate: Candidate, round_: int) -> int:
+        epochs = self.config.training.epochs
+        if self._halving is None:
+            return epochs[min(round_, len(epochs)) - 1]
+        if candidate.parent is None or candidate.morphisms:
+            return epochs[0]
+        rung = self._halving.rung_after(candidate.parent)
+        return epochs[rung] - epochs[rung - 1]
 
-def _dispatched(trial: Trial, candidate: Candidate, group: int) -> Dispatched:
-    graph = candidate.graph
+    def _hyper_parameters(
+        self, number: int, candidate: Candidate, round_: int, group: int
+    ) -> HyperParameters:
+        """The parent's; from some round on, the tuner's."""
+        training, ranks = self.config.training, self._ranks(group)
+        parent = self._completed.get(-1 if candidate.parent is None else candidate.parent)
+        chosen = parent.point if parent else configured(training)
+        if candidate.morphisms and round_ >= self.config.tuning.first_round:
+            chosen = self.tuner.ask(number, chosen)
+        device_bytes = min(event.ready.memory_bytes for event in self.replay.ranks)
+        chosen = self._memory.bounded(chosen, candidate.graph, training, ranks, device_bytes)
+        return hyper_parameters(chosen, training, candidate.parent is not None, ranks)
+
+    def _point(self, trial: Trial) -> Point:
+        return point(trial.hyper, self.config.training, trial.parent is not None)
+
+
+def _goes_on(trial: Trial) -> bool:
+    """Without a morphism: the same network, trained on."""
+    return trial.parent is not None and not trial.morphisms
+
+
+def _dispatched(trial: Trial, graph: Graph, group: int) -> Dispatched:
     return Dispatched(
         trial=trial,
         attempt=1,

@@ -393,7 +393,7 @@ class Master:
         for index, group in enumerate(self.groups):
             while self._wants(group):
                 try:
-                    job = self.jobs.next(index, len(self.groups))
+                    job = self.jobs.next(index)
                 except Exhausted as error:
                     self._close(f"exhausted: {error}")
                     return

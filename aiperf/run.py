@@ -20,12 +20,12 @@ from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
 from aiperf.master import Master
+from aiperf.proposals import libraries, new_search, new_tuner, resolved
 from aiperf.ranks import Ranks
 from aiperf.replay import Replay
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
-from nas.search import SEARCHES
 from nas.seeds import resolve_seed
 
 __all__ = ["Watch", "begin", "new_run_id", "resume", "starting_graph"]
@@ -57,11 +57,23 @@ def starting_graph(config: Config) -> Graph:
 
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured."""
+    config, told = resolved(config)
+    if told:
+        _say(told)
     seed = starting_graph(config)
+    new_search(config, seed), new_tuner(config)  # what is missing is said before anything is written
     ranks.places(config)
     with JournalWriter.begin(files) as journal:
         _write_config(config, files)
-        opened = Opened(VERSION, files.directory.name, __version__, code_hash(), config, graph_to_json(seed))
+        opened = Opened(
+            version=VERSION,
+            run_id=files.directory.name,
+            program=__version__,
+            code_hash=code_hash(),
+            config=config,
+            seed_graph=graph_to_json(seed),
+            libraries=libraries(config),
+        )
         journal.write(0.0, opened)
         replay = Replay()
         replay.add(0.0, opened)
@@ -97,11 +109,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
 
 
 def _jobs(opened: Opened, replay: Replay) -> Jobs:
-    config, seed = opened.config, graph_from_json(opened.seed_graph)
-    search = SEARCHES[config.search.name](
-        seed, config.random_seed, config.search.bounds, config.search.population, config.search.morphisms
-    )
-    return Jobs(config, search, replay)
+    return Jobs.of(opened.config, graph_from_json(opened.seed_graph), replay)
 
 
 def _leg(
@@ -126,13 +134,17 @@ def _leg(
             replay,
             watch=lambda t: watch(replay, t),
             silence_seconds=ranks.wanted.silence_seconds,
-            say=lambda text: print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True),
+            say=_say,
         )
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)
     finally:
         world.close()
+
+
+def _say(text: str) -> None:
+    print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
 
 
 def _write_config(config: Config, files: RunFiles) -> None:

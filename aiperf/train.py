@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout
 
 from aiperf.batchnorm import synchronise
 from aiperf.config import TrainingConfig
@@ -132,6 +132,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> Attempt:
     network = Network(start.graph)
     network.load(start.weights)
     network.place(device.torch)
+    _drop_out(network, trial.hyper.dropout)
     if rank.training.batch_norm == "synchronised" and parallel.ranks > 1:
         synchronise(network, parallel.sum)
     optimizer = _optimizer(network, trial, device)
@@ -406,6 +407,15 @@ def _optimizer(network: Network, trial: Trial, device: Device) -> torch.optim.SG
         momentum=hyper.momentum,
         fused=device.kind in ("cpu", "cuda", "xpu"),
     )
+
+
+def _drop_out(network: Network, rate: float) -> None:
+    """Sets a share of what the last layer with weights reads to zero, in training only."""
+    weighted = [module for module in network.layers if any(True for _ in module.parameters(recurse=False))]
+    if rate and weighted:
+        weighted[-1].register_forward_pre_hook(
+            lambda module, inputs: (dropout(inputs[0], rate, module.training),)
+        )
 
 
 def _set_momentum(network: Network, optimizer: torch.optim.SGD, start: Kept) -> None:

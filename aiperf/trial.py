@@ -36,6 +36,8 @@ class HyperParameters:
     weight_decay: float = 0.0
     """Not on batch norm and biases."""
     label_smoothing: float = 0.0
+    dropout: float = 0.0
+    """Of what the last layer with weights reads. Not part of the architecture, and not counted."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -46,8 +48,8 @@ class HyperParameters:
 class Trial:
     """What the search decided: an architecture by its parent and morphisms, and how it is trained.
 
-    A trial with a parent starts from the parent's weights. One without starts from the seed and its
-    initial weights; trial 0 is the seed itself, without morphisms.
+    A trial with a parent starts from the parent's weights; without morphisms it goes on with the parent.
+    One without a parent starts from the seed and its initial weights; trial 0 is the seed itself.
     """
 
     number: int
@@ -55,7 +57,7 @@ class Trial:
     morphisms: tuple[Morphism, ...]
     hyper: HyperParameters
     round: int
-    """Of the epoch schedule: 1 + number // groups."""
+    """1 + number // groups."""
     epochs: int
     """Passes over the training images, at the most (early stopping may end sooner)."""
     seed: int

@@ -8,10 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from nas.search.curve import extrapolate
 from nas.search.search import Search
 from nas.search.trials import Living
 
-__all__ = ["Evolution"]
+__all__ = ["Evolution", "Foresight"]
 
 LARGEST_TOURNAMENT = 25
 
@@ -28,3 +29,19 @@ class Evolution(Search):
         rivals = rng.sample(living, min(self.tournament, len(living)))
         images = min(rival.observation.schedule for rival in rivals)
         return min(rivals, key=lambda rival: rival.observation.error_within(images))
+
+
+class Foresight(Evolution):
+    """The same, but errors are compared at the longest schedule: as observed there, else as a law fitted to
+    the validation curve says, and one standard deviation more, lest hope wins.
+    """
+
+    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
+        rivals = rng.sample(living, min(self.tournament, len(living)))
+        images = max(rival.observation.schedule for rival in rivals)
+        return min(rivals, key=lambda rival: _foreseen(rival, images))
+
+
+def _foreseen(rival: Living, images: int) -> float:
+    estimate = extrapolate(rival.observation.errors, images)
+    return estimate.error + estimate.deviation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -79,7 +79,7 @@ class Search:
         elif len(self._living) < 2:
             candidate = self._child_of_seed(rng)
         else:
-            candidate = self._child_of_living(rng) or self._child_of_seed(rng)
+            candidate = self.child_of_living(rng) or self._child_of_seed(rng)
         self._register(number, candidate)
         return candidate
 
@@ -107,6 +107,11 @@ class Search:
         """A trial ended otherwise: stopped, failed or lost. Its architecture is not proposed again."""
         self._take(number)
 
+    @property
+    def living(self) -> Container[int]:
+        """The trials that can be parents."""
+        return self._living.keys()
+
     def alive(self) -> frozenset[int]:
         """The trials whose weights are needed: all that live, and the parents of those in flight."""
         parents = {trial.parent for trial in self._in_flight.values() if trial.parent is not None}
@@ -123,7 +128,8 @@ class Search:
             raise ValueError(f"trial {number} ends, but it is not in flight")
         return self._in_flight.pop(number)
 
-    def _child_of_living(self, rng: random.Random) -> Candidate | None:
+    def child_of_living(self, rng: random.Random) -> Candidate | None:
+        """A legal child that is not known; None where none was found."""
         remaining = list(self._living.values())
         for _ in range(min(PARENTS, len(remaining))):
             parent = self.choose(rng, remaining)

@@ -40,7 +40,6 @@ from aiperf.replay import Replay
 from aiperf.steplog import StepLog
 from aiperf.trial import Segment, State
 from nas.record import graph_to_json
-from nas.search import SEARCHES
 from nas.seeds import resolve_seed
 
 Timed = tuple[float, Event]
@@ -154,12 +153,8 @@ class _Simulation:
         data = self.config.data
         size = (data.channels, data.size, data.size)
         self.seed = resolve_seed(self.config.seed_architecture, size, data.classes)
-        searching = self.config.search
-        search = SEARCHES[searching.name](
-            self.seed, self.config.random_seed, searching.bounds, searching.population, searching.morphisms
-        )
         self.replay = Replay()
-        self.jobs = Jobs(self.config, search, self.replay)
+        self.jobs = Jobs.of(self.config, self.seed, self.replay)
         self.timed: list[Timed] = []
         self.now = 0.0
         self.assigned: list[deque[Dispatched]] = []
@@ -255,7 +250,7 @@ class _Simulation:
 
     def fill(self, group: int) -> None:
         while len(self.assigned[group]) < 2 and self.now < self.deadline:
-            job = self.jobs.next(group, self.scene.groups)
+            job = self.jobs.next(group)
             if job is None:
                 return
             self.write(self.now, job)

@@ -9,7 +9,6 @@ from aiperf.events import Began, Closed, Dispatched, Ended, Event, GroupLost, Le
 from aiperf.jobs import ATTEMPTS, Jobs
 from aiperf.replay import Replay
 from aiperf.trial import Segment, State
-from nas.search import Evolution
 from nas.seeds import residual
 from tests.aiperf.journals import Scene, told
 
@@ -20,8 +19,7 @@ class Story:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or load_preset("digits")
         self.replay = Replay()
-        bounds = self.config.search.bounds
-        self.jobs = Jobs(self.config, Evolution(residual(), 1, bounds, population=4), self.replay)
+        self.jobs = Jobs.of(self.config, residual(), self.replay)
         opened, leg, ready = (
             next(event for _, event in told(Scene(groups=1)) if isinstance(event, kind))
             for kind in (Opened, LegBegan, RankReady)
@@ -36,7 +34,7 @@ class Story:
                 self.jobs.follow(event)
 
     def dispatch(self) -> Dispatched:
-        job = self.jobs.next(group=0, num_groups=1)
+        job = self.jobs.next(group=0)
         assert job is not None
         self.tell(job)
         return job
@@ -127,7 +125,7 @@ def test_the_limit_of_trials_holds() -> None:
     story = Story(with_overrides(load_preset("digits"), {"limits.max_trials": 2}))
     jobs = [story.dispatch(), story.dispatch()]
     assert story.jobs.exhausted
-    assert story.jobs.next(0, 1) is None
+    assert story.jobs.next(0) is None
     story.tell(GroupLost(0, "killed"))
     assert not story.jobs.exhausted  # what was lost is still to be done
     assert story.dispatch().trial == jobs[0].trial

@@ -23,7 +23,6 @@ from aiperf.replay import Replay, replay
 from aiperf.trial import State
 from aiperf.world import World
 from nas.record import graph_to_json
-from nas.search import SEARCHES
 from nas.seeds import residual
 from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
 
@@ -46,16 +45,12 @@ class Run:
             told = Replay()
             journal.write(0.0, opened)
             told.add(0.0, opened)
-            settings = self.config.search
-            search = SEARCHES[settings.name](
-                self.seed, 1, settings.bounds, settings.population, settings.morphisms
-            )
             master = Master(
                 self.config,
                 self.files,
                 self.seed,
                 self.world,
-                Jobs(self.config, search, told),
+                Jobs.of(self.config, self.seed, told),
                 journal,
                 told,
                 watch=lambda t: None,

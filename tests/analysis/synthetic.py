@@ -43,7 +43,6 @@ from aiperf.trial import Segment, State
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json
-from nas.search import SEARCHES
 from nas.seeds import resolve_seed
 
 READY_SECONDS, RELEASE_SECONDS, BEAT_SECONDS = 30.0, 60.0, 5.0
@@ -104,15 +103,12 @@ class _Cluster:
     """The error that each trial would reach, trained for ever."""
 
     def __post_init__(self) -> None:
-        data, search = self.config.data, self.config.search
+        data = self.config.data
         self.rng = random.Random(self.machine.random_seed)
         self.seed = resolve_seed(
             self.config.seed_architecture, (data.channels, data.size, data.size), data.classes
         )
-        found = SEARCHES[search.name](
-            self.seed, self.config.random_seed, search.bounds, search.population, search.morphisms
-        )
-        self.jobs = Jobs(self.config, found, self.replay)
+        self.jobs = Jobs.of(self.config, self.seed, self.replay)
         minutes = self.config.limits.minutes
         self.deadline = RELEASE_SECONDS + 60 * minutes if minutes else math.inf
         self.at_work = self.machine.groups
@@ -225,7 +221,7 @@ class _Cluster:
             job = following
 
     def _dispatch(self, group: int) -> Dispatched | None:
-        job = self.jobs.next(group, self.machine.groups)
+        job = self.jobs.next(group)
         if job is not None:
             self.write(job)
         return job

@@ -1,0 +1,125 @@
+"""Bayesian search: of the children that could be, the one of greatest expected improvement."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nas.graph import Graph
+from nas.morphisms import MIX, Morphism
+from nas.search.bounds import Bounds
+from nas.search.features import NUM_FEATURES, features
+from nas.search.forest import Forest
+from nas.search.search import Search
+from nas.search.trials import Candidate, Living, Observation
+
+__all__ = ["Bayesian"]
+
+RIVALS = 25  # parents that are looked at for one proposal, at the most
+CHILDREN = 2  # of each
+LINEAGE = 4  # features beside those of the graph
+UNTRAINED = 1.0  # the error of what a trial without a parent starts from
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A child that was drawn and not proposed yet."""
+
+    candidate: Candidate
+    features: np.ndarray
+
+
+class Bayesian(Search):
+    """A forest learns the errors of completed trials from features of their architecture, of their
+    lineage and of their length; the acquisition is the expected improvement on the best error (Jones et
+    al., "Efficient global optimization of expensive black-box functions", 1998).
+
+    A child carries its parent's weights, so that what its lineage was trained for says most of its error.
+    """
+
+    def __init__(
+        self,
+        seed: Graph,
+        random_seed: int,
+        bounds: Bounds,
+        population: int,
+        morphisms: int = 1,
+        mix: Mapping[type[Morphism], float] = MIX,
+    ) -> None:
+        """Raises ModuleNotFoundError where scikit-learn is not installed."""
+        super().__init__(seed, random_seed, bounds, population, morphisms, mix)
+        self.forest = Forest(NUM_FEATURES + LINEAGE, random_seed)
+        self._features: dict[int, np.ndarray] = {}  # of those in flight
+        self._trained: dict[int, float] = {}  # images, of the whole lineage, by living trial
+        self._drawn: dict[int, list[_Seen]] = {}
+        self._schedule, self._best = 0, math.inf
+
+    def child_of_living(self, rng: random.Random) -> Candidate | None:
+        living = list(self._living.values())
+        rivals = rng.sample(living, min(RIVALS, len(living)))
+        seen = [child for rival in rivals for child in self._children_of(rival)]
+        if not seen:
+            return super().child_of_living(rng)
+        rows = np.stack([child.features for child in seen])
+        rows[:, -1] = math.log1p(self._schedule)
+        improvement = expected_improvement(*self.forest.predict(rows), self._best)
+        return seen[int(np.argmax(improvement))].candidate
+
+    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
+        """Where no parent had a child ready: any of them."""
+        return rng.choice(living)
+
+    def tell(self, observation: Observation) -> None:
+        super().tell(observation)
+        row = self._features.pop(observation.number)
+        row[-1] = math.log1p(observation.schedule)
+        error = min(error for _, error in observation.errors)
+        self.forest.tell(row, error)
+        self._schedule, self._best = observation.schedule, min(self._best, error)
+        # The row holds what the parent's lineage was trained for.
+        self._trained[observation.number] = math.expm1(row[-2]) + observation.errors[-1][0]
+        for table in (self._trained, self._drawn):
+            for dead in table.keys() - self._living.keys():
+                del table[dead]
+
+    def drop(self, number: int) -> None:
+        super().drop(number)
+        self._features.pop(number, None)
+
+    def _register(self, number: int, candidate: Candidate) -> None:
+        super()._register(number, candidate)
+        self._features[number] = self._row(candidate)
+
+    def _row(self, candidate: Candidate) -> np.ndarray:
+        """Features of the graph; the parent's error; morphisms; images of the lineage; of the trial."""
+        if candidate.parent is None:
+            lineage = (UNTRAINED, len(candidate.morphisms), 0.0, 0.0)
+        else:
+            parent = self._living[candidate.parent].observation
+            error = min(error for _, error in parent.errors)
+            trained = math.log1p(self._trained[candidate.parent])
+            lineage = (error, len(candidate.morphisms), trained, 0.0)
+        return np.concatenate([features(candidate.graph), np.array(lineage, np.float32)])
+
+    def _children_of(self, parent: Living) -> Iterator[_Seen]:
+        """The first of its children that are not known. What is drawn waits until it is proposed."""
+        number = parent.observation.number
+        drawn = [child for child in self._drawn.get(number, []) if not self._is_known(child.candidate.graph)]
+        while len(drawn) < CHILDREN and (child := next(parent.children, None)) is not None:
+            if not self._is_known(child.graph):
+                drawn.append(_Seen(child, self._row(child)))
+        self._drawn[number] = drawn
+        yield from drawn
+
+
+def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
+    """On an error `best`, of errors that are normally distributed; each (number,)."""
+    deviation = np.maximum(deviation, 1e-9)
+    z = (best - mean) / deviation
+    below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    return np.asarray(deviation * (z * below + density))

@@ -1,0 +1,52 @@
+"""Asynchronous successive halving: who is trained on, without waiting for a rung to be full.
+
+Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Container
+
+__all__ = ["FACTOR", "Halving"]
+
+FACTOR = 3
+"""One in so many of a rung is trained on to the next."""
+
+
+class Halving:
+    """The rungs of a run: whoever is free goes on with a trial of one of them, or begins a new one."""
+
+    def __init__(self, num_rungs: int) -> None:
+        self._rungs: list[list[tuple[float, int, int]]] = [[] for _ in range(num_rungs)]
+        self._promoted: set[int] = set()
+        self._rung: dict[int, int] = {}
+        self._arrivals = 0
+
+    def rung_after(self, parent: int) -> int:
+        """Of a trial that goes on with that one."""
+        return self._rung[parent] + 1
+
+    def dispatched(self, number: int, promoted: int | None) -> None:
+        """A trial began: a new one, or one that goes on with `promoted`."""
+        self._rung[number] = 0 if promoted is None else self.rung_after(promoted)
+        if promoted is not None:
+            self._promoted.add(promoted)
+
+    def tell(self, number: int, error: float) -> None:
+        """A trial completed its rung. Raises ValueError for an error that is no number."""
+        if not 0 <= error <= 1:
+            raise ValueError(f"trial {number} has the error {error}; it must be from 0 to 1")
+        insort(self._rungs[self._rung[number]], (error, self._arrivals, number))
+        self._arrivals += 1
+
+    def promotion(self, kept: Container[int]) -> int | None:
+        """The trial to go on with: of the highest rung that has one, the best that is not promoted yet.
+
+        Only trials whose weights are `kept` can go on; the others keep their place in the rung.
+        """
+        for rung in reversed(self._rungs[:-1]):
+            for _, _, number in rung[: len(rung) // FACTOR]:
+                if number not in self._promoted and number in kept:
+                    return number
+        return None

@@ -1,0 +1,25 @@
+"""Which hyper-parameters come next: `ask` for those of a trial, `tell` what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nas.tuning.by_nni import NniTuner
+from nas.tuning.by_optuna import OptunaTuner
+from nas.tuning.space import SPACE, Dimension, Point
+from nas.tuning.tuner import Tuner, Untuned, installed
+
+__all__ = [
+    "SPACE",
+    "TUNERS",
+    "Dimension",
+    "NniTuner",
+    "OptunaTuner",
+    "Point",
+    "Tuner",
+    "Untuned",
+    "installed",
+]
+
+TUNERS: Mapping[str, type[Tuner]] = {"none": Untuned, "nni": NniTuner, "optuna": OptunaTuner}
+"""By the name a configuration gives them; the name of a library is also that of its extra."""

@@ -1,0 +1,110 @@
+"""What every tuner is: the two calls, and what is the same for all."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import fields, replace
+from importlib.util import find_spec
+
+from nas.tuning.space import SPACE, Point
+
+__all__ = ["Tuner", "Untuned", "installed"]
+
+KEPT = 0.5
+"""A child keeps each of its parent's hyper-parameters with this probability: so what was good for a
+lineage stays in it, and selection works on it as on the architecture."""
+DIGITS = 6  # of a proposal, that count: people read it, and a factor that is taken out again must vanish
+
+
+class Tuner:
+    """Proposes from all that was told, and from those that are still running.
+
+    A proposal follows from the random seed, the trial's number and what was dispatched, told and dropped
+    before, in that order: so a run is continued, and its proposals are made again, from its journal.
+    """
+
+    library = ""
+    """That it needs; empty for none."""
+
+    def __init__(self, random_seed: int) -> None:
+        """Raises ModuleNotFoundError where the library is not installed."""
+        self.random_seed = random_seed
+        self.num_told = 0
+        self._running: dict[int, Point] = {}
+
+    def ask(self, number: int, start: Point) -> Point:
+        """For the trial of that number, whose parent had `start`. It counts once it is dispatched."""
+        # Seeded by text: equal on every machine and far apart for neighbours.
+        rng = random.Random(f"{self.random_seed} hyper-parameters of {number}")
+        proposed = self._proposal(rng.getrandbits(32))
+        kept = {field.name for field in fields(Point) if rng.random() < KEPT}
+        return replace(_rounded(proposed), **{name: getattr(start, name) for name in kept})
+
+    def dispatched(self, number: int, point: Point) -> None:
+        """The trial is running with these."""
+        if number in self._running:
+            raise ValueError(f"trial {number} is dispatched for the second time")
+        self._running[number] = point
+        self._began(number, _within(point))
+
+    def tell(self, number: int, point: Point, loss: float) -> None:
+        """The trial ended with these, which may have been mended since; the lower the loss the better.
+
+        Raises ValueError for a loss that is no number: it has no place among the others.
+        """
+        if not math.isfinite(loss):
+            raise ValueError(f"trial {number} has the loss {loss}, which is no number")
+        self._take(number)
+        self.num_told += 1
+        self._ended(number, _within(point), loss)
+
+    def drop(self, number: int) -> None:
+        """It ended without a loss."""
+        self._take(number)
+        self._forgotten(number)
+
+    def _take(self, number: int) -> None:
+        if self._running.pop(number, None) is None:
+            raise ValueError(f"trial {number} ends, but it is not running")
+
+    def _proposal(self, random_seed: int) -> Point:
+        """A point of SPACE, the same for the same calls before and the same seed."""
+        raise NotImplementedError
+
+    def _began(self, number: int, point: Point) -> None:
+        raise NotImplementedError
+
+    def _ended(self, number: int, point: Point, loss: float) -> None:
+        raise NotImplementedError
+
+    def _forgotten(self, number: int) -> None:
+        raise NotImplementedError
+
+
+class Untuned(Tuner):
+    """No tuning: a child has its parent's hyper-parameters."""
+
+    def ask(self, number: int, start: Point) -> Point:
+        return start
+
+    def _began(self, number: int, point: Point) -> None:
+        pass
+
+    def _ended(self, number: int, point: Point, loss: float) -> None:
+        pass
+
+    def _forgotten(self, number: int) -> None:
+        pass
+
+
+def installed(library: str) -> bool:
+    return not library or find_spec(library) is not None
+
+
+def _within(point: Point) -> Point:
+    return Point(**{name: dimension.nearest(getattr(point, name)) for name, dimension in SPACE.items()})
+
+
+def _rounded(point: Point) -> Point:
+    return Point(**{name: float(f"{getattr(point, name):.{DIGITS}g}") for name in SPACE})

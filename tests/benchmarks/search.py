@@ -1,0 +1,474 @@
+"""What each way of searching earns of the same operations.
+
+    python tests/benchmarks/search.py [--data digits fashion] [--seeds 5] [--gops 150] [--figure FILE]
+    python tests/benchmarks/search.py --table FILE.jsonl     the table and the figure of what was measured
+
+Every arm trains until it has been credited the same operations, so the load of the machine does not
+matter. One line a run goes to FILE.jsonl as soon as it is done; what stands there is not done again.
+The search, the tuner and the training are those of a run; only processes and messages are left out.
+
+  continued   the seed, trained once with its schedule stretched over all operations
+  restarted   the seed, trained again and again from new weights
+  random, evolution, foresight, bayesian     with carried weights
+  …-anew      the same, every network from new weights, for as long as the preset trains its seed
+  …+nni, …+optuna     with hyper-parameters tuned by TPE
+  …+halving   epochs by asynchronous successive halving
+  slow…       from a learning rate a tenth of the preset's, to see whether tuning finds it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import aiperf.train
+from aiperf.config import Config, DataConfig, load_preset, with_overrides
+from aiperf.data import Data, load
+from aiperf.device import bind
+from aiperf.errors import AiperfError
+from aiperf.events import Began, Closed, Dispatched, Ended, LegBegan, Opened, RankReady, Released
+from aiperf.jobs import Jobs
+from aiperf.kept import Kept
+from aiperf.messages import Ready, Steps, Validated
+from aiperf.parallel import Solo
+from aiperf.replay import Replay
+from aiperf.run import starting_graph
+from aiperf.train import NotFinite, Pace, Rank, build, evaluate, train
+from aiperf.trial import HyperParameters, Segment, State, Trial
+from nas.modules import Network
+from nas.ops import OPS
+from nas.record import graph_to_json
+from nas.weights import initial
+
+FASHION = DataConfig(
+    name="idx",
+    path="/usr/share/datasets/fashion-mnist",
+    channels=1,
+    size=16,
+    classes=10,
+    training_images=5000,
+    validation_images=1000,
+)
+# Per data set: operations of a run relative to --gops, and what differs from the preset.
+DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
+    "digits": (
+        1.0,
+        {
+            "data.size": 16,
+            "training.epochs": (20, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 20),
+            "training.validate_every_images": 800,
+        },
+    ),
+    "fashion": (
+        1.25,
+        {
+            "training.epochs": (2, 1),
+            "training.batch_size": 100,
+            "training.validate_every_images": 2500,
+        },
+    ),
+}
+SEARCHES = {name: {"search.name": name} for name in ("random", "evolution", "foresight", "bayesian")}
+ANEW = "-anew"
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "+nni": {"tuning.name": "nni"},
+    "+optuna": {"tuning.name": "optuna"},
+    "+halving": {"training.schedule": "halving"},
+}
+ARMS = (
+    *("continued", "restarted", "random", "evolution", "bayesian"),
+    *("random-anew", "evolution-anew", "bayesian-anew"),
+    *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
+    *("slow evolution", "slow evolution+nni"),
+)
+SLOW = 0.1
+EPOCH_OF_ERRORS = 30  # points of the curve of a run in the figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one run."""
+
+    data: str
+    arm: str
+    seed: int
+    operations: int
+    """Credited."""
+    trials: int
+    validation_error: float
+    test_error: float
+    growth: float
+    """Operations of the best network for an image, over the seed's."""
+    lineage_operations: int
+    """Credited along the best network's lineage."""
+    curve: list[tuple[int, float]]
+    """After so many operations the best validation error fell to this."""
+    seconds: float
+
+
+@dataclass
+class Spent:
+    """What was credited."""
+
+    budget: int
+    operations: int = 0
+    pending: int = 0
+    """Of the segment that is open, its validation included."""
+    curve: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        return self.operations + self.pending >= self.budget
+
+
+@lru_cache(maxsize=2)
+def _images(config: DataConfig, random_seed: int) -> Data:
+    return load(config, torch.device("cpu"), random_seed)
+
+
+class Run:
+    """One run on this thread: what master and worker do, without their messages."""
+
+    def __init__(self, config: Config, budget: int) -> None:
+        torch.set_num_threads(1)
+        aiperf.train.BLOCK_SECONDS = 0.05  # so that a run ends within a few steps of its operations
+        device = bind("cpu", 0)
+        self.config, self.seed, self.spent = config, starting_graph(config), Spent(budget)
+        data = _images(config.data, config.random_seed)
+        self.rank = Rank(device, data, config.training, Solo())
+        self.pace = Pace(lambda: self.spent.over)
+        self.kept: dict[int, Kept] = {}
+        self.best: tuple[float, int, Kept] | None = None
+        self.used: dict[int, int] = {}
+        self.parents: dict[int, int | None] = {}
+
+    def trained(self, trial: Trial, start: Kept, own: Callable[[Segment], None]) -> tuple[State, str]:
+        """Trains, and credits as the score does."""
+        price, number = start.graph.cost, trial.number
+        image, asked = (
+            price.train.price(OPS),
+            price.evaluate.price(OPS) * self.rank.data.validation.num_images,
+        )
+        before, self.parents[number] = self.spent.operations, trial.parent
+        errors: list[float] = []
+
+        def report(message: object) -> None:
+            if isinstance(message, Steps):
+                self.spent.pending = (self.spent.pending or asked) + message.images * image
+            elif isinstance(message, Validated):
+                segment = message.segment
+                self.spent.operations += segment.train_images * image + asked
+                self.spent.pending = 0
+                errors.append(segment.error)
+                if not self.spent.curve or segment.error < self.spent.curve[-1][1]:
+                    self.spent.curve.append((self.spent.operations, segment.error))
+                own(segment)
+
+        try:
+            state, reason, kept = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
+        except NotFinite as error:
+            state, reason, kept = State.FAILED, str(error), None
+        self.spent.pending = 0
+        self.used[number] = self.spent.operations - before
+        if kept is not None and errors:
+            self.kept[number] = kept
+            if self.best is None or min(errors) < self.best[0]:
+                self.best = min(errors), number, kept
+        return state, reason
+
+    def fresh(self, random_seed: int) -> Kept:
+        return Kept(self.seed, initial(self.seed, random_seed), {})
+
+    def searched(self, anew: bool) -> int:
+        """The search of the configuration, by the master's own bookkeeping; how many trials it took."""
+        replay, now = Replay(), time.monotonic()
+        jobs = Jobs.of(self.config, self.seed, replay)
+
+        def write(event: Any) -> None:
+            replay.add(time.monotonic() - now, event)
+            if not isinstance(event, Opened):
+                jobs.follow(event)
+
+        write(Opened(0, "benchmark", "", "", self.config, graph_to_json(self.seed)))
+        write(LegBegan(0, "", (), ((1,),)))
+        write(RankReady(0, self._ready(), 0.0))
+        write(Released(None))
+        waiting: list[Dispatched] = []
+        while not self.spent.over:
+            while len(waiting) < 2:  # one is prepared while the other is trained
+                job = jobs.next(0)
+                assert job is not None
+                write(job)
+                waiting.append(job)
+            trial = waiting.pop(0).trial
+            number = trial.number
+            write(Began(number, 1, "", 0.0, time.monotonic() - now))
+            start = self._start(trial)
+            if anew:
+                start = Kept(start.graph, initial(start.graph, trial.seed), {})
+            state, reason = self.trained(
+                trial, start, lambda segment: write(Closed(segment, time.monotonic() - now))
+            )
+            write(Ended(number, 1, state, reason, "", "", time.monotonic() - now))
+            needed = jobs.needed()
+            self.kept = {old: network for old, network in self.kept.items() if old in needed}
+        return len(replay.trials)
+
+    def _start(self, trial: Trial) -> Kept:
+        kept = self.fresh(self.config.random_seed) if trial.parent is None else self.kept[trial.parent]
+        for morphism in trial.morphisms:
+            kept = Kept(
+                morphism.apply(kept.graph),
+                morphism.carry(kept.graph, kept.weights),
+                morphism.carry_momentum(kept.graph, kept.momentum) if kept.momentum else {},
+            )
+        return kept
+
+    def continued(self) -> int:
+        price = self.seed.cost
+        data, training = self.rank.data, self.config.training
+        asked = price.evaluate.price(OPS) * data.validation.num_images
+        image = price.train.price(OPS) + asked / training.validate_every_images
+        epochs = max(1, int(self.spent.budget / image / data.train.num_images))
+        self._alone(0, epochs, self.fresh(self.config.random_seed))
+        return 1
+
+    def restarted(self) -> int:
+        number = 0
+        while not self.spent.over:
+            weights = self.fresh(1000 * self.config.random_seed + number)
+            self._alone(number, self.config.training.epochs[0], weights)
+            number += 1
+        return number
+
+    def _alone(self, number: int, epochs: int, start: Kept) -> None:
+        training = self.config.training
+        hyper = HyperParameters(
+            training.learning_rate,
+            training.batch_size,
+            training.momentum,
+            training.weight_decay,
+            training.label_smoothing,
+            training.dropout,
+        )
+        seed = 1000 * self.config.random_seed + number
+        self.trained(Trial(number, None, (), hyper, 1 + number, epochs, seed), start, lambda segment: None)
+
+    def _ready(self) -> Ready:
+        return Ready(
+            rank=1,
+            host="here",
+            pid=1,
+            device=self.rank.device.name,
+            memory_bytes=self.rank.device.memory_bytes,
+            software={},
+            code_hash="",
+            data=self.rank.data.manifest,
+            initial_weights="",
+            wall_seconds=0.0,
+            seconds=0.0,
+        )
+
+    def lineage_operations(self, number: int) -> int:
+        """Of the trial and of all whose weights went into it."""
+        total, at = 0, number if number in self.used else None
+        while at is not None:
+            total, at = total + self.used[at], self.parents[at]
+        return total
+
+
+def measured(data: str, arm: str, seed: int, gops: float) -> Result:
+    share, overrides = DATA[data]
+    name = arm.removeprefix("slow ")
+    settings: dict[str, Any] = {"random_seed": seed, **overrides}
+    preset = load_preset("digits")
+    if data == "fashion":
+        preset = replace(preset, data=FASHION)
+    preset = with_overrides(preset, settings)
+    first = preset.training.epochs[0]
+    for suffix, changes in VARIANTS.items():
+        if suffix in name:
+            preset = with_overrides(preset, changes)
+    if "+halving" in name:
+        rungs = tuple(sorted({max(1, round(first * part / 27)) for part in (1, 3, 9, 27)}))
+        preset = with_overrides(preset, {"training.epochs": rungs})
+    if ANEW in name:
+        preset = with_overrides(preset, {"training.epochs": (first,), "training.child_learning_rate": 0.0})
+    base = name.partition("+")[0].removesuffix(ANEW)
+    if base in SEARCHES:
+        preset = with_overrides(preset, SEARCHES[base])
+    if name != arm:
+        training = preset.training
+        slow = {
+            "training.learning_rate": SLOW * training.learning_rate,
+            "training.child_learning_rate": SLOW * training.child_learning_rate,
+        }
+        preset = with_overrides(preset, slow)
+    began = time.thread_time()
+    run = Run(preset, int(share * gops * 1e9))
+    if base == "continued":
+        trials = run.continued()
+    elif base == "restarted":
+        trials = run.restarted()
+    else:
+        trials = run.searched(anew=ANEW in name)
+    assert run.best is not None
+    error, number, kept = run.best
+    network = Network(kept.graph)
+    network.load(kept.weights)
+    network.place(run.rank.device.torch)
+    correct, of, _ = evaluate(run.rank, network, run.rank.data.test)
+    lineage = run.used[number] if ANEW in name else run.lineage_operations(number)
+    return Result(
+        data=data,
+        arm=arm,
+        seed=seed,
+        operations=run.spent.operations,
+        trials=trials,
+        validation_error=error,
+        test_error=1 - correct / of,
+        growth=kept.graph.operations / run.seed.operations,
+        lineage_operations=lineage,
+        curve=run.spent.curve,
+        seconds=time.thread_time() - began,
+    )
+
+
+def table(results: list[Result]) -> Iterator[str]:
+    """Medians over the seeds; in brackets the least and the greatest, and of the difference to evolution
+    a 95 % interval of its median by bootstrap over seeds."""
+    for data in dict.fromkeys(result.data for result in results):
+        here = [result for result in results if result.data == data]
+        gops = statistics.median(result.operations for result in here) / 1e9
+        yield f"\n{data}, {gops:.0f} GOP a run\n"
+        columns = "test error | less than evolution's | validation error | trials | lineage | growth"
+        yield f"| arm | seeds | {columns} |"
+        yield "|-|-|-|-|-|-|-|-|"
+        against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
+        for arm in [arm for arm in ARMS if any(result.arm == arm for result in here)]:
+            yield _row([result for result in here if result.arm == arm], against)
+
+
+def _row(runs: list[Result], against: Mapping[int, float]) -> str:
+    errors = sorted(run.test_error for run in runs)
+    gains = [against[run.seed] - run.test_error for run in runs if run.seed in against]
+    low, high = interval(gains) if gains else (0.0, 0.0)
+    gain = f"{statistics.median(gains):+.2%} ({low:+.2%} to {high:+.2%})" if gains else ""
+    return (
+        "| "
+        + " | ".join(
+            [
+                runs[0].arm,
+                str(len(runs)),
+                f"{statistics.median(errors):.2%} ({errors[0]:.2%} to {errors[-1]:.2%})",
+                "" if runs[0].arm == "evolution" else gain,
+                f"{statistics.median(run.validation_error for run in runs):.2%}",
+                f"{statistics.median(run.trials for run in runs):.0f}",
+                f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
+                f"x {statistics.median(run.growth for run in runs):.1f}",
+            ]
+        )
+        + " |"
+    )
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """95 % of the median, by drawing the seeds again."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
+    return medians[49], medians[1949]
+
+
+def figure(results: list[Result], path: Path) -> None:
+    """Best validation error so far by operations: the median over the seeds of each arm."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "search"
+    from matplotlib import pyplot
+
+    sets = list(dict.fromkeys(result.data for result in results))
+    drawing, axes = pyplot.subplots(1, len(sets), figsize=(6 * len(sets), 4.2), squeeze=False)
+    for axis, data in zip(axes[0], sets):
+        for arm in ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew"):
+            runs = [result for result in results if (result.data, result.arm) == (data, arm)]
+            if not runs:
+                continue
+            last = min(run.operations for run in runs)
+            points = [last * (step + 1) / EPOCH_OF_ERRORS for step in range(EPOCH_OF_ERRORS)]
+            lines = [[_at(run.curve, point) for run in runs] for point in points]
+            x = [point / 1e9 for point in points]
+            axis.plot(x, [100 * statistics.median(line) for line in lines], label=arm)
+            axis.fill_between(
+                x, [100 * min(line) for line in lines], [100 * max(line) for line in lines], alpha=0.08
+            )
+        axis.set(
+            title=data, xlabel="credited operations, GOP", ylabel="best validation error, %", yscale="log"
+        )
+        axis.legend(fontsize="small")
+    drawing.tight_layout()
+    drawing.savefig(path, metadata={"Date": None})
+
+
+def _at(curve: list[tuple[int, float]], operations: float) -> float:
+    return min((error for at, error in curve if at <= operations), default=1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--gops", type=float, default=40.0)
+    parser.add_argument("--results", type=Path, default=Path("build/search.jsonl"))
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    path = options.table or options.results
+    if not options.table:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _measure(options, path)
+    results = read(path)
+    print("\n".join(table(results)))
+    if options.figure:
+        figure(results, options.figure)
+
+
+def _measure(options: argparse.Namespace, path: Path) -> None:
+    done = {(r.data, r.arm, r.seed) for r in read(path)} if path.exists() else set()
+    # Seed by seed, so that what is there at any time is even.
+    wanted = [
+        (data, arm, seed)
+        for seed in range(1, options.seeds + 1)
+        for data in options.data
+        for arm in options.arms
+    ]
+    for index, key in enumerate(wanted):
+        if key in done:
+            continue
+        try:
+            result = measured(*key, options.gops)
+        except AiperfError as error:
+            raise SystemExit(f"{key[1]} on {key[0]}: {error}") from None
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+        told = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
+        print(f"{index + 1}/{len(wanted)} {key[0]} {key[1]} seed {key[2]}: {told}", flush=True)
+
+
+def read(path: Path) -> list[Result]:
+    return [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""What every tuner keeps to: proposals in bounds, made again from the record, nothing dropped."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, replace
+
+import pytest
+
+from nas.tuning import SPACE, TUNERS, Point, Tuner, Untuned, installed
+
+START = Point(rate=1.0, batch=1.0, weight_decay=5e-4, label_smoothing=0.1, dropout=0.0, momentum=0.9)
+
+
+def loss(point: Point) -> float:
+    """Least at 2.5 times the rate and without dropout; the rest does not matter."""
+    return abs(math.log(point.rate / 2.5)) + point.dropout
+
+
+class TunerConformance:
+    """A tuner supplies `make`."""
+
+    kind: type[Tuner]
+
+    def make(self, random_seed: int = 1) -> Tuner:
+        if not installed(self.kind.library):
+            pytest.skip(f"{self.kind.library} is not installed")
+        return self.kind(random_seed)
+
+    def told(self, tuner: Tuner, num: int, in_flight: int = 3) -> dict[int, Point]:
+        """So many trials, each told when `in_flight` later ones were dispatched; one in seven is dropped."""
+        points: dict[int, Point] = {}
+        for number in range(num):
+            points[number] = tuner.ask(number, START)
+            tuner.dispatched(number, points[number])
+            if number >= in_flight:
+                self.end(tuner, number - in_flight, points)
+        return points
+
+    def end(self, tuner: Tuner, number: int, points: dict[int, Point]) -> None:
+        if number % 7 == 3:
+            tuner.drop(number)
+        else:
+            tuner.tell(number, points[number], loss(points[number]))
+
+    def test_proposals_are_within_the_space(self) -> None:
+        for point in self.told(self.make(), 60).values():
+            for name, value in asdict(point).items():
+                dimension, start = SPACE[name], getattr(START, name)
+                assert dimension.nearest(value) == pytest.approx(value) or value == start
+
+    def test_what_was_told_is_counted_whole(self) -> None:
+        tuner = self.make()
+        self.told(tuner, 60)
+        assert tuner.num_told == 57 - len([number for number in range(57) if number % 7 == 3])
+
+    def test_from_a_record_it_goes_on_as_if_it_had_never_stopped(self) -> None:
+        live, again = self.make(), self.make()
+        points = self.told(live, 40)
+        for number, point in points.items():  # nothing is asked
+            again.dispatched(number, point)
+            if number >= 3:
+                self.end(again, number - 3, points)
+        assert [again.ask(number, START) for number in (40, 41)] == [
+            live.ask(number, START) for number in (40, 41)
+        ]
+
+    def test_to_ask_changes_nothing(self) -> None:
+        asked, silent = self.make(), self.make()
+        points = self.told(silent, 30)
+        for number, point in points.items():
+            asked.ask(1000 + number, START)
+            asked.dispatched(number, point)
+            if number >= 3:
+                self.end(asked, number - 3, points)
+        assert asked.ask(30, START) == silent.ask(30, START)
+
+    @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+    def test_a_loss_that_is_no_number_is_refused_and_named(self, wrong: float) -> None:
+        tuner = self.make()
+        tuner.dispatched(0, START)
+        with pytest.raises(ValueError, match="trial 0 has the loss"):
+            tuner.tell(0, START, wrong)
+        tuner.tell(0, START, 1.0)  # it is still running: nothing was lost by the refusal
+        assert tuner.num_told == 1
+
+    def test_a_history_of_failures_only(self) -> None:
+        tuner = self.make()
+        for number in range(100):
+            tuner.dispatched(number, tuner.ask(number, START))
+            tuner.drop(number)
+        assert tuner.num_told == 0
+        assert isinstance(tuner.ask(100, START), Point)
+
+    def test_equal_losses_only(self) -> None:
+        tuner = self.make()
+        for number in range(300):
+            tuner.dispatched(number, START)
+            tuner.tell(number, START, 0.5)
+        assert tuner.num_told == 300
+        assert isinstance(tuner.ask(300, START), Point)
+
+    def test_points_outside_the_space_are_told_at_its_border(self) -> None:
+        tuner = self.make()
+        strange = Point(1e9, 0.37, 0.0, 0.9, 0.99, 0.0)
+        for number in range(30):
+            tuner.dispatched(number, strange)
+            tuner.tell(number, replace(strange, batch=1.7), float(number))
+        assert tuner.num_told == 30
+        assert isinstance(tuner.ask(30, START), Point)
+
+    def test_who_is_not_running_cannot_end(self) -> None:
+        tuner = self.make()
+        tuner.dispatched(1, START)
+        with pytest.raises(ValueError, match="second time"):
+            tuner.dispatched(1, START)
+        with pytest.raises(ValueError, match="trial 2 ends"):
+            tuner.tell(2, START, 1.0)
+        with pytest.raises(ValueError, match="trial 2 ends"):
+            tuner.drop(2)
+
+    def test_another_random_seed_proposes_otherwise(self) -> None:
+        if self.kind is Untuned:
+            pytest.skip("it proposes nothing")
+        assert self.make(1).ask(0, START) != self.make(2).ask(0, START)
+
+    def test_it_learns(self) -> None:
+        """The last proposals are better than as many drawn evenly."""
+        if self.kind is Untuned:
+            pytest.skip("it learns nothing")
+        tuner = self.make()
+        points = list(self.told(tuner, 150).values())[130:]
+        rng = random.Random(1)
+        evenly = [abs(math.log(0.25 * 16 ** rng.random() / 2.5)) for _ in range(1000)]
+        proposed = [abs(math.log(point.rate / 2.5)) for point in points if point.rate != START.rate]
+        assert len(proposed) > 4
+        assert sum(proposed) / len(proposed) < 0.6 * sum(evenly) / len(evenly)
+
+
+class TestUntuned(TunerConformance):
+    kind = TUNERS["none"]
+
+    def test_a_child_has_its_parents(self) -> None:
+        strange = replace(START, momentum=0.5)
+        assert self.make().ask(3, strange) == strange
+
+
+@pytest.mark.nni
+class TestNni(TunerConformance):
+    kind = TUNERS["nni"]
+
+
+@pytest.mark.nni
+class TestOptuna(TunerConformance):
+    kind = TUNERS["optuna"]
+
+
+def test_the_space_names_the_fields_of_a_point() -> None:
+    assert list(SPACE) == list(asdict(START))

@@ -17,7 +17,7 @@ JOBS ?= 2
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
+.PHONY: help run test test-slow test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -63,6 +63,11 @@ lint: $(VENV)/.installed-dev
 tree: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.house.readme
 
+# NNI's manager with trials of ours, and both tuners; in an environment of its own, for NNI pins old libraries.
+test-nni:
+	@$(MAKE) --no-print-directory VENV=.venv-nni .venv-nni/.installed-nni
+	.venv-nni/bin/python -m pytest -m nni $(PYTEST_ARGS)
+
 # The floors that need no torch, on any Python: make test-pure PYTHON=python3.13
 test-pure:
 	@$(call refuse-old-python)
@@ -88,7 +93,7 @@ test-horovod:
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .venv-mpich .venv-horovod .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-nni .venv-mpich .venv-horovod .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)
@@ -124,10 +129,13 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 
 $(VENV)/.installed-horovod: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
 	@.ci/build_horovod $(BIN)/python $(PIP_ARGS)
+
+$(VENV)/.installed-nni: $(VENV)/.installed-dev
+	@$(INSTALL) -e '.[nni,optuna]'
 	@touch $@
 
 # What stands below torch, and no more: a pure floor that wants another library fails here.
-PURE := numpy click rich tomli-w "tomli; python_version < '3.11'" \
+PURE := numpy scikit-learn click rich tomli-w "tomli; python_version < '3.11'" \
 	jinja2 matplotlib jsonschema prometheus-client cryptography mlperf-logging \
 	pytest pytest-timeout pytest-xdist hypothesis setuptools
 

@@ -33,6 +33,11 @@ class RunFiles:
         return self.directory / "probe"
 
     @property
+    def socket_address(self) -> Path:
+        """Of the master of a run under NNI, for the processes that NNI starts."""
+        return self.directory / "socket"
+
+    @property
     def weights_directory(self) -> Path:
         return self.directory / "weights"
 

@@ -11,7 +11,7 @@ from aiperf.trial import HyperParameters
 from nas.graph import Graph
 from nas.tuning import Point
 
-__all__ = ["Memory", "configured", "hyper_parameters", "point"]
+__all__ = ["Memory", "configured", "halved", "hyper_parameters", "point", "shared_evenly"]
 
 SHARE = 0.9  # of a device's memory: the rest is the library's, and the model is none too exact
 DIGITS = 6  # that count: as many as a proposal has
@@ -77,6 +77,17 @@ def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> P
         momentum=hyper.momentum,
     )
     return replace(found, rate=float(f"{found.rate:.{DIGITS}g}"), batch=float(f"{share:.{DIGITS}g}"))
+
+
+def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
+    """With half the batch; None when that would leave a rank with too few images."""
+    half = hyper.batch_size // 2 // ranks * ranks
+    return replace(hyper, batch_size=half) if half >= LEAST_BATCH * ranks else None
+
+
+def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:
+    """The next larger batch that so many ranks share evenly: those of a resumed run differ."""
+    return replace(hyper, batch_size=-(-hyper.batch_size // ranks) * ranks)
 
 
 def _base(training: TrainingConfig, is_child: bool) -> float:

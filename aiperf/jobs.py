@@ -14,8 +14,7 @@ from math import log
 
 from aiperf.config import Config
 from aiperf.events import Dispatched, Ended, Event, GroupLost, LegBegan
-from aiperf.hyper import Memory, configured, hyper_parameters, point
-from aiperf.layout import LEAST_BATCH
+from aiperf.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
 from aiperf.proposals import new_search, new_tuner
 from aiperf.replay import Replay
 from aiperf.trial import HyperParameters, State, Trial
@@ -74,7 +73,8 @@ class Jobs:
     def next(self, group: int) -> Dispatched | None:
         """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
         if self._again:  # it leaves the row when it is dispatched
-            return self._shared_evenly(replace(self._again[0].job, group=group))
+            job = replace(self._again[0].job, group=group)
+            return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
         if self.exhausted:
             return None
         return self.propose(self.replay.next_number, group)
@@ -130,17 +130,16 @@ class Jobs:
             self._halving.dispatched(trial.number, trial.parent if _goes_on(trial) else None)
 
     def _ended(self, ended: _Open, event: Ended) -> None:
-        number = event.trial
+        number, hyper, ranks = event.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
+        smaller = halved(hyper, ranks) if event.out_of_memory else None
         if event.out_of_memory:
-            self._memory.ran_out(
-                ended.graph, ended.job.trial.hyper.batch_size // self._ranks(ended.job.group)
-            )
-        smaller = self._with_half_the_batch(ended.job) if event.out_of_memory else None
+            self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
         # A validation that ended after the deadline is none.
         if event.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
             self._complete(number)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:
-            self._again.append(replace(ended, job=smaller))
+            again = replace(_with(ended.job, smaller), attempt=ended.job.attempt + 1)
+            self._again.append(replace(ended, job=again))
         else:
             if event.state is State.FAILED and not event.out_of_memory:
                 self._tell_tuner(ended.job.trial, ALL_WRONG)  # a rate too high fails: that is to be learnt
@@ -178,17 +177,6 @@ class Jobs:
         else:
             self.tuner.drop(job.trial.number)
             self.search.drop(job.trial.number)
-
-    def _with_half_the_batch(self, job: Dispatched) -> Dispatched | None:
-        """None when that would leave a rank with too few images."""
-        ranks, attempt = self._ranks(job.group), job.attempt + 1
-        half = job.trial.hyper.batch_size // 2 // ranks * ranks
-        return replace(_with_batch(job, half), attempt=attempt) if half >= LEAST_BATCH * ranks else None
-
-    def _shared_evenly(self, job: Dispatched) -> Dispatched:
-        """The next larger batch that the ranks of its group share evenly: those of a resumed run differ."""
-        ranks = self._ranks(job.group)
-        return _with_batch(job, -(-job.trial.hyper.batch_size // ranks) * ranks)
 
     def _ranks(self, group: int) -> int:
         return len(self.replay.leg.began.groups[group])
@@ -254,5 +242,5 @@ def _dispatched(trial: Trial, graph: Graph, group: int) -> Dispatched:
     )
 
 
-def _with_batch(job: Dispatched, batch_size: int) -> Dispatched:
-    return replace(job, trial=replace(job.trial, hyper=replace(job.trial.hyper, batch_size=batch_size)))
+def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
+    return replace(job, trial=replace(job.trial, hyper=hyper))

@@ -9,6 +9,7 @@ from aiperf.commands.comparing import compare, scaling
 from aiperf.commands.examining import doctor
 from aiperf.commands.launching import launch
 from aiperf.commands.measuring import peak
+from aiperf.commands.nni import nni
 from aiperf.commands.reporting import export, report
 from aiperf.commands.results import score, status, validate
 from aiperf.commands.running import preset, resume, run
@@ -37,4 +38,5 @@ COMMANDS: tuple[click.Command, ...] = (
     count,
     graph,
     preset,
+    nni,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -153,6 +154,16 @@ class Asked:
         if length is not None:
             overrides["limits.minutes"] = length
         return with_overrides(load_preset(self.preset), overrides | dict(map(parse_setting, self.settings)))
+
+    def words(self) -> list[str]:
+        """The same once more, as arguments of a command."""
+        lengths = {"--minutes": self.minutes, "--hours": self.hours}
+        settings = [*self.settings, *(f"{key}={json.dumps(value)}" for key, value in self.overrides.items())]
+        return [
+            *("--preset", self.preset),
+            *(word for name, value in lengths.items() if value is not None for word in (name, str(value))),
+            *(word for setting in settings for word in ("--set", setting)),
+        ]
 
 
 def config_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -12,9 +12,18 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiperf.code import code_hash
-from aiperf.config import Bounds, Config, DataConfig, LimitsConfig, SearchConfig, TrainingConfig
+from aiperf.config import (
+    Bounds,
+    Config,
+    DataConfig,
+    LimitsConfig,
+    SearchConfig,
+    TrainingConfig,
+    with_overrides,
+)
 from aiperf.events import (
     Began,
     Closed,
@@ -66,10 +75,12 @@ class Scene:
     """Groups that die, and when; they come back two seconds later."""
     killed_at: float | None = None
     """When the first leg is cut off; a second one follows."""
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Of the configuration, by dotted key."""
 
     @property
     def config(self) -> Config:
-        return Config(
+        plain = Config(
             preset="simulated",
             seed_architecture="residual-4-8-16",
             data=DataConfig("digits", channels=1, size=32, classes=10, validation_images=400),
@@ -83,6 +94,7 @@ class Scene:
             search=SearchConfig(population=4, bounds=Bounds(max_operations=16.0, max_parameters=16.0)),
             limits=LimitsConfig(minutes=self.minutes, max_trials=self.max_trials),
         )
+        return with_overrides(plain, dict(self.changes))
 
 
 DATA = {

@@ -18,10 +18,11 @@ from torch import nn
 
 from aiperf import worker as worker_module
 from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
+from aiperf.data import load
 from aiperf.device import bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
-from aiperf.kept import read_kept
+from aiperf.kept import Kept, read_kept
 from aiperf.layout import Place
 from aiperf.messages import (
     Assign,
@@ -40,6 +41,7 @@ from aiperf.messages import (
     Validated,
 )
 from aiperf.parallel import Parallel, Solo
+from aiperf.train import Rank, build
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.worker import Worker
 from aiperf.world import ALONE
@@ -47,6 +49,7 @@ from nas.morphisms import Morphism
 from nas.record import graph_to_json
 from nas.search import Evolution
 from nas.seeds import residual
+from nas.weights import initial
 
 SIZE, CLASSES = (1, 8, 8), 2
 CONFIG = Config(
@@ -158,6 +161,25 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     assert [line["images"] for line in log if "images" in line] == [block.images for block in blocks]
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
     assert [line["correct"] for line in log if "of" in line] == [segment.correct for segment in closed]
+
+
+def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path) -> None:
+    """Two networks of the same weights differ in a step, and agree in what they validate."""
+    start, data = Kept(SEED, initial(SEED, 1), {}), load(CONFIG.data, torch.device("cpu"), 1)
+    rank = Rank(bind("cpu", 0), data, CONFIG.training, Solo())
+    plain, dropped = (build(rank, trial(0, dropout=rate), 1, start).network for rate in (0.0, 0.9))
+    images = next(data.train.stream(8, 1, 0, 1))[0]
+    torch.manual_seed(1)
+    assert not torch.allclose(plain(images), dropped(images))
+    # Nine in ten of what the last layer reads are zero.
+    seen: list[torch.Tensor] = []
+    dropped.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    dropped(images)
+    assert 0.8 < float((seen[0] == 0).float().mean()) < 1
+    dropped.load(plain.state())  # the steps above moved the running statistics
+    for network in (plain, dropped):
+        network.eval()
+    assert torch.equal(plain(images), dropped(images))
 
 
 def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ matter. One line a run goes to FILE.jsonl as soon as it is done; what stands the
 The search, the tuner and the training are those of a run; only processes and messages are left out.
 
   continued   the seed, trained once with its schedule stretched over all operations
-  restarted   the seed, trained again and again from new weights
+  restarted   the seed, trained again and again from new weights, as long as the longest trials
   random, evolution, foresight, bayesian     with carried weights
-  …-anew      the same, every network from new weights, for as long as the preset trains its seed
+  …-anew      the same, every network from new weights, as long as the preset's longest trials
   …+nni, …+optuna     with hyper-parameters tuned by TPE
   …+halving   epochs by asynchronous successive halving
   slow…       from a learning rate a tenth of the preset's, to see whether tuning finds it
@@ -65,14 +65,14 @@ DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
         1.0,
         {
             "data.size": 16,
-            "training.epochs": (20, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 20),
+            "training.epochs": (8, 3, 3, 3, 3, 3, 3, 30),
             "training.validate_every_images": 800,
         },
     ),
     "fashion": (
-        1.25,
+        1.5,
         {
-            "training.epochs": (2, 1),
+            "training.epochs": (1, 1, 1, 1, 3),
             "training.batch_size": 100,
             "training.validate_every_images": 2500,
         },
@@ -247,7 +247,7 @@ class Run:
         number = 0
         while not self.spent.over:
             weights = self.fresh(1000 * self.config.random_seed + number)
-            self._alone(number, self.config.training.epochs[0], weights)
+            self._alone(number, max(self.config.training.epochs), weights)
             number += 1
         return number
 
@@ -295,15 +295,15 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
     if data == "fashion":
         preset = replace(preset, data=FASHION)
     preset = with_overrides(preset, settings)
-    first = preset.training.epochs[0]
+    longest = max(preset.training.epochs)
     for suffix, changes in VARIANTS.items():
         if suffix in name:
             preset = with_overrides(preset, changes)
     if "+halving" in name:
-        rungs = tuple(sorted({max(1, round(first * part / 27)) for part in (1, 3, 9, 27)}))
+        rungs = tuple(sorted({max(1, round(longest * part / 27)) for part in (1, 3, 9, 27)}))
         preset = with_overrides(preset, {"training.epochs": rungs})
     if ANEW in name:
-        preset = with_overrides(preset, {"training.epochs": (first,), "training.child_learning_rate": 0.0})
+        preset = with_overrides(preset, {"training.epochs": (longest,), "training.child_learning_rate": 0.0})
     base = name.partition("+")[0].removesuffix(ANEW)
     if base in SEARCHES:
         preset = with_overrides(preset, SEARCHES[base])

@@ -83,6 +83,7 @@ FLOORS = (
             "aiperf.__main__",
             "aiperf.commands",
             "aiperf.display",
+            "aiperf.on_nni",
             "aiperf.rehearsal",
             "aiperf.run",
             "aiperf.start",
@@ -98,6 +99,7 @@ LAZY: Mapping[str, frozenset[str]] = {
     "aiperf.telemetry.amd": frozenset({"amdsmi"}),
     "nas.search": frozenset({"sklearn", "optuna"}),
     "nas.tuning": frozenset({"nni", "optuna"}),
+    "aiperf.on_nni": frozenset({"nni"}),
 }
 
 

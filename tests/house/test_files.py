@@ -22,6 +22,7 @@ LONG: Mapping[str, str] = {
     "aiperf/config.py": "every key of a preset in one place, with its check",
     "aiperf/master.py": "one loop over what groups say; its answers share one state",
     "aiperf/messages.py": "every message between the master and its groups, which is one protocol",
+    "aiperf/on_nni/world.py": "one group of places; who stands, waits and trains in them shares one lock",
     "aiperf/replay.py": "one fold over all events of a journal",
     "aiperf/train.py": "one trial from its first step to its last, read in that order",
     "aiperf/worker.py": "one rank's life: two threads that share what is prepared and what is written",

@@ -1,0 +1,68 @@
+"""A run under NNI: its description, and the processes that NNI starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.commands.options import Asked, config_options, device_option
+from aiperf.commands.results import result_text
+from aiperf.files import RunFiles
+from aiperf.ranks import Wanted
+from aiperf.run import begin, new_run_id
+
+__all__ = ["nni"]
+
+
+@click.group()
+def nni() -> None:
+    """Run under NNI 3.0: its manager starts the trials, and its page shows them.
+
+    aiperf-hpc nni config > config.yml; nnictl create --config config.yml; needs the extra nni.
+    """
+
+
+concurrency_option = click.option(
+    "--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Trials at once."
+)
+
+
+@nni.command()
+@config_options
+@click.option("--directory", type=click.Path(path_type=Path), help="Of the run; default: as for `run`.")
+@device_option
+@concurrency_option
+def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> None:
+    """Print the file for `nnictl create`."""
+    from aiperf.on_nni.description import description
+
+    found = asked.config()
+    files = RunFiles(directory or Path("runs") / new_run_id(found))
+    words = [*asked.words(), "--device", device, "--concurrency", str(concurrency)]
+    click.echo(description(found, words, files.directory, concurrency), nl=False)
+
+
+@nni.command(hidden=True)
+@config_options
+@click.option("--directory", type=click.Path(path_type=Path), required=True)
+@device_option
+@concurrency_option
+def master(asked: Asked, directory: Path, device: str, concurrency: int) -> None:
+    """The master of a run; NNI's tuner starts it."""
+    from aiperf.on_nni.ranks import NniRanks
+
+    files = RunFiles(directory)
+    ranks = NniRanks(Wanted(device), concurrency=concurrency)
+    replay = begin(asked.config(), files, ranks, lambda replay, t: None)
+    click.echo(result_text(replay, files))
+
+
+@nni.command(hidden=True)
+def trial() -> int:
+    """One trial; NNI's training service starts it."""
+    from aiperf.on_nni.trial import train_one
+
+    with extra("nni"):
+        return train_one()

@@ -1,0 +1,61 @@
+"""One of NNI's trials: a worker for one trial of the run, which tells NNI how it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
+from aiperf.on_nni.messages import Began, Given, call, hear, tell
+from aiperf.parallel import Solo
+from aiperf.worker import Worker, bind_place
+
+__all__ = ["train_one"]
+
+
+def train_one() -> int:
+    """What NNI gave this process to do; the exit code."""
+    import nni
+
+    parameters: Any = nni.get_next_parameter()
+    connection = call(RunFiles(Path(parameters["run"])))
+    tell(connection, Began(int(parameters["trial"])))
+    given = hear(connection)
+    if not isinstance(given, Given):
+        raise WorldError(f"trial {parameters['trial']} is not waited for; the run is over")
+    channel = _Channel(connection, nni)
+    setup = channel.receive()
+    assert isinstance(setup, Setup), setup
+    device = bind_place(given.device, given.place)
+    Worker(setup, channel, device, given.place, Solo()).serve()
+    return 0
+
+
+class _Channel:
+    """To the master, and what NNI should know of it to NNI: accuracies, of which the best is the result."""
+
+    def __init__(self, connection: Connection, nni: Any) -> None:
+        self._connection, self._nni = connection, nni
+        self._sending = threading.Lock()
+        self._best = 0.0
+
+    def send(self, message: FromGroup) -> None:
+        with self._sending:
+            self._connection.send_bytes(pack(message))
+            if isinstance(message, Validated):
+                accuracy = 1 - message.segment.error
+                self._best = max(self._best, accuracy)
+                self._nni.report_intermediate_result(accuracy)
+            elif isinstance(message, Finished):
+                self._nni.report_final_result(self._best)
+
+    def receive(self) -> ToGroup:
+        with contextlib.suppress(ConnectionResetError):
+            message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
+            return message
+        raise EOFError

@@ -1,0 +1,77 @@
+"""What NNI's dispatcher takes for a tuner: it starts the master, and hands on what the master proposes.
+
+Its methods are those of `nni.tuner.Tuner`, which calls them; it needs nothing else of NNI.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.on_nni.messages import Asked, Described, call, hear, tell
+
+__all__ = ["SearchTuner"]
+
+START_SECONDS = 300.0  # for the master to open its socket
+STOP_SECONDS = 60.0  # for a run that is stopped to close its trials and to test its best network
+
+
+class SearchTuner:
+    """One run, as long as the dispatcher lives."""
+
+    def __init__(self, command: list[str], folder: str) -> None:
+        """`command`: the arguments of `aiperf-hpc nni master`, the directory last, as typed in `folder`."""
+        self._files = RunFiles(Path(command[-1]))
+        words = [sys.executable, "-m", "aiperf", "nni", "master", *command]
+        # Its lines are NNI's log of the dispatcher.
+        self._master = subprocess.Popen(words, stdin=subprocess.DEVNULL, cwd=folder)
+
+    def update_search_space(self, space: Any) -> None:
+        """NNI tells it before anything else; ours stands in the configuration of the run."""
+
+    def generate_multiple_parameters(self, identifiers: list[int], **_: Any) -> list[dict[str, Any]]:
+        """What is to be trained next; fewer than were asked for when the run is over."""
+        proposed = []
+        for _identifier in identifiers:
+            connection = self._call()
+            with connection:
+                tell(connection, Asked())
+                answer = hear(connection)
+            if not isinstance(answer, Described):
+                break
+            proposed.append(dict(answer.parameters))
+        return proposed
+
+    def receive_trial_result(self, *_: Any, **__: Any) -> None:
+        """The master has heard it from the trial itself."""
+
+    trial_end = receive_trial_result
+    import_data = receive_trial_result
+    save_checkpoint = load_checkpoint = update_search_space  # the journal is the run
+
+    def _on_exit(self) -> None:
+        """`nnictl stop`: the run ends with a result for what was done."""
+        if self._master.poll() is None:
+            self._master.terminate()
+            try:
+                self._master.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._master.kill()
+                self._master.wait()
+
+    _on_error = _on_exit
+
+    def _call(self) -> Any:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return call(self._files)
+            except WorldError:
+                if self._master.poll() is not None or time.monotonic() > until:
+                    raise
+                time.sleep(0.2)

@@ -1,0 +1,177 @@
+"""A real NNI: `nnictl` starts its manager, which runs eight trials of ours and shows them, and is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal import read_journal
+from aiperf.replay import replay
+from aiperf.trial import State
+
+pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
+
+TRIALS = 8
+SECONDS = 1200  # on a busy machine; a quiet one needs a minute and a half
+# `nnictl` itself, with more patience than its own four seconds for its manager to answer.
+NNICTL = """
+import sys
+from nni.experiment import launcher
+launcher._check_rest_server.__defaults__ = (120, None)
+from nni.tools.nnictl.nnictl import parse_args
+sys.exit(parse_args())
+"""
+
+
+class Nni:
+    """NNI with a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        beside = str(Path(sys.executable).parent)
+        self.folder, self.port = folder, _free_port()
+        path = f"{beside}{os.pathsep}{os.environ['PATH']}"
+        self.environment = os.environ | {"HOME": str(folder), "OMP_NUM_THREADS": "1", "PATH": path}
+
+    def ctl(self, *words: str) -> str:
+        return self.run(sys.executable, "-c", NNICTL, *words)
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(
+            words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def shown(self, what: str) -> Any:
+        """What its web page asks its manager for."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/nni/{what}", timeout=60) as page:
+            return json.load(page)
+
+    def logs(self) -> str:
+        found = self.folder.glob("nni-experiments/*/log/*.log")
+        return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-3000:]}" for path in found)
+
+    def processes(self) -> list[psutil.Process]:
+        """Of this NNI: they have its home, or its run, in their words."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            if process.pid != os.getpid() and any(str(self.folder) in word for word in words):
+                found.append(process)
+        return found
+
+
+@pytest.fixture
+def nni(tmp_path: Path) -> Iterator[Nni]:
+    started = Nni(tmp_path)
+    try:
+        yield started
+    finally:
+        # However the test ended: nothing of it stays.
+        subprocess.run(
+            [sys.executable, "-c", NNICTL, "stop", "--all"], env=started.environment, timeout=120, check=False
+        )
+        for process in started.processes():
+            process.kill()
+
+
+def test_eight_trials(nni: Nni) -> None:
+    files = RunFiles(nni.folder / "run")
+    command = str(Path(sys.executable).parent / "aiperf-hpc")
+    short = ["--set", "training.epochs=[1]", "--minutes", "60", "--max-trials", str(TRIALS)]
+    config = nni.run(command, "nni", "config", *short, "--device", "cpu", "--directory", str(files.directory))
+    (nni.folder / "config.yml").write_text(config, encoding="utf-8")
+    nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
+
+    until = time.monotonic() + SECONDS
+    while (status := nni.shown("check-status")["status"]) not in ("DONE", "ERROR", "STOPPED"):
+        assert time.monotonic() < until, nni.logs()
+        time.sleep(2)
+    assert status == "DONE", nni.logs()
+
+    jobs = nni.shown("trial-jobs")
+    assert [job["status"] for job in jobs] == ["SUCCEEDED"] * TRIALS
+    told = {
+        json.loads(job["hyperParameters"][0])["parameters"]["trial"]: float(
+            json.loads(json.loads(job["finalMetricData"][0]["data"]))
+        )
+        for job in jobs
+    }
+    while files.socket_address.exists():  # the best network is tested after the last trial
+        assert time.monotonic() < until, nni.logs()
+        time.sleep(1)
+    found = replay(read_journal(files.journal))
+    assert not found.faults
+    assert found.leg.ended is not None
+    assert found.leg.ended.reason == "trials"
+    assert found.tested is not None
+    assert {number: story.state for number, story in found.trials.items()} == dict.fromkeys(
+        range(TRIALS), State.COMPLETE
+    )
+    # What NNI's page shows is what the journal says.
+    assert told == {number: pytest.approx(1 - (s.error or 0)) for number, s in found.trials.items()}
+
+    assert "VALID" in nni.run(command, "validate", str(files.directory))
+    assert "sustained OPS" in nni.run(command, "score", str(files.directory))
+
+    nni.ctl("stop", "--all")
+    gone = time.monotonic() + 60
+    while nni.processes() and time.monotonic() < gone:
+        time.sleep(0.5)
+    assert not nni.processes()
+
+
+def test_stopped_in_the_middle_it_has_a_result(nni: Nni) -> None:
+    files = RunFiles(nni.folder / "run")
+    command = str(Path(sys.executable).parent / "aiperf-hpc")
+    config = nni.run(
+        command, "nni", "config", "--minutes", "60", "--device", "cpu", "--directory", str(files.directory)
+    )
+    (nni.folder / "config.yml").write_text(config, encoding="utf-8")
+    nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
+    until = time.monotonic() + SECONDS
+    while not files.journal.exists() or '"Closed"' not in files.journal.read_text(encoding="utf-8"):
+        assert time.monotonic() < until, nni.logs()
+        time.sleep(1)
+    nni.ctl("stop", "--all")
+    gone = time.monotonic() + 120
+    while nni.processes() and time.monotonic() < gone:
+        time.sleep(0.5)
+    found = replay(read_journal(files.journal))
+    assert found.leg.ended is not None
+    assert found.leg.ended.reason == "terminated"
+    assert not nni.processes()
+
+
+def test_without_a_run_a_trial_says_so(tmp_path: Path) -> None:
+    from aiperf.errors import WorldError
+    from aiperf.on_nni.messages import call
+
+    with pytest.raises(WorldError, match="no run under NNI is going on here"):
+        call(RunFiles(tmp_path))
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+if shutil.which("nnictl", path=str(Path(sys.executable).parent)) is None:
+    pytestmark.append(pytest.mark.skip(reason="nni is not installed here; make test-nni"))

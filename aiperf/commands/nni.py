@@ -34,7 +34,7 @@ concurrency_option = click.option(
 @click.option("--directory", type=click.Path(path_type=Path), help="Of the run; default: as for `run`.")
 @device_option
 @concurrency_option
-def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> None:
+def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> int:
     """Print the file for `nnictl create`."""
     from aiperf.on_nni.description import description
 
@@ -42,6 +42,7 @@ def config(asked: Asked, directory: Path | None, device: str, concurrency: int) 
     files = RunFiles(directory or Path("runs") / new_run_id(found))
     words = [*asked.words(), "--device", device, "--concurrency", str(concurrency)]
     click.echo(description(found, words, files.directory, concurrency), nl=False)
+    return 0
 
 
 @nni.command(hidden=True)
@@ -49,7 +50,7 @@ def config(asked: Asked, directory: Path | None, device: str, concurrency: int) 
 @click.option("--directory", type=click.Path(path_type=Path), required=True)
 @device_option
 @concurrency_option
-def master(asked: Asked, directory: Path, device: str, concurrency: int) -> None:
+def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
     """The master of a run; NNI's tuner starts it."""
     from aiperf.on_nni.ranks import NniRanks
 
@@ -57,6 +58,7 @@ def master(asked: Asked, directory: Path, device: str, concurrency: int) -> None
     ranks = NniRanks(Wanted(device), concurrency=concurrency)
     replay = begin(asked.config(), files, ranks, lambda replay, t: None)
     click.echo(result_text(replay, files))
+    return 0
 
 
 @nni.command(hidden=True)

@@ -267,12 +267,12 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
         preset = replace(preset, data=FASHION)
     preset = with_overrides(preset, settings)
     longest = max(preset.training.epochs)
-    for suffix, changes in VARIANTS.items():
-        if suffix in name:
-            preset = with_overrides(preset, changes)
     if "+halving" in name:
         rungs = tuple(sorted({max(1, round(longest * part / 27)) for part in (1, 3, 9, 27)}))
         preset = with_overrides(preset, {"training.epochs": rungs})
+    for suffix, changes in VARIANTS.items():
+        if suffix in name:
+            preset = with_overrides(preset, changes)
     if ANEW in name:
         preset = with_overrides(preset, {"training.epochs": (longest,), "training.child_learning_rate": 0.0})
     base = name.partition("+")[0].removesuffix(ANEW)

@@ -61,7 +61,7 @@ class Display:
     def _facts(self, replay: Replay, t: float) -> list[str]:
         leg = replay.leg
         if leg.released is None:
-            what = "measuring the control rate" if leg.ranks else "starting the workers, loading the data"
+            what = "measuring the devices" if leg.ranks else "starting the workers, loading the data"
             return [clock(t), what]
         if leg.ended is not None:
             return [clock(t), "testing the best network"]

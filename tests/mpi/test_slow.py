@@ -16,7 +16,7 @@ import pytest
 
 from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, environ, started
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 SLOWED = 4
@@ -42,7 +42,7 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.6, "--device", "cpu"]
     each = ["--devices-per-trial", 1, "--set", "training.epochs=[30]"]
     with started(OPEN_MPI.run(5, *words, *each), directory, AIPERF_TEST_BUSY="1") as job:
-        job.wait_for('"Released"', seconds=190.0)
+        job.wait_for('"Released"', seconds=450.0)
         time.sleep(20)
         assert not any("group 3" in line for line in slow_lines(directory))
         job.worker(SLOWED).send_signal(signal.SIGUSR2)
@@ -52,7 +52,7 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
             time.sleep(1)
         assert job.end() == 0, job.text()
         assert "group 3 on" in job.text()
-    named = slow_lines(directory)
+    named = [line for line in slow_lines(directory) if line.startswith("group")]
     assert len(named) == 1, named
     assert "below the median of the groups' rates on comparable work" in named[0]
     command("report", directory)

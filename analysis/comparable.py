@@ -19,6 +19,7 @@ __all__ = ["Work"]
 
 TRIALS_A_COEFFICIENT = 4
 """A fit with more coefficients than this allows would explain a slow group away."""
+LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
 LEAST_BLOCKS = 4
 """Of a trial before a time, to compare what comes after."""
 
@@ -45,8 +46,10 @@ class Work:
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
         rows = np.zeros(0, dtype=bool)
         if len(replay.blocks):
-            rows = (legs[column("attempts")] == leg.index) & (column("seconds") > 0)
-            rows &= (column("steps") > 0) & (column("images") > 0)
+            rows = legs[column("attempts")] == leg.index
+            for name in ("seconds", "steps", "images"):  # a journal may hold any number
+                rows &= (column(name) > LEAST_AMOUNT) & (column(name) < MOST_AMOUNT)
+            rows &= _operations(replay).sum(axis=1)[column("attempts")] > 0
             rows[np.unique(column("attempts"), return_index=True)[1]] = False  # a first step is one of a kind
         if leg.groups < LEAST_NUMBER or rows.sum() < LEAST_NUMBER:
             return None
@@ -116,23 +119,25 @@ def _expected(
     """Seconds of each block, as a sum of its multiply-accumulates, its other operations and its steps, each
     at one price for all groups: the fit with the least sum of relative errors, not of their squares, so that
     a slow group does not draw it to itself."""
-    kinds = np.array(
-        [
-            np.array(replay.attempts[attempt].dispatched.forward, dtype=np.float64)
-            + np.array(replay.attempts[attempt].dispatched.backward, dtype=np.float64)
-            for attempt in range(len(replay.attempts))
-        ]
-    )[attempts]
+    kinds = _operations(replay)[attempts]
     macs, others = kinds[:, 0] * images, kinds[:, 1:].sum(axis=1) * images
     number = len(np.unique(attempts)) // TRIALS_A_COEFFICIENT
     parts = np.stack([2 * macs + others, steps.astype(np.float64), others], axis=1)[
         :, : max(1, min(3, number))
     ]
     relative = parts / seconds[:, None]
-    scale = np.maximum(np.median(relative, axis=0), 1e-300)
+    scale = np.median(relative, axis=0)
+    scale[scale <= 0] = 1.0
     prices = _least_absolute(relative / scale)
     expected: Array = np.maximum((parts / scale) @ prices, 1e-300)
     return expected
+
+
+def _operations(replay: Replay) -> Array:
+    """Of one training image, by attempt and kind."""
+    passes = [(attempt.dispatched.forward, attempt.dispatched.backward) for attempt in replay.attempts]
+    kinds: Array = np.array(passes, dtype=np.float64).sum(axis=1)
+    return np.clip(kinds, 0.0, 1e18)
 
 
 def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]:

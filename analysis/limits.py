@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from aiperf.config import FORMATS
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
@@ -80,16 +81,15 @@ class Machine:
 
 
 def limits_of(run: Replay) -> Limits | None:
-    """The median of the ranks in the run's last leg that measured; None where none did."""
+    """The median of the ranks in the run's last leg that measured; None where none did, or tells nonsense."""
     ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.legs) if leg.ceilings), [])
-    if not ceilings:
+    if not ceilings or ceilings[0].format not in FORMATS:
         return None
-    return Limits(
-        device=ceilings[0].device,
-        format=ceilings[0].format,
-        ops_per_second=median(ceiling.product.fastest for ceiling in ceilings),
-        bytes_per_second=median(ceiling.copy.fastest for ceiling in ceilings),
-    )
+    products = median(ceiling.product.fastest for ceiling in ceilings)
+    copies = median(ceiling.copy.fastest for ceiling in ceilings)
+    if min(products, copies) <= 0:
+        return None
+    return Limits(ceilings[0].device, ceilings[0].format, products, copies)
 
 
 def read_limits(path: Path, format: str) -> Limits:

@@ -71,6 +71,8 @@ def _before(leg: Leg) -> Iterator[Outlier]:
         for what, unit, rates in _kinds(ceilings):
             values = np.array([one.typical for one in rates])
             middle = float(np.median(values))
+            if middle <= 0:  # a journal may hold any number
+                continue
             own = np.array([one.spread for one in rates])
             for index in below(np.log(np.maximum(values, 1e-300)), own):
                 share = float(values[index]) / middle

@@ -26,6 +26,7 @@ from aiperf.config import (
 )
 from aiperf.events import (
     Began,
+    CeilingMeasured,
     Closed,
     ControlMeasured,
     Dispatched,
@@ -43,7 +44,7 @@ from aiperf.events import (
 from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter
-from aiperf.messages import Control, Ready
+from aiperf.messages import Ceiling, Control, Rate, Ready
 from aiperf.plan import plan
 from aiperf.replay import Replay
 from aiperf.steplog import StepLog
@@ -197,6 +198,11 @@ class _Simulation:
         left = scene.minutes * 60 - self.replay.span_seconds if scene.minutes else None
         self.write(0.0, LegBegan(index, "2026-01-01T00:00:00+00:00", ("aiperf-hpc", "run"), groups))
         self.ready(3.0, range(scene.groups), groups)
+        for group in groups:
+            for rank in group:
+                rates = Rate(7.5e14 + rank, 7.4e14 + rank, 0.004), Rate(4.1e12 + rank, 4.0e12 + rank, 0.002)
+                ceiling = Ceiling(rank, f"node{rank}", scene.device, "bf16", 8192, *rates)
+                self.write(5.0, CeilingMeasured(ceiling))
         for group in groups:
             for rank in group:
                 rate = 100.0 + rank

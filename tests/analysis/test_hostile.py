@@ -49,7 +49,7 @@ FLOATS = (0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324, 1e12)
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
-    run = journals.write_run(tmp_path_factory.mktemp("good") / "run", told(Scene(minutes=0.08)))
+    run = journals.write_run(tmp_path_factory.mktemp("good") / "run", told(Scene(groups=4, minutes=0.08)))
     return [json.loads(line) for line in run.journal.read_text().splitlines()]
 
 

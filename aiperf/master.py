@@ -255,7 +255,9 @@ class Master:
     def _test(self) -> None:
         """The best network on the test images, once, by any group that is left."""
         best = self.replay.best
-        for index, group in enumerate(self.groups):
+        # One that is being started again may never come: the link to it may be cut.
+        ready_first = sorted(enumerate(self.groups), key=lambda each: each[1].ready < each[1].ranks)
+        for index, group in ready_first:
             if best is None or self.replay.tested is not None:
                 return
             if group.alive:

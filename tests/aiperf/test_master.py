@@ -299,6 +299,31 @@ def test_the_test_goes_to_another_group_when_the_first_is_lost(tmp_path: Path) -
     assert told.tested is not None
 
 
+class NeverReady(Obedient):
+    def set_up(self) -> None:
+        pass
+
+
+def test_the_test_does_not_wait_for_a_group_that_may_never_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = FakeWorld(DiesInFirstTrial, Obedient)
+
+    def in_vain(group: int) -> bool:
+        world.kinds[group] = NeverReady
+        world._incarnation[group] += 1
+        world.workers[group] = world._start(group)
+        return True
+
+    monkeypatch.setattr(world, "restart", in_vain)
+    monkeypatch.setattr(master_module, "READY_SECONDS", 20.0)
+    began = time.monotonic()
+    told = Run(tmp_path, world, max_trials=4).go()
+    assert told.tested is not None
+    assert time.monotonic() - began < 20
+    assert len(told.leg.losses) == 1
+
+
 # What is refused before the clock runs
 
 

@@ -52,7 +52,7 @@ def gaps(replay: Replay, group: int) -> Iterator[float]:
 def test_a_group_waits_less_than_a_hundredth_of_the_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = lengths(run(tmp_path / "first", TRIAL_EPOCHS, "--max-trials", 4, "--set", "limits.minutes=0"))
+    first = lengths(run(tmp_path / "first", TRIAL_EPOCHS, "--max-trials", 2, "--set", "limits.minutes=0"))
     epochs = round(TRIAL_EPOCHS * TRIAL_SECONDS / (sum(first) / len(first)))
     replay = run(tmp_path / "run", epochs, "--minutes", MINUTES)
     shares = [sum(gaps(replay, group)) / replay.span_seconds for group in range(2)]

@@ -119,7 +119,7 @@ def fill(file: Path) -> None:
 
 
 def test_a_file_system_that_stalls_for_20_seconds_costs_20_seconds(tmp_path: Path) -> None:
-    """Shorter than the silence that is allowed would not show much: groups have ten seconds here."""
+    """Though a group has but ten seconds to be silent."""
     with disk_that_freezes(tmp_path / "disk") as disk:
         directory = disk / "run"
         patience = ("--silence-seconds", 10)
@@ -133,6 +133,7 @@ def test_a_file_system_that_stalls_for_20_seconds_costs_20_seconds(tmp_path: Pat
             assert " VALID, class smoke" in job.text()
         replay = checked(directory)
         assert replay.leg.losses == []
-        assert replay.leg.longest_silence > STALL_SECONDS - 2
+        # The first line that waits is stamped before it does, a heartbeat after the freeze at the latest.
+        assert replay.leg.longest_silence > STALL_SECONDS - 6
         assert replay.leg.ended is not None
         assert replay.leg.ended.reason == "deadline"

@@ -51,7 +51,7 @@ test-slurm: $(VENV)/.installed-mpi
 wheelhouse: $(VENV)/.made $(STATED)
 	@torch=$$($(BIN)/python .ci/choose_torch.py $(BIN)/python $(PIP_ARGS)); \
 	mkdir -p wheelhouse; \
-	$(PIP) wheel --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[mpi,nvidia,report,sign]'
+	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[mpi,nvidia,report,sign]'
 	@du -sh wheelhouse
 
 lint: $(VENV)/.installed-dev

@@ -63,7 +63,7 @@ def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
     assert told.span_seconds == pytest.approx(120, abs=0.5)
 
 
-def test_a_job_that_loses_a_node_goes_on_with_others(cluster: Cluster) -> None:
+def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -> None:
     job = cluster.submit(cluster.edited("multi_node.sbatch", nodes=2, devices=1), *SHORT, 0.5)
     job.wait_for('"type":"Ended"', count=2)
     node = job.told().ranks[-1].ready.host
@@ -74,7 +74,6 @@ def test_a_job_that_loses_a_node_goes_on_with_others(cluster: Cluster) -> None:
     finally:
         cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert told.num_legs == 2
-    assert node not in {event.ready.host for event in told.leg.ranks}
     assert len(told.arrivals) > before
     keys = [(v.segment.trial, v.segment.index) for a in told.attempts for v in a.validations if v.in_time]
     assert len(keys) == len(set(keys)), "a segment was counted twice"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ ARMS = (
     *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
     *("slow evolution", "slow evolution+nni"),
 )
+REFERENCE = "evolution-anew"
 POINTS = 30  # of a line of the figure
 DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew")
 
@@ -51,15 +53,18 @@ def table(results: list[Result]) -> Iterator[str]:
         here = [result for result in results if result.data == data]
         gops = statistics.median(result.operations for result in here) / 1e9
         yield f"\n{data}, {gops:.0f} GOP a run\n"
+        # What networks from new weights end with: how soon do the others have it?
+        anew = [result.validation_error for result in here if result.arm == REFERENCE]
+        goal = statistics.median(anew) if anew else 0.1
         columns = "test error | less than evolution's | validation error | trials | lineage | growth"
-        yield f"| arm | seeds | {columns} |"
-        yield "|-|-|-|-|-|-|-|-|"
+        yield f"| arm | seeds | {columns} | GOP to {goal:.2%} |"
+        yield "|-|-|-|-|-|-|-|-|-|"
         against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
         for arm in [arm for arm in ARMS if any(result.arm == arm for result in here)]:
-            yield _row([result for result in here if result.arm == arm], against)
+            yield _row([result for result in here if result.arm == arm], against, goal)
 
 
-def _row(runs: list[Result], against: Mapping[int, float]) -> str:
+def _row(runs: list[Result], against: Mapping[int, float], goal: float) -> str:
     errors = sorted(run.test_error for run in runs)
     gains = [against[run.seed] - run.test_error for run in runs if run.seed in against]
     low, high = interval(gains) if gains else (0.0, 0.0)
@@ -76,9 +81,19 @@ def _row(runs: list[Result], against: Mapping[int, float]) -> str:
                 f"{statistics.median(run.trials for run in runs):.0f}",
                 f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
                 f"x {statistics.median(run.growth for run in runs):.1f}",
+                _until([run.curve for run in runs], goal),
             ]
         )
         + " |"
+    )
+
+
+def _until(curves: list[list[tuple[int, float]]], goal: float) -> str:
+    """The median of the operations to that validation error, where most runs had it; how many had it."""
+    reached = [next((at for at, error in curve if error <= goal), math.inf) for curve in curves]
+    middle, had = statistics.median(reached), sum(at < math.inf for at in reached)
+    return (
+        f"{middle / 1e9:.0f} ({had} of {len(curves)})" if middle < math.inf else f"({had} of {len(curves)})"
     )
 
 

@@ -45,7 +45,7 @@ class Row:
 
     @property
     def origin(self) -> str:
-        return ", ".join(self.morphisms) or "the seed"
+        return ", ".join(self.morphisms) or ("the seed" if self.parent is None else "trained on")
 
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[Row]:

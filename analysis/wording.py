@@ -60,9 +60,9 @@ def bytes_text(value: float) -> str:
 
 
 def origin(trial: Trial) -> str:
-    """Where an architecture comes from: "of 4: widen trunk, skip"."""
+    """Where an architecture comes from: "of 4: widen trunk, skip"; "4, trained on" where it is the same."""
     if not trial.morphisms:
-        return "the seed"
+        return "the seed" if trial.parent is None else f"{trial.parent}, trained on"
     parent = "the seed" if trial.parent is None else str(trial.parent)
     return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
 

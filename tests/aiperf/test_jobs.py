@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+
+import pytest
 
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.events import Began, Closed, Dispatched, Ended, Event, GroupLost, LegBegan, Opened, RankReady
@@ -10,6 +13,7 @@ from aiperf.jobs import ATTEMPTS, Jobs
 from aiperf.replay import Replay
 from aiperf.trial import Segment, State
 from nas.seeds import residual
+from nas.tuning import Point, Untuned
 from tests.aiperf.journals import Scene, told
 
 
@@ -153,3 +157,70 @@ def test_weights_of_living_parents_and_of_the_best_network_are_needed() -> None:
     for error in (0.05, 0.2, 0.2, 0.2, 0.2, 0.2):
         story.end(story.dispatch(), State.COMPLETE, error)
     assert story.jobs.needed() == {0, 2, 3, 4, 5}  # 0 is dead and the best, 1 is dead
+
+
+class Listening(Untuned):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.heard: list[tuple[int, float]] = []
+
+    def _ended(self, number: int, point: Point, loss: float) -> None:
+        self.heard.append((number, loss))
+
+
+def listened(story: Story) -> Listening:
+    story.jobs.tuner = tuner = Listening()
+    return tuner
+
+
+def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_a_failure_is_all_wrong() -> (
+    None
+):
+    story = Story()
+    tuner = listened(story)
+    story.end(story.dispatch(), State.COMPLETE, 0.2)
+    story.end(story.dispatch(), State.COMPLETE, 0.1)  # without a parent: compared with the seed
+    third = story.dispatch()
+    story.end(third, State.COMPLETE, 0.05)
+    story.end(story.dispatch(), State.FAILED)
+    story.end(story.dispatch(), State.STOPPED)
+    of_parent = {None: 0.2, 0: 0.2, 1: 0.1}[third.trial.parent]
+    assert tuner.heard[:3] == [
+        (0, 0.0),
+        (1, pytest.approx(math.log(0.5))),
+        (2, pytest.approx(math.log(0.05 / of_parent))),
+    ]
+    number, loss = tuner.heard[3]
+    assert number == 3
+    assert loss >= math.log(1 / 0.2)
+    assert len(tuner.heard) == 4  # one that was stopped says nothing
+
+
+def test_failures_only_stop_nobody_and_all_are_told() -> None:
+    story = Story()
+    tuner = listened(story)
+    for _ in range(60):
+        story.end(story.dispatch(), State.FAILED)
+    assert [number for number, _ in tuner.heard] == list(range(60))
+    assert all(math.isfinite(loss) for _, loss in tuner.heard)
+
+
+def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
+    story = Story()
+    tuner = listened(story)
+    for error in (0.0, 1.0, 0.0, 1.0):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    assert len(tuner.heard) == 4
+    assert all(math.isfinite(loss) for _, loss in tuner.heard)
+
+
+def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() -> None:
+    live, again = Story(), Story()
+    lost = live.dispatch()
+    live.tell(GroupLost(0, "killed"))
+    second = live.dispatch()
+    assert (second.trial.number, second.attempt) == (0, 2)
+    again.tell(replace(lost), GroupLost(0, "killed"), replace(second))
+    assert again.dispatch().trial.number == live.dispatch().trial.number == 1

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from analysis.wording import figure, moment, spoken
+from aiperf.trial import HyperParameters, Trial
+from analysis.wording import figure, moment, origin, spoken
+from nas.morphisms import Morphism, WidenTrunk
+from nas.seeds import residual
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,19 @@ def test_a_time_of_day_is_spoken_and_nothing_else_is_touched(iso: str, text: str
 
 def test_a_class_is_spoken_in_words() -> None:
     assert spoken("WidenTrunkByCopies") == "widen trunk by copies"
+
+
+@pytest.mark.parametrize(
+    ("parent", "morphisms", "text"),
+    [
+        (None, (), "the seed"),
+        (4, (), "4, trained on"),
+        (4, (WidenTrunk,), "of 4: widen trunk"),
+        (None, (WidenTrunk,), "of the seed: widen trunk"),
+    ],
+)
+def test_where_an_architecture_comes_from(
+    parent: int | None, morphisms: tuple[type[Morphism], ...], text: str
+) -> None:
+    edits = tuple(kind.propose(residual(), random.Random(1)) for kind in morphisms)
+    assert origin(Trial(7, parent, edits, HyperParameters(0.1, 8), 1, 1, 1)) == text

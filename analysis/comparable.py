@@ -90,11 +90,10 @@ class Work:
         """By what the same trial did there before: the work is the same to the last operation."""
         changes, own = dict[int, Any](), list[float]()
         for group, rows in of_group.items():
-            attempt = int(np.bincount(self.attempts[rows]).argmax())
-            earlier = self.slowness[self._rows[attempt]]
-            earlier = earlier[self.ends[self._rows[attempt]] <= begin]
+            first = self._rows[int(self.attempts[rows[0]])]  # of the trial that ran when the time began
+            earlier = self.slowness[first[self.ends[first] <= begin]]
             if len(earlier) >= LEAST_BLOCKS:
-                now = self.slowness[rows[self.attempts[rows] == attempt]]
+                now = self.slowness[rows[self.attempts[rows] == self.attempts[rows[0]]]]
                 changes[group] = np.median(earlier) - np.median(now)
                 own.append(deviation(earlier))
         yield from _named(changes, np.array(own))

@@ -26,6 +26,8 @@ __all__ = ["Outlier", "outlier_text", "outliers"]
 
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
+FEW_WINDOWS = 4
+"""In so few, chance does not name anybody."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
         for group, share in work.below(float(start), float(start) + length):
             slow.setdefault(group, []).append((float(start), share))
     for group, times in slow.items():
-        # Half a window later it must be seen again, unless there is nothing later.
+        # Half a window later it must be seen again, unless there is nothing later, or not much at all.
         twice = any(abs(b - a - length / 2) < 1e-6 for (a, _), (b, _) in pairwise(times))
-        if twice or len(starts) < 3 or times[-1][0] == starts[-1]:
+        if twice or len(starts) <= FEW_WINDOWS or times[-1][0] == starts[-1]:
             yield _of_group(leg, group, times, length, begin + leg.span_seconds)
 
 

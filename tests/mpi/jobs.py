@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,7 +139,8 @@ def started(command: list[str], directory: Path, **environment: str) -> Iterator
         yield job
     finally:
         for left in job.processes():
-            left.kill()
+            with suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                left.kill()
         process.kill()
         process.wait()
 

@@ -203,6 +203,8 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     settings = facts.flat(asdict(opened.config))
     ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
     images = facts.flat(dict(ranks[0].data), "images.") if ranks else {}
+    if images.get("images.synthetic"):  # generated from the random seed, which is a run's own
+        images.pop("images.sha256", None)
     return {
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
         **images,

@@ -90,7 +90,7 @@ class StudyFiles:
         return self.directory / f"nodes-{nodes:04d}"
 
     def run(self, nodes: int) -> Path:
-        return self.size(nodes) / "run"
+        return self.size(nodes) / f"{nodes}-nodes"
 
     def script(self, nodes: int) -> Path:
         return self.size(nodes) / f"job.{self.ending}"

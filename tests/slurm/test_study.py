@@ -55,7 +55,7 @@ def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) ->
     study = json.loads((cluster.work / "study" / "study.json").read_text())
     assert len(study["config_hash"]) == 64
 
-    run = cluster.work / "study" / "nodes-0002" / "run"
+    run = cluster.work / "study" / "nodes-0002" / "2-nodes"
     run.rename(run.with_name("lost"))
     ids = {n: (cluster.work / "study" / f"nodes-000{n}" / "job.id").read_text() for n in (1, 2, 4)}
     answer = status(cluster, "--submit")

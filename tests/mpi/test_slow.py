@@ -2,23 +2,27 @@
 
 Every worker has a session of its own, and Linux shares the processor evenly between sessions (sched(7), "The
 autogroup feature"). So a busy loop in the session of one worker slows that one alone, however few cores
-there are and whatever else the machine does.
+there are and whatever else the machine does. Where that is switched off, each worker gets a control group.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.replay import replay
 from analysis.summary import status_text
-from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, environ, started
+from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, Job, environ, started
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -26,6 +30,8 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 SLOWED = 4
 """The rank; with one device a trial, group 3."""
 NAMED_SECONDS = 60.0
+CONTROL = Path("/sys/fs/cgroup/cpu")
+"""Of version 1; writable for root."""
 
 
 def command(*words: object) -> str:
@@ -45,21 +51,43 @@ def named_in(text: str) -> list[str]:
     return [line.removeprefix("slow").strip() for line in lines[first:]]
 
 
+@contextmanager
+def apart(job: Job) -> Iterator[None]:
+    """Each worker, with what it starts, has a share of the processor of its own."""
+    if AUTOGROUP.read_text().strip() == "1":
+        yield
+        return
+    groups = [CONTROL / f"aiperf-test-{job.mark}-{rank}" for rank in range(1, 5)]
+    assert os.access(CONTROL, os.W_OK), "neither sessions nor control groups share this machine evenly"
+    try:
+        for rank, group in enumerate(groups, start=1):
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(job.worker(rank).pid))
+        yield
+    finally:
+        for process in job.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                process.wait(10)
+        for group in groups:
+            group.rmdir()
+
+
 def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
-    assert AUTOGROUP.read_text().strip() == "1", "the sessions of this machine share no processor evenly"
     directory = tmp_path / "run"
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.6, "--device", "cpu"]
     each = ["--devices-per-trial", 1, "--set", "training.epochs=[30]"]
     with started(OPEN_MPI.run(5, *words, *each), directory, AIPERF_TEST_BUSY="1") as job:
         job.wait_for('"Released"', seconds=450.0)
-        time.sleep(20)
-        assert not any("group 3" in line for line in slow_lines(directory))
-        job.worker(SLOWED).send_signal(signal.SIGUSR2)
-        until = time.monotonic() + NAMED_SECONDS
-        while not any("group 3" in line for line in slow_lines(directory)):
-            assert time.monotonic() < until, slow_lines(directory)
-            time.sleep(1)
-        assert job.end() == 0, job.text()
+        with apart(job):
+            time.sleep(20)
+            assert not any("group 3" in line for line in slow_lines(directory))
+            job.worker(SLOWED).send_signal(signal.SIGUSR2)
+            until = time.monotonic() + NAMED_SECONDS
+            while not any("group 3" in line for line in slow_lines(directory)):
+                assert time.monotonic() < until, slow_lines(directory)
+                time.sleep(1)
+            assert job.end() == 0, job.text()
         assert "group 3 on" in job.text()
     named = [line for line in named_in(command("status", directory)) if line.startswith("group")]
     assert len(named) == 1, named

@@ -20,6 +20,7 @@ __all__ = ["Work"]
 TRIALS_A_COEFFICIENT = 4
 """A fit with more coefficients than this allows would explain a slow group away."""
 LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
+DRIFT_SECONDS = 15.0
 LEAST_BLOCKS = 4
 """Of a trial before a time, to compare what comes after."""
 
@@ -58,10 +59,13 @@ class Work:
             replay, attempts, column("steps")[rows], column("images")[rows], column("seconds")[rows]
         )
         slowness = np.log(column("seconds")[rows] / expected)
+        ends = SpanAxis(replay).of(legs[attempts], column("ends")[rows])
+        groups = np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64)
+        slowness -= _drift(ends, groups, slowness)
         by_trial = np.array([np.median(mine) for mine in _parted(attempts, slowness)])
         return cls(
-            ends=SpanAxis(replay).of(legs[attempts], column("ends")[rows]),
-            groups=np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64),
+            ends=ends,
+            groups=groups,
             attempts=attempts,
             slowness=slowness,
             scatter=deviation(by_trial),
@@ -130,6 +134,18 @@ def _expected(
     prices = _least_absolute(relative / scale)
     expected: Array = np.maximum((parts / scale) @ prices, 1e-300)
     return expected
+
+
+def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
+    """What all groups had in common at the time of each block: the median of theirs, piece by piece."""
+    pieces = np.floor(ends / DRIFT_SECONDS).astype(np.int64)
+    times, common = [], []
+    for rows in _parted(pieces, np.arange(len(pieces))):
+        medians = [np.median(slowness[mine]) for mine in _parted(groups[rows], rows)]
+        if len(medians) >= LEAST_NUMBER:
+            times.append((pieces[rows[0]] + 0.5) * DRIFT_SECONDS)
+            common.append(np.median(medians))
+    return np.interp(ends, times, common) if times else np.zeros_like(slowness)
 
 
 def _operations(replay: Replay) -> Array:

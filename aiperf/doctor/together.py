@@ -227,4 +227,5 @@ def _library() -> str:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
         return f"none: {str(error).splitlines()[0]}"
-    return MPI.Get_library_version().splitlines()[0].split(",")[0].strip("\0 ")
+    version: str = MPI.Get_library_version()
+    return version.splitlines()[0].split(",")[0].strip("\0 ")

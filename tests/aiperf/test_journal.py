@@ -44,7 +44,7 @@ def test_every_event_of_a_run_comes_back_as_it_was_written(files: RunFiles) -> N
     assert [(line.t, line.event) for line in lines] == timed
     assert [line.number for line in lines] == list(range(1, len(timed) + 1))
     assert all(line.intact for line in lines)
-    assert len({type(line.event) for line in lines}) == 13  # all kinds but Beat
+    assert len({type(line.event) for line in lines}) == 14  # all kinds but Beat
 
 
 def test_a_line_is_an_object_whose_chain_is_the_hash_of_the_chain_before_and_of_the_rest() -> None:

@@ -50,6 +50,7 @@ def test_the_count_is_the_sum_of_the_rows_of_the_table() -> None:
     assert counted(graph).train == total.train
 
 
+@pytest.mark.slow
 def test_a_graph_is_let_go_with_its_last_child() -> None:
     replay = replayed(TIMED)
     last_child = {story.trial.parent: number for number, story in replay.trials.items()}

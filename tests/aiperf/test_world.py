@@ -44,6 +44,7 @@ def ready(world: LocalWorld, directory: Path) -> Ready:
     return found
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_told_of_and_started_again(world: LocalWorld, tmp_path: Path) -> None:
     assert world.groups == ((1,),)
     pid = ready(world, tmp_path).pid

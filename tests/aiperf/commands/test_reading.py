@@ -111,7 +111,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "answer"),
     [
-        (("run", "--minuts", "1"), 2, "there is no option --minuts; there are: --preset, --directory"),
+        (("run", "--minuts", "1"), 2, "there is no option --minuts; there are: --preset, --minutes"),
         (("rum",), 2, "There are: compare, count, "),
         (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
         (("run", "--preset", "cifar"), 1, "no preset is called 'cifar'; there are: digits"),

@@ -121,6 +121,7 @@ def test_a_sensor_that_vanishes_or_talks_nonsense_is_unknown(
     assert found.missing == f"no power of {DEVICE} on node1 is known over the whole span"
 
 
+@pytest.mark.slow
 def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_TROUBLE", "hang")
     lines = recorded(files, 16)
@@ -157,6 +158,7 @@ def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
     recorder.wait(10)
 
 
+@pytest.mark.slow
 def test_it_costs_less_than_half_a_per_cent_of_a_core(files: RunFiles) -> None:
     """With one device, for twelve seconds."""
     recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))

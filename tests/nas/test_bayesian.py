@@ -63,11 +63,12 @@ def test_every_tree_counts_every_observation_however_many_are_told() -> None:
 def test_no_tree_is_older_than_its_share() -> None:
     """At 2,000 observations all trees are younger than a growth by GROWTH and the pauses between."""
     forest, rng = Forest(2, 1), np.random.default_rng(1)
-    sizes = []
+    grown = []  # the trees themselves: the number of one that is gone may be another's
     for _ in range(2000):
         forest.tell(rng.normal(size=2), float(rng.normal()))
-        sizes.append([id(tree) for tree in forest._trees])
-    assert not set(sizes[-1]) & set(sizes[-int(2000 * GROWTH * 1.3)])
+        grown.append(list(forest._trees))
+    before = grown[-int(2000 * GROWTH * 1.3)]
+    assert not any(tree is old for tree in grown[-1] for old in before)
 
 
 def test_the_forest_learns() -> None:

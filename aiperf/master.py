@@ -102,6 +102,13 @@ class _Group:
     """When it last said something, or was last given something to do."""
     patience: float = 0.0
     """Seconds of silence from then on that are no loss."""
+    told: float = 0.0
+    """When what it told of last had ended."""
+
+    def ended(self, end: float) -> float:
+        """`end`, but not before what it told of earlier: news travels faster now and slower then."""
+        self.told = max(self.told, end)
+        return self.told
 
 
 class Master:
@@ -311,12 +318,12 @@ class Master:
             group.patience = FIRST_STEP * self.silence_seconds
         elif isinstance(message, Steps):
             group.patience = max(self.silence_seconds, BLOCKS * message.seconds)
-            self._write(_stepped(message, now - message.age_seconds))
+            self._write(_stepped(message, group.ended(now - message.age_seconds)))
         elif isinstance(message, Validated):
-            self._write(Closed(message.segment, now - message.age_seconds))
+            self._write(Closed(message.segment, group.ended(now - message.age_seconds)))
             group.restarts = 0
         elif isinstance(message, Finished):
-            self._finish(group, message, now - message.age_seconds)
+            self._finish(group, message, group.ended(now - message.age_seconds))
         elif isinstance(message, Evaluated):
             self._write(Tested(message.trial, message.correct, message.of, message.seconds))
 
@@ -368,7 +375,7 @@ class Master:
     def _finish(self, group: _Group, message: Finished, end: float) -> None:
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
         group.patience = FIRST_STEP * self.silence_seconds  # of the next one
-        self._last_idle = end
+        self._last_idle = max(self._last_idle, end)
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True
             return

@@ -95,6 +95,22 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert told.blocks.column("images").sum() == 9 * STEPS * BATCH
 
 
+def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:
+    """The news of a trial's end may travel faster than that of its last validation, by milliseconds."""
+
+    class Late(Obedient):
+        def end(self, assign: Assign, state: State, reason: str = "", out_of_memory: bool = False) -> None:
+            number, attempt = assign.trial.number, assign.attempt
+            self.say(Finished(number, attempt, state, reason, out_of_memory, age_seconds=0.01))
+
+    told = Run(tmp_path, FakeWorld(Late, Late), max_trials=4).go()
+    ends = [(attempt.validations[-1].end, attempt.ended.end) for attempt in told.attempts if attempt.ended]
+    assert len(ends) == 4
+    assert all(worked <= ended for worked, ended in ends)
+    assert told.leg.ended is not None
+    assert told.leg.ended.end == max(ended for _, ended in ends)
+
+
 def test_the_deadline_ends_a_run(tmp_path: Path) -> None:
     began = time.monotonic()
     told = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=0.01).go()

@@ -165,5 +165,5 @@ def _joined(edges: Sequence[Edge], colour: str, width: float, alpha: float) -> P
 
 
 def _floor(placed: Sequence[Row]) -> float:
-    above = [row.error for row in placed if row.error]
+    above = [row.error for row in placed if row.error is not None and row.error > 0]
     return min(above) / 2 if above else 1e-4

@@ -76,7 +76,9 @@ def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -
     assert told.num_legs == 2
     assert len(told.arrivals) > before
     given = credit(told)  # what was in flight is done again; its segments are credited the first time only
-    keys = [(v.segment.trial, v.segment.index) for a in told.attempts for v in a.validations if given.has(a, v)]
+    keys = [
+        (v.segment.trial, v.segment.index) for a in told.attempts for v in a.validations if given.has(a, v)
+    ]
     assert len(keys) == len(set(keys)), "a segment was counted twice"
 
 

@@ -46,7 +46,7 @@ def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) ->
     while not table.exists():
         assert time.monotonic() < until, status(cluster).stdout
         time.sleep(2.0)
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [row["nodes"] for row in rows] == ["1", "2", "4"]
     assert all(row["verdict"].startswith("VALID") for row in rows)
     answer = status(cluster)

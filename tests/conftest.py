@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +22,15 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
+class _NoTorch(MetaPathFinder):
+    """An import of torch raises, also where it is installed. (None in `sys.modules` would do that too, but
+    libraries look there to see whether torch has been imported.)"""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("this is a pure run: no torch", name=name)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     told = "only the tests of the floors without torch; an import of torch raises"
     parser.addoption("--pure", action="store_true", help=told)
@@ -28,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--pure"):
-        sys.modules["torch"] = None  # type: ignore[assignment]  # an import raises, also where it is installed
+        sys.meta_path.insert(0, _NoTorch())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

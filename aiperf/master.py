@@ -282,7 +282,8 @@ class Master:
             index, message = received
             self.groups[index].heard = self._t()
             if isinstance(message, Gone):
-                on_loss(index, message.reason)
+                if self.groups[index].alive:  # its other ranks may follow; it is lost once
+                    on_loss(index, message.reason)
             elif self._expects(index, message):
                 self._hear(index, message)
         if self._t() - self._written > BEAT_SECONDS:

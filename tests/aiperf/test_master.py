@@ -21,7 +21,7 @@ from aiperf.master import AHEAD, Master
 from aiperf.messages import Assign, Evaluate, Finished, Ready, Setup, Started
 from aiperf.replay import Replay, replay
 from aiperf.trial import State
-from aiperf.world import World
+from aiperf.world import Gone, World
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
@@ -109,6 +109,17 @@ def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:
     assert all(worked <= ended for worked, ended in ends)
     assert told.leg.ended is not None
     assert told.leg.ended.end == max(ended for _, ended in ends)
+
+
+def test_a_group_whose_ranks_die_one_after_the_other_is_lost_once(tmp_path: Path) -> None:
+    class Dying(Obedient):
+        def train(self, assign: Assign) -> None:
+            self.say(Gone("rank 2 is dead"))
+            self.die("rank 1 is dead")
+
+    told = Run(tmp_path, FakeWorld(Obedient, Dying, restartable=False), max_trials=4).go()
+    assert reasons(told) == ["rank 2 is dead"]
+    assert states(told) == [State.COMPLETE] * 4
 
 
 def test_the_deadline_ends_a_run(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 __all__ = ["Recorder"]
 
 END_SECONDS = 2.0
-LOWEST_PRIORITY = 19
 
 
 class Recorder:
@@ -24,8 +22,6 @@ class Recorder:
         """
         command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
         self._process = subprocess.Popen([*command, *devices], stdin=subprocess.PIPE)
-        # From here, for its start takes more of a core than a minute of recording.
-        os.setpriority(os.PRIO_PROCESS, self._process.pid, LOWEST_PRIORITY)
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
+WITHOUT_FILES = ("digits", "synthetic")
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 DECAYS = ("cosine", "linear")
@@ -81,6 +82,11 @@ class DataConfig:
         _at_least("data.validation_images", self.validation_images, 1)
         for name in ("training_images", "test_images", "loader_processes"):
             _at_least(f"data.{name}", getattr(self, name), 0)
+        if self.path and self.name in WITHOUT_FILES:
+            raise ConfigError(
+                f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; "
+                f"name what lies there: {', '.join(name for name in DATA_SETS if name not in WITHOUT_FILES)}"
+            )
 
 
 @dataclass(frozen=True)

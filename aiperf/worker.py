@@ -124,10 +124,11 @@ class Worker:
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
         began = time.perf_counter()
-        self.multiplies = observed(self.device, self.config.training.format)
-        self.seed_weights = initial(self.seed, self.config.random_seed)
+        # First of all: what is wrong with it is told before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        self.multiplies = observed(self.device, self.config.training.format)
+        self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
             self.rank = Rank(self.device, data, self.config.training, self.parallel, own)
             self.channel.send(self._ready(data.manifest, time.perf_counter() - began))

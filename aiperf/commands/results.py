@@ -24,7 +24,7 @@ from nas.record import encode
 
 __all__ = ["result_text", "score", "status", "validate"]
 
-INVALID = 1
+INVALID, NOT_JUDGED = 1, 2
 _run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 
 
@@ -67,8 +67,17 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
     """Check every rule against the journal; operations are counted again, nothing recorded is believed.
 
     Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
-    run is kept beside its journal, for `report`. Exit code 1 for INVALID, 0 for VALID of any class.
+    run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
+    nothing could be judged.
     """
+    try:
+        return _validate(path, again, data, device)
+    except AiperfError as error:
+        click.echo(f"aiperf-hpc: {error}", err=True)
+        return NOT_JUDGED
+
+
+def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if path.is_file():
         if again:
             raise click.UsageError("--replay needs the directory of a run: a package holds no weights")

@@ -124,7 +124,7 @@ def test_a_package_is_made_signed_and_validated(
     assert f"signed by {public}" in typed.out
     data = package.read_bytes()
     package.write_bytes(data[:-20] + b"x" + data[-19:])
-    assert typed("validate", package) == 1
+    assert typed("validate", package) == 2
     assert typed.err.count("\n") == 1
 
 

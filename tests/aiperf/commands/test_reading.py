@@ -142,6 +142,7 @@ def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tm
     text = run.journal.read_text(encoding="utf-8").replace('"version":1', '"version":99', 1)
     newer.journal.write_text(text, encoding="utf-8")
     assert typed("score", tmp_path) == 1
+    assert typed("validate", tmp_path) == 2  # 1 is for INVALID alone
     assert "is a journal of version 99" in typed.err
 
 

@@ -15,32 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import main
 from aiperf.commands import watching
 from aiperf.commands.serving import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.schema import check
+from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
-
-
-class Typed:
-    """Calls the command and holds what it answered."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *words: object) -> int:
-        self.monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
-        code = main()
-        self.out, self.err = self.capsys.readouterr()
-        return code
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import main
 from aiperf.files import RunFiles
+from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     return write_run(tmp_path_factory.mktemp("runs") / "simulated", told(Scene(groups=1)))
-
-
-class Typed:
-    """Calls the command and holds what it answered."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *words: object) -> int:
-        self.monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
-        code = main()
-        self.out, self.err = self.capsys.readouterr()
-        return code
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
 
 
 def test_score_says_the_result_and_its_verdict(typed: Typed, run: RunFiles) -> None:

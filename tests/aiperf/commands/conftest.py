@@ -1,0 +1,12 @@
+"""A person at the keyboard, for every test of the sub-commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.aiperf.commands.typed import Typed
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)

@@ -1,0 +1,85 @@
+"""What the documentation tells people to type is understood, and what only reads is typed here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from aiperf.__main__ import group
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import Scene, told, write_run
+from tests.house.tree import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.
+ELSEWHERE = {"run", "resume", "peak", "launch", "serve", "doctor", "package", "rank", "scaling"} | {
+    "--watch",
+    "--replay",
+    "peak.json",
+    "result.tar.gz",
+}
+PLACES = {"runs/<id>": "RUN", "RUN...": "RUN", "DIRECTORY": ".", "/data/imagenet": "."}
+
+
+def documented() -> Iterator[tuple[str, list[str]]]:
+    """Where, and the words after `aiperf-hpc`, of every whole command in the pages."""
+    for page in PAGES:
+        text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+        blocks = re.findall(r"^```\n(.*?)^```$", text, flags=re.M | re.S)
+        lines = [line for block in blocks for line in block.splitlines()]
+        lines += re.findall(r"`([^`\n]*)`", re.sub(r"^```\n.*?^```$", "", text, flags=re.M | re.S))
+        for line in lines:
+            found = re.match(r"(?:(?:mpiexec|srun|ssh) .*|\.venv/bin/)?aiperf-hpc (?P<words>[a-z].*)", line)
+            if found and "…" not in line:
+                words = shlex.split(re.split(r"\s+[#>] ?|\s{2,}", found["words"])[0])
+                yield f"{name}: {' '.join(words)}", [PLACES.get(word, word) for word in words]
+
+
+COMMANDS = dict(documented())
+
+
+def test_the_pages_were_read() -> None:
+    for words in (
+        "README.md: validate runs/<id> --replay",
+        "README.md: run --preset ranked --data /data/imagenet",
+        "README.md: launch slurm --nodes 4 --hours 1 --submit -- --preset synthetic",
+        "docs/results.md: compare RUN RUN",
+        "docs/results.md: serve RUN",
+    ):
+        assert words in COMMANDS
+
+
+@pytest.mark.parametrize("where", COMMANDS)
+def test_it_is_understood(where: str) -> None:
+    """Every sub-command and option exists, and takes such a value."""
+    command: click.Command = group
+    words = COMMANDS[where]
+    while isinstance(command, click.Group):
+        assert words[0] in command.commands, f"{where}: there is no {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    if words:  # else it is only spoken of
+        command.make_context("aiperf-hpc", words)
+
+
+READING = [where for where, words in COMMANDS.items() if words[1:] and not ELSEWHERE & set(words)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the files are that the commands name."""
+    found = tmp_path_factory.mktemp("documented")
+    write_run(found / "RUN", told(Scene(groups=1)))
+    return found
+
+
+@pytest.mark.parametrize("where", READING)
+def test_it_does_what_it_says(
+    where: str, typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert typed(*COMMANDS[where]) == 0, typed.err

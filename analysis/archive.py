@@ -21,7 +21,8 @@ __all__ = ["ArchiveError", "read_archive", "write_archive"]
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|config\.toml|result\.json"
-    r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl)",
+    r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl"
+    r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl)",
 )
 MOST_FILES = 100_000
 LEAST_LIMIT = 256 << 20

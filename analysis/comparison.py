@@ -11,7 +11,8 @@ from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.occupancy import PARTS, occupancy
 from analysis.table import Table
-from analysis.wording import clock, figure, percent, rate
+from analysis.usage import read_usage
+from analysis.wording import clock, figure, percent, rate, scaled
 
 __all__ = ["Comparison", "compare", "comparison_text"]
 
@@ -106,6 +107,14 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
             _rate(b.regulated_score),
             _change(a.regulated_score, b.regulated_score),
         ],
+        [
+            "OPS/W, devices only",
+            *(
+                "unknown" if one is None else scaled(one, "OPS/W")
+                for one in (_per_joule(first), _per_joule(second))
+            ),
+            _change(_per_joule(first), _per_joule(second)),
+        ],
         ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
         [
             "control",
@@ -129,6 +138,11 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
             "",
         ],
     ]
+
+
+def _per_joule(judged: Judged) -> float | None:
+    usage = read_usage(judged.files, judged.replay)
+    return usage.ops_per_joule(judged.score.goodput.operations)
 
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:

@@ -62,7 +62,7 @@ def energy_text(usage: Usage, score: Score) -> str:
     if usage.joules is None:
         return f"unknown ({usage.missing})"
     how = "" if all(use.by_counter for use in usage.devices) else ", from samples of their power"
-    per_joule = score.goodput.operations / usage.joules if usage.joules > 0 else 0.0
+    per_joule = usage.ops_per_joule(score.goodput.operations) or 0.0
     return f"{scaled(usage.joules, 'J')}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
 
 

@@ -102,11 +102,15 @@ def write_package(
 
 def _gather(run: RunFiles, target: RunFiles) -> Judged:
     """Copies what a validator needs, and judges the copy: nothing else will be at hand."""
+    witnesses = run.witness("x", 0).parent, target.witness("x", 0).parent
+    recorded = run.telemetry_directory, target.telemetry_directory
     try:
-        target.witness("x", 0).parent.mkdir(parents=True)
+        target.directory.mkdir(parents=True)
         shutil.copyfile(run.journal, target.journal)
-        for log in sorted(run.witness("x", 0).parent.glob("*.steps.jsonl")):
-            shutil.copyfile(log, target.witness("x", 0).parent / log.name)
+        for (source, folder), kind in ((witnesses, "*.steps.jsonl"), (recorded, "*.jsonl")):
+            for file in sorted(source.glob(kind)):
+                folder.mkdir(exist_ok=True)
+                shutil.copyfile(file, folder / file.name)
     except OSError as error:
         raise AiperfError(f"{error.filename}: {error.strerror}; give the directory of a run") from None
     judged = examine(target)

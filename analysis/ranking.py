@@ -14,6 +14,7 @@ from analysis.page import page
 from analysis.report import report_html
 from analysis.system import fields
 from analysis.table import Table
+from analysis.usage import read_usage
 from analysis.verify import Checked, Submission, checked
 from analysis.wording import percent, rate
 
@@ -127,6 +128,7 @@ def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
     ranks = [event.ready for leg in replay.legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
+    usage = read_usage(run.judged.files, replay)
     several = len(submission.runs) > 1
     return Entry(
         page=_page_name(
@@ -144,7 +146,7 @@ def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
         ops_per_second=score.ops_per_second,
         regulated_score=score.regulated_score,
         mfu=score.mfu,
-        ops_per_joule=None,
+        ops_per_joule=usage.ops_per_joule(score.goodput.operations),
         error=None if score.quality is None else score.quality.error,
         signed=submission.signed_by is not None,
     )

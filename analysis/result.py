@@ -10,6 +10,7 @@ from analysis.facts import software
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.trials import line_of_descent, rows
+from analysis.usage import read_usage
 from nas.record import encode
 
 __all__ = ["FORM", "result"]
@@ -18,7 +19,8 @@ FORM = "aiperf-hpc/result/1"
 
 
 def result(judged: Judged) -> dict[str, Any]:
-    """A function of the journal, but for `verdict`: who validates may know more or less than who ran."""
+    """A function of the journal and of what the hosts recorded beside it, but for `verdict`: who validates
+    may know more or less than who ran."""
     replay, verdict, opened = judged.replay, judged.verdict, judged.replay.opened
     return {
         "form": FORM,
@@ -33,10 +35,20 @@ def result(judged: Judged) -> dict[str, Any]:
             "findings": encode(verdict.findings),
         },
         "score": encode(judged.score),
+        "energy": _energy(judged),
         "best": _best(judged),
         "system": _system(replay),
         "data": _data(replay),
         "config": encode(opened.config),
+    }
+
+
+def _energy(judged: Judged) -> dict[str, Any]:
+    usage = read_usage(judged.files, judged.replay)
+    return {
+        "joules": usage.joules,
+        "ops_per_joule": usage.ops_per_joule(judged.score.goodput.operations),
+        "unknown_because": usage.missing,
     }
 
 

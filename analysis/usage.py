@@ -23,6 +23,8 @@ __all__ = ["DeviceUse", "Usage", "read_usage"]
 
 LONGEST_GAP_SECONDS = 5.0
 """Between two samples; where there are none for longer, nobody knows what the device did."""
+LARGEST = 1e18
+"""Of any reading in its unit; joules of a device in a million years."""
 
 Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -60,6 +62,10 @@ class Usage:
         """Of the devices only: no processor, memory, fan or switch is in it."""
         return None if self.missing else math.fsum(device.joules or 0.0 for device in self.devices)
 
+    def ops_per_joule(self, operations: int) -> float | None:
+        """Of these operations: OPS/W. None where the energy is not known."""
+        return operations / self.joules if self.joules else None
+
 
 def read_usage(files: RunFiles, replay: Replay) -> Usage:
     """From the recorded files beside the journal."""
@@ -91,11 +97,11 @@ def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, N
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
     for record in records(files.telemetry(host)):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
-        if not isinstance(at, (int, float)) or not isinstance(told, list):
+        if not _measures(at) or not isinstance(told, list):
             continue
         for reading in told:
             if isinstance(reading, dict) and reading.get("id") in samples:
-                samples[reading["id"]].append((float(at), reading))
+                samples[reading["id"]].append((float(at or 0.0), reading))
     for device, readings in samples.items():
         yield _use(host, device, readings, spans)
 
@@ -126,13 +132,14 @@ def _use(
 
 def _column(readings: Sequence[tuple[float, dict[str, Any]]], name: str) -> Samples:
     """Times and values of those readings that have a number there, in the order of time."""
-    pairs = sorted(
-        (at, float(reading[name]))
-        for at, reading in readings
-        if isinstance(reading.get(name), (int, float)) and not isinstance(reading.get(name), bool)
-    )
+    pairs = sorted((at, float(reading[name])) for at, reading in readings if _measures(reading.get(name)))
     table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
+
+
+def _measures(value: object) -> bool:
+    """Whether it can be a reading at all: a file may have been edited."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -35,16 +36,18 @@ from aiperf.events import (
 )
 from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
-from aiperf.journal import VERSION, chained
+from aiperf.journal import VERSION, chained, read_journal
 from aiperf.messages import Control, Ready
 from aiperf.plan import plan
-from aiperf.replay import Replay
+from aiperf.replay import Replay, replay
 from aiperf.trial import Segment, State
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
+STARTED = 1777881600.0
+"""Seconds since 1970 of 2026-05-04T08:00:00+00:00."""
 READY_SECONDS, RELEASE_SECONDS, BEAT_SECONDS = 30.0, 60.0, 5.0
 TEST_SECONDS = 5.0
 
@@ -74,6 +77,8 @@ class Machine:
     """They die half-way."""
     slow: Mapping[int, float] = field(default_factory=dict)
     """Groups that have this share of the speed of the others."""
+    watts: float | None = None
+    """Of each device, recorded once a second; None: nothing is recorded."""
     random_seed: int = 1
 
 
@@ -85,7 +90,21 @@ def write_run(directory: Path, config: Config = CIFAR, machine: Machine = Machin
     with files.journal.open("w", encoding="utf-8", buffering=1 << 20) as out:
         for line in chained(events(directory.name, config, machine)):
             out.write(line + "\n")
+    if machine.watts is not None:
+        record_power(files, machine.watts)
     return files
+
+
+def record_power(files: RunFiles, watts: float) -> None:
+    """What the hosts of a run would have recorded beside it, had each device drawn that all the time."""
+    told = replay(read_journal(files.journal))
+    files.telemetry_directory.mkdir()
+    seconds = range(int(STARTED), int(STARTED + told.leg.end) + 3)
+    for host in {event.ready.host for event in told.ranks}:
+        names = [event.ready.device_id for event in told.ranks if event.ready.host == host]
+        devices = [{"id": name, "power_watts": watts} for name in names]
+        lines = [json.dumps({"wall_seconds": at, "host": {}, "devices": devices}) for at in seconds]
+        files.telemetry(host).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def events(run_id: str, config: Config, machine: Machine) -> Iterator[tuple[float, Event]]:
@@ -174,7 +193,7 @@ class _Cluster:
             "driver": "580.65",
             "system": "Linux",
         }
-        weights, wall = "5" * 64, 1777881600.0 + READY_SECONDS
+        weights, wall = "5" * 64, STARTED + READY_SECONDS
         return Ready(
             rank,
             host,
@@ -187,6 +206,7 @@ class _Cluster:
             weights,
             wall,
             READY_SECONDS,
+            device_id="" if self.machine.watts is None else f"{rank:08x}",
         )
 
     def _beats(self) -> Iterator[float]:

@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     folder = tmp_path_factory.mktemp("submissions")
     machines = {
         "small": Machine(groups=1, devices_per_group=1, device="Tesla T4"),
-        "large": Machine(groups=4, devices_per_group=4),
+        "large": Machine(groups=4, devices_per_group=4, watts=400.0),
         "other": Machine(groups=2, devices_per_group=2, device="Ascend910A"),
     }
     for name, machine in machines.items():
@@ -57,6 +57,8 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
     assert rates == sorted(rates, reverse=True)
     assert [entry.vendor for entry in entries] == ["NVIDIA", "Huawei", "NVIDIA"]
     assert [entry.devices for entry in entries] == [16, 4, 1]
+    assert [entry.ops_per_joule for entry in entries[1:]] == [None, None]
+    assert entries[0].ops_per_joule == pytest.approx(entries[0].ops_per_second / (16 * 400.0), rel=1e-9)
     assert [entry.size for entry in entries] == ["9 to 64 devices", "up to 8 devices", "up to 8 devices"]
     assert [entry.precision for entry in entries] == ["bf16", "bf16", "fp16"]
 

@@ -13,6 +13,7 @@ from aiperf.files import RunFiles
 from analysis import verify
 from analysis.canonical import canonical, parse
 from analysis.judged import Judged, examine
+from analysis.result import result
 from analysis.signature import make_key
 from analysis.verify import checked
 from tests.aiperf import journals
@@ -102,6 +103,36 @@ def test_the_ranks_own_logs_go_with_the_journal(tmp_path: Path) -> None:
         assert found.valid
         assert found.runs[0].judged.verdict == examine(run).verdict
     assert sum("steps.jsonl" in name for name in contents(tmp_path / "p.tar.gz")) == 2
+
+
+def test_energy_goes_with_the_journal_and_is_computed_again(tmp_path: Path) -> None:
+    machine = Machine(groups=2, devices_per_group=2, watts=300.0)
+    run = write_run(tmp_path / "measured", resized(CIFAR, 0.5), machine)
+    package = make(tmp_path / "p.tar.gz", run)
+    files = contents(package)
+    energy = parse(files["runs/measured/result.json"])["energy"]
+    with checked(package) as found:
+        assert found.valid
+        score = found.runs[0].judged.score
+        assert energy["joules"] == pytest.approx(4 * 300.0 * score.span_seconds, rel=1e-9)
+        assert energy["ops_per_joule"] == pytest.approx(score.ops_per_second / (4 * 300.0), rel=1e-9)
+    host = next(name for name in files if "/telemetry/" in name)
+    half = files[host].replace(b"300.0", b"150.0")
+    valid, reasons = verdict(packed(tmp_path / "half", resealed({**files, host: half})))
+    assert not valid
+    assert "energy.joules is" in reasons
+
+
+@pytest.mark.parametrize("nonsense", ["-300.0", "1e400", "9" * 400, "NaN", '"300"', "true", "[]"])
+def test_nonsense_in_place_of_power_is_no_energy(nonsense: str, tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run", resized(CIFAR, 0.2), Machine(groups=1, devices_per_group=1, watts=300.0)
+    )
+    (path,) = run.telemetry_directory.iterdir()
+    path.write_text(path.read_text().replace("300.0", nonsense))
+    energy = result(examine(run))["energy"]
+    assert energy["joules"] is energy["ops_per_joule"] is None
+    assert energy["unknown_because"].startswith("no power of ")
 
 
 @pytest.mark.usefixtures("one_count")

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,6 +31,7 @@ VERSION = 1
 """Of the journal's form; a reader refuses what is newer."""
 
 _TAIL = len(',"chain":""}') + 64
+_CHAIN = re.compile(rb',"chain":"[0-9a-f]{64}"}\n')
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class JournalReader:
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
         try:
-            record = strict.parsed(raw)
+            record = strict.parsed(raw, text=_TAIL + 1 if _CHAIN.match(raw, len(raw) - _TAIL - 1) else 0)
             if number == 1:
                 self._refuse_foreign(record)
             if not isinstance(record, dict):

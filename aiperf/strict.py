@@ -10,11 +10,22 @@ __all__ = ["parsed"]
 
 LARGEST = (1 << 63) - 1
 """What a column of whole numbers holds."""
+DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 
 
-def parsed(raw: bytes) -> Any:
-    """Raises ValueError for what is no such JSON, RecursionError for what is nested too deeply."""
-    return _DECODER.decode(raw.decode())
+def parsed(raw: bytes, text: int = 0) -> Any:
+    """Raises ValueError for what is no such JSON, RecursionError for what is nested too deeply.
+
+    `text`: of so many bytes at the end the caller knows that no number is in them.
+    """
+    decoder = _STRICT if _doubtful(raw[: len(raw) - text]) else _FAST
+    return decoder.decode(raw.decode())
+
+
+def _doubtful(raw: bytes) -> bool:
+    """Whether a number may be too large, or none: so many digits, such an exponent, a word like NaN."""
+    plain = raw.translate(DIGITS, b"+.")
+    return b"0" * 19 in plain or b"0e000" in plain or b"N" in plain or b"I" in plain
 
 
 def _refuse_constant(name: str) -> float:
@@ -35,4 +46,5 @@ def _whole(text: str) -> int:
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
+_FAST = json.JSONDecoder()  # without a call of ours for every number
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)

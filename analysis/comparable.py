@@ -62,7 +62,7 @@ class Work:
         ends = SpanAxis(replay).of(legs[attempts], column("ends")[rows])
         groups = np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64)
         slowness -= _drift(ends, groups, slowness)
-        by_trial = np.array([np.median(mine) for mine in _parted(attempts, slowness)])
+        _, by_trial = _medians(attempts, slowness)
         return cls(
             ends=ends,
             groups=groups,
@@ -84,7 +84,9 @@ class Work:
 
     def _slower_than_others(self, of_group: Mapping[int, NDArray[np.int64]]) -> Iterator[tuple[int, float]]:
         """By what all groups let expect; trials differ in what the fit does not know."""
-        speeds = {group: -np.median(self.slowness[rows]) for group, rows in of_group.items()}
+        rows = np.concatenate(list(of_group.values()))
+        groups, medians = _medians(self.groups[rows], self.slowness[rows])
+        speeds = dict(zip(groups.tolist(), -medians))
         trials = np.array([len(np.unique(self.attempts[rows])) for rows in of_group.values()])
         yield from _named(speeds, self.scatter / np.sqrt(np.maximum(trials, 1)))
 
@@ -139,13 +141,11 @@ def _expected(
 def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
     """What all groups had in common at the time of each block: the median of theirs, piece by piece."""
     pieces = np.floor(ends / DRIFT_SECONDS).astype(np.int64)
-    times, common = [], []
-    for rows in _parted(pieces, np.arange(len(pieces))):
-        medians = [np.median(slowness[mine]) for mine in _parted(groups[rows], rows)]
-        if len(medians) >= LEAST_NUMBER:
-            times.append((pieces[rows[0]] + 0.5) * DRIFT_SECONDS)
-            common.append(np.median(medians))
-    return np.interp(ends, times, common) if times else np.zeros_like(slowness)
+    number = int(groups.max()) + 1
+    places, medians = _medians(pieces * number + groups, slowness)
+    pieces, common = _medians(places // number, medians, least=LEAST_NUMBER)
+    times = (pieces + 0.5) * DRIFT_SECONDS
+    return np.interp(ends, times, common) if len(times) else np.zeros_like(slowness)
 
 
 def _operations(replay: Replay) -> Array:
@@ -160,6 +160,17 @@ def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]
     order = np.argsort(keys, kind="stable")
     borders = np.nonzero(np.diff(keys[order]))[0] + 1
     return np.split(values[order], borders)
+
+
+def _medians(keys: NDArray[np.int64], values: Array, least: int = 1) -> tuple[NDArray[np.int64], Array]:
+    """The keys that have so many values at the least, in their order, and the median of each."""
+    order = np.lexsort((values, keys))
+    keys, values = keys[order], values[order]
+    first = np.nonzero(np.diff(keys, prepend=keys[:1] - 1))[0]
+    number = np.diff(first, append=len(keys))
+    enough = number >= least
+    first, number = first[enough], number[enough]
+    return keys[first], (values[first + (number - 1) // 2] + values[first + number // 2]) / 2
 
 
 def _least_absolute(parts: Array) -> Array:

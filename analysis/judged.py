@@ -16,7 +16,6 @@ from aiperf.replay import Replay
 from aiperf.rules import RULES, Verdict
 from aiperf.score import Score, score
 from analysis import validation
-from nas.ops import OPS
 
 __all__ = ["COUNTED_AGAIN", "Judged", "examine", "glance", "read_run"]
 
@@ -113,8 +112,7 @@ class _ByLayer:
     def see(self, entry: Rebuilt) -> None:
         number = entry.trial.number
         if entry.graph is not None and self._images[number]:
-            for name, row in entry.graph.rows.items():
-                self.operations[name] += row.cost.train.price(OPS) * self._images[number]
-                self.operations[name] += row.cost.evaluate.price(OPS) * self._validated[number]
+            for name, (train, evaluate) in entry.graph.prices.items():
+                self.operations[name] += train * self._images[number] + evaluate * self._validated[number]
         self._seen += 1
         self._show(self._seen)

@@ -173,6 +173,16 @@ class Graph:
         return {name: Row(num[name], total[name]) for name in total}
 
     @cached_property
+    def prices(self) -> Mapping[str, tuple[int, int]]:
+        """OPS of one training image and of one validated, by kind of layer: the prices of `rows`, faster."""
+        total: dict[str, tuple[int, int]] = {}
+        for charge in self._charges:
+            for name, train, evaluate in charge.prices:
+                before = total.get(name, (0, 0))
+                total[name] = before[0] + train, before[1] + evaluate
+        return total
+
+    @cached_property
     def cost(self) -> Cost:
         """All operations for one image: the sum of `rows`, faster, for the recount of a whole run."""
         vectors = [charge.vector for charge in self._charges]
@@ -245,8 +255,12 @@ class _Charge:
     rows: tuple[tuple[str, Cost], ...]
 
     @cached_property
+    def prices(self) -> tuple[tuple[str, int, int], ...]:
+        return tuple((name, cost.train.price(OPS), cost.evaluate.price(OPS)) for name, cost in self.rows)
+
+    @cached_property
     def train_price(self) -> int:
-        return sum(cost.train.price(OPS) for _, cost in self.rows)
+        return sum(train for _, train, _ in self.prices)
 
     @cached_property
     def vector(self) -> tuple[tuple[int, ...], ...]:

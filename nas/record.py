@@ -12,10 +12,10 @@ import reprlib
 import sys
 import types
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +26,7 @@ __all__ = ["RecordError", "decode", "encode", "graph_from_json", "graph_to_json"
 
 T = TypeVar("T")
 
+SCALARS = (int, float, str, bool)
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
@@ -57,7 +58,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
 
     Raises RecordError, which names the field by `path`, and whatever the class itself refuses.
     """
-    if not isinstance(record, Mapping):
+    if type(record) is not dict and not isinstance(record, Mapping):
         raise RecordError(
             f"{path or kind.__name__} is {_shown(record)}; it must be an object of {kind.__name__}"
         )
@@ -71,8 +72,8 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
             continue
         if name not in known:
             raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known)}")
-        hint, plain = known[name]
-        values[name] = value if type(value) in plain else _value(hint, value, _join(path, name))
+        read, plain = known[name]
+        values[name] = value if type(value) in plain else read(value, _join(path, name))
     try:
         found: T = member(**values)
         return found
@@ -108,21 +109,27 @@ def _parsed(text: str) -> Any:
         raise RecordError(f"this is no JSON: {error}") from None
 
 
-def _value(hint: Any, value: Any, path: str) -> Any:
+@cache
+def _reader(hint: Any) -> Callable[[Any, str], Any]:
+    """What makes a value of this annotation from a JSON value, given the path to name in an error."""
     if get_origin(hint) in (Union, types.UnionType):
-        if value is None and type(None) in get_args(hint):
-            return None
-        (hint,) = (option for option in get_args(hint) if option is not type(None))
+        (inner,) = (option for option in get_args(hint) if option is not type(None))
+        read, optional = _reader(inner), type(None) in get_args(hint)
+        return lambda value, path: None if optional and value is None else read(value, path)
     if is_dataclass(hint):
-        return decode(hint, value, path)  # type: ignore[arg-type]
+        return partial(decode, hint)  # type: ignore[arg-type]
     if get_origin(hint) is tuple:
-        return _items(get_args(hint), value, path)
+        return partial(_items, get_args(hint))
     if get_origin(hint) is abc.Mapping:
-        return _mapping(get_args(hint)[1], value, path)
+        return partial(_mapping, get_args(hint)[1])
     if hint is Any:
-        return value
+        return lambda value, path: value
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return _enum(hint, value, path)
+        return partial(_enum, hint)
+    return partial(_scalar, hint)
+
+
+def _scalar(hint: type, value: Any, path: str) -> Any:
     if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
         return float(value)
     if type(value) is not hint:
@@ -134,19 +141,20 @@ def _items(hints: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise RecordError(f"{path} is {_shown(value)}; it must be a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
+        if hints[0] in SCALARS and set(map(type, value)) <= {hints[0]}:
+            return tuple(value)
         hints = hints[:1] * len(value)
     if len(hints) != len(value):
         raise RecordError(f"{path} has {len(value)} items; it must have {len(hints)}")
     return tuple(
-        item if type(item) is hint else _value(hint, item, f"{path}[{index}]")
-        for index, (hint, item) in enumerate(zip(hints, value))
+        _reader(hint)(item, f"{path}[{index}]") for index, (hint, item) in enumerate(zip(hints, value))
     )
 
 
 def _mapping(hint: Any, value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise RecordError(f"{path} is {_shown(value)}; it must be an object")
-    return {name: _value(hint, item, _join(path, name)) for name, item in value.items()}
+    return {name: _reader(hint)(item, _join(path, name)) for name, item in value.items()}
 
 
 def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
@@ -185,8 +193,8 @@ def _is_member(kind: type[Any]) -> bool:
 
 
 @cache
-def _plan(kind: Any) -> dict[str, tuple[Any, tuple[type, ...]]]:
-    """Of each field the annotation, and the types of values that are as they should be."""
+def _plan(kind: Any) -> dict[str, tuple[Callable[[Any, str], Any], tuple[type, ...]]]:
+    """Of each field what reads it, and the types of values that are as they should be."""
     names = [field.name for field in fields(kind) if field.init]
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
@@ -195,7 +203,7 @@ def _plan(kind: Any) -> dict[str, tuple[Any, tuple[type, ...]]]:
         hints |= get_type_hints(
             types.SimpleNamespace(__annotations__=own), vars(sys.modules[owner.__module__])
         )
-    return {name: (hints[name], _plain(hints[name])) for name in names}
+    return {name: (_reader(hints[name]), _plain(hints[name])) for name in names}
 
 
 def _needed(kind: Any) -> list[str]:
@@ -208,7 +216,7 @@ def _needed(kind: Any) -> list[str]:
 
 def _plain(hint: Any) -> tuple[type, ...]:
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return tuple(option for option in options if option in (int, float, str, bool, type(None)))
+    return tuple(option for option in options if option in (*SCALARS, type(None)))
 
 
 def _join(path: str, name: Any) -> str:

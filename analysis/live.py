@@ -18,6 +18,7 @@ from aiperf.story import Attempt, Leg
 from aiperf.trial import State
 from analysis.axis import SpanAxis
 from analysis.facts import devices_text
+from analysis.outliers import WINDOW_SECONDS, outlier_text, outliers
 from analysis.wording import clock, origin
 from nas.ops import OPS, Ops
 
@@ -67,6 +68,8 @@ class Snapshot:
     """Trial and validation error."""
     trials: Mapping[str, int]
     groups: Sequence[GroupNow]
+    slow: Sequence[str]
+    """Ranks and groups far below the others, as of the last whole minute of the span."""
 
 
 class Follower:
@@ -84,6 +87,8 @@ class Follower:
         """Trial and segment: what is tried again counts the first time only."""
         self._prices: list[int] = []
         """Of one training image, by attempt."""
+        self._slow: tuple[object, Sequence[str]] = (None, ())
+        """As of when, and who."""
 
     def update(self) -> bool:
         """Whether there was anything new. Raises JournalError."""
@@ -119,7 +124,17 @@ class Follower:
             best=None if best is None or best.error is None else (best.number, best.error),
             trials=Counter(story.state.value for story in replay.trials.values()),
             groups=_groups(replay) if replay.legs else (),
+            slow=self._named(span),
         )
+
+    def _named(self, span: float) -> Sequence[str]:
+        """Once a minute: in a long run it takes seconds to say."""
+        replay = self.replay
+        leg = replay.leg if replay.legs else None
+        moment = leg and (leg.index, leg.released, leg.ended is None, span // WINDOW_SECONDS)
+        if self._slow[0] != moment:
+            self._slow = moment, [outlier_text(outlier) for outlier in outliers(replay)]
+        return self._slow[1]
 
     def _price(self) -> None:
         for attempt in self.replay.attempts[len(self._prices) :]:

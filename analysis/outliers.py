@@ -22,7 +22,7 @@ from analysis.robust import below
 from analysis.usage import DeviceUse, Usage
 from analysis.wording import clock, percent, scaled
 
-__all__ = ["Outlier", "outlier_text", "outliers"]
+__all__ = ["WINDOW_SECONDS", "Outlier", "outlier_text", "outliers"]
 
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240

@@ -10,8 +10,7 @@ from analysis.wording import clock, figure, percent, rate
 __all__ = ["sparkline", "watch_text"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-AROUND = 10
-"""Lines that are not a group's."""
+SLOW_SHOWN = 3
 
 
 def watch_text(now: Snapshot, width: int, height: int) -> str:
@@ -27,9 +26,11 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
         f"         {sparkline(now.curve, min(60, width - 10))}",
         f"error    {best}",
         f"trials   {trials or 'none'}",
+        *_slow(now.slow),
         "",
     ]
-    shown = [*lines, *_table(now.groups, max(1, height - AROUND - 1))]
+    around = len(lines) + 2  # the table's head, and the count of those that have no place
+    shown = [*lines, *_table(now.groups, max(1, height - around - 1))]
     return "\n".join(line[:width] for line in shown)
 
 
@@ -42,6 +43,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
         values = [sum(part) / len(part) for part in parts]
     top = max(values) or 1.0
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int(len(BLOCKS) * value / top))] for value in values)
+
+
+def _slow(texts: Sequence[str]) -> list[str]:
+    lines = [f"{name:<9}{text}" for name, text in zip(["slow", *[""] * SLOW_SHOWN], texts[:SLOW_SHOWN])]
+    more = len(texts) - SLOW_SHOWN
+    return [*lines, f"         and {more:,} more"] if more > 0 else lines
 
 
 def _table(groups: Sequence[GroupNow], most: int) -> list[str]:

@@ -11,9 +11,11 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from analysis.judged import Judged
 from analysis.live import Follower, GroupNow, Snapshot
+from analysis.live_page import live_html
 from analysis.watch import sparkline, watch_text
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 
 def grown(run: RunFiles, tmp_path: Path, cuts: list[int]) -> tuple[Follower, RunFiles, list[bytes]]:
@@ -121,7 +123,7 @@ def test_a_sparkline(values: list[float], width: int, line: str) -> None:
     assert sparkline(values, width) == line
 
 
-def snapshot(groups: int) -> Snapshot:
+def snapshot(groups: int, slow: int = 0) -> Snapshot:
     running = [
         GroupNow(n, f"n{n}", "training", 7 + n, "of 4: widen", 0.5, 20, 0.123, 1234.5)
         for n in range(groups - 1)
@@ -138,6 +140,7 @@ def snapshot(groups: int) -> Snapshot:
         bin_seconds=32.5,
         best=(3, 0.0512),
         trials={"COMPLETE": 5, "RUNNING": 2},
+        slow=[f"rank {n} on n{n} (a device): 40 % below the median" for n in range(slow)],
         groups=[*running, GroupNow(groups - 1, "n9", "lost", None, "", 0.0, 0, None, None)],
     )
 
@@ -166,3 +169,23 @@ def test_a_small_screen_shows_those_that_do_not_train() -> None:
     assert max(map(len, lines)) <= 60
     assert "  499  n9    lost" in lines
     assert lines[-1] == "       and 491 more groups"
+
+
+def test_who_is_slow_is_named_and_counted() -> None:
+    lines = watch_text(snapshot(3, slow=1), 100, 24).splitlines()
+    assert lines[7:9] == ["slow     rank 0 on n0 (a device): 40 % below the median", ""]
+    lines = watch_text(snapshot(500, slow=7), 60, 20).splitlines()
+    assert lines[7].startswith("slow     rank 0 on n0")
+    assert lines[10] == "         and 4 more"
+    assert len(lines) <= 20
+
+
+def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 4.0), Machine(groups=8, slow={5: 0.6}))
+    whole = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join(whole[: len(whole) * 3 // 4]))
+    follower = Follower(run)
+    follower.update()
+    (text,) = follower.snapshot().slow
+    assert text.startswith("group 5 on ")
+    assert "<li>group 5 on " in live_html(follower.snapshot(), follower.replay, 2.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,16 @@ def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -
         (v.segment.trial, v.segment.index) for a in told.attempts for v in a.validations if given.has(a, v)
     ]
     assert len(keys) == len(set(keys)), "a segment was counted twice"
+
+
+def test_weak_scaling_in_one_job_ends_in_its_table(cluster: Cluster) -> None:
+    job = cluster.submit(cluster.edited("weak_scaling.sbatch", nodes=4, devices=1), *SHORT, 0.2)
+    assert job.end() == "COMPLETED", job.output
+    table = (job.directory / "scaling" / "scaling.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [(row["nodes"], row["devices"]) for row in rows] == [("1", "1"), ("2", "2"), ("4", "4")]
+    assert all(row["verdict"].startswith("VALID") for row in rows)
+    assert f"done: {Path('runs') / job.directory.name}" in job.output
 
 
 def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) -> None:

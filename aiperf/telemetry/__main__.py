@@ -46,6 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
             _give_way()
             while _waits():
                 file.write(_line(host, devices) + "\n")
+            file.write(_line(host, devices) + "\n")  # the span may have ended within this second
     except OSError as error:
         print(f"telemetry: {options.file} cannot be written ({error.strerror})", file=sys.stderr)
     # A thread that hangs in a driver must not hold up the end.

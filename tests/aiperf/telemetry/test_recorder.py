@@ -158,6 +158,19 @@ def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
     recorder.wait(10)
 
 
+def test_its_lines_reach_from_its_start_to_its_end(files: RunFiles) -> None:
+    """A span that ends between two seconds has a sample on either side."""
+    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
+    while not read(files):
+        time.sleep(0.05)
+    time.sleep(1.2)
+    ended = time.time()
+    recorder.close()
+    lines = read(files)
+    assert lines[0]["wall_seconds"] + 1.0 < ended <= lines[-1]["wall_seconds"]
+    assert "energy_joules" in lines[-1]["devices"][0]
+
+
 @pytest.mark.slow
 def test_it_costs_less_than_half_a_per_cent_of_a_core(files: RunFiles) -> None:
     """With one device, for twelve seconds."""

@@ -24,7 +24,7 @@ __all__ = ["accuracy", "bounds", "chain", "data", "images", "lineage", "operatio
 def chain(evidence: Evidence) -> Seen:
     broken = evidence.replay.broken
     return Seen(
-        f"{evidence.replay.lines} lines follow from one another",
+        f"{evidence.replay.lines:,} lines follow from one another",
         [f"line {line} does not follow from the one above it" for line in broken],
     )
 
@@ -131,7 +131,7 @@ def steps(evidence: Evidence) -> Seen:
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
             contradictions.append(f"{_named(validation)}: its blocks took {all_seconds[place]:.6f} s")
-    return Seen(f"{len(evidence.replay.blocks)} blocks add up to their segments", contradictions)
+    return Seen(f"{len(evidence.replay.blocks):,} blocks add up to their segments", contradictions)
 
 
 def images(evidence: Evidence) -> Seen:
@@ -152,7 +152,7 @@ def images(evidence: Evidence) -> Seen:
     if type(training_images) is int:
         for attempt in replay.attempts:
             contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
-    return Seen(f"{int(column('images').sum())} images in whole batches, as planned", contradictions)
+    return Seen(f"{int(column('images').sum()):,} images in whole batches, as planned", contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_images: int) -> Iterator[str]:

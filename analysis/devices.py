@@ -88,8 +88,8 @@ def roofline_share_text(replay: Replay) -> str:
     allowed = image_seconds(graph, limits, max(1, batch // ranks)) / ranks
     share = allowed / (attempt.seconds / attempt.images)
     return (
-        f"The best network trained at {percent(share, 0)} of what the measured ceilings of memory and of "
-        f"matrix products allow it, {figure(1 / allowed)} images/s, if no layer finds its data in a cache."
+        f"{percent(share, 0)} of the {figure(1 / allowed)} images/s that the ceilings of memory and of "
+        "matrix products allow the best network, if no layer finds its data in a cache"
     )
 
 

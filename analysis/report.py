@@ -50,7 +50,7 @@ class Section:
     anchor: str
     title: str
     drawn: Sequence[Drawn]
-    text: str = ""
+    facts: Table | None = None
     tables: Sequence[tuple[str, Table]] = ()
     open: bool = False
 
@@ -179,14 +179,15 @@ def _devices(judged: Judged) -> Section:
     """Limits, energy and who was slow."""
     replay, score = judged.replay, judged.score
     devices = look(judged.files, replay)
-    texts = [
-        f"Of the measured ceiling: {ceiling_text(replay, score)}.",
-        roofline_share_text(replay),
-        f"Energy: {energy_text(devices.usage, score)}.",
-        f"Slow: {'; '.join(slow_text(devices.slow))}.",
+    rows = [
+        ("ceiling", ceiling_text(replay, score)),
+        ("roofline", roofline_share_text(replay)),
+        ("energy", energy_text(devices.usage, score)),
+        *(("slow", text) for text in slow_text(devices.slow)),
     ]
+    facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []
-    return Section("devices", "Devices", [], text=" ".join(filter(None, texts)), tables=tables)
+    return Section("devices", "Devices", [], facts=facts, tables=tables)
 
 
 def _kinds(judged: Judged) -> Table:

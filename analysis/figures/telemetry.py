@@ -44,8 +44,8 @@ def telemetry(found: Telemetry) -> Picture:
     unread = f" {found.unread:,} lines could not be read." if found.unread else ""
     return Picture(
         name="telemetry",
-        title="Telemetry",
-        says=f"{len(found.quantities)} quantities, measured by {hosts}.{unread}",
+        title="What the hosts measured",
+        says=f"Once a second, by {hosts}.{unread}",
         draw=draw,
         table=Table(
             ("quantity", "lowest host, mean", "median", "highest host, mean"), rows, (False, True, True, True)

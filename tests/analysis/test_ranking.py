@@ -76,7 +76,9 @@ def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
     assert all(re.fullmatch(r"[a-z0-9-]+\.html", name) for name in pages)
     for entry in standing.entries:
         assert f'href="{entry.page}"' in pages["index.html"]
-        assert "System" in pages[entry.page]
+        assert [
+            pages[entry.page].count(f"<h2>{title}</h2>") for title in ("Submission", "System", "Devices")
+        ] == [1, 1, 1]
         assert "person@example.org" in pages[entry.page]
 
 

@@ -99,7 +99,7 @@ def test_the_report_shows_it(copied: RunFiles) -> None:
     html = report_html(examine(copied))
     Elements(html)
     assert '<figure id="telemetry">' in html
-    assert "2 quantities, measured by 1 host." in html
+    assert "Once a second, by 1 host." in html
 
 
 @pytest.mark.usefixtures("undrawn")

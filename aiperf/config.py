@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -48,6 +48,8 @@ COMPRESSIONS = ("none", "fp16")
 SEARCHES = ("evolution", "foresight", "random", "bayesian")
 TUNINGS = ("none", "nni", "optuna", "auto")
 SCHEDULES = ("rounds", "halving")
+LARGEST = (1 << 31) - 1
+"""Of all numbers: no machine has that many of anything, and libraries in C stop here."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,8 @@ class LimitsConfig:
     def __post_init__(self) -> None:
         if min(self.minutes, self.max_trials, self.target_error) < 0:
             raise ConfigError("limits: none may be negative")
+        if self.target_error >= 1:
+            raise ConfigError(f"limits.target_error is {self.target_error}; it is a share of 1, as 0.05")
         if not (self.minutes or self.max_trials or self.target_error):
             raise ConfigError("limits: give minutes, max_trials or target_error, or the run never ends")
 
@@ -232,6 +236,15 @@ class Config:
     ranked: bool = False
     """Whether the run claims the class ranked: its rules are then checked before the clock starts."""
 
+    def __post_init__(self) -> None:
+        _at_least("random_seed", self.random_seed, 0)
+        if not self.preset.isprintable():
+            raise ConfigError(f"preset is {self.preset!r}; it names the run's directory: letters and digits")
+        for key, value in _leaves(asdict(self)):
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, (int, float)) and not abs(number) <= LARGEST:
+                    raise ConfigError(f"{key} is {number:g}; it must be a number up to {LARGEST}")
+
 
 def preset_names() -> list[str]:
     folder = resources.files("aiperf") / "presets"
@@ -245,6 +258,8 @@ def load_preset(name: str) -> Config:
             return from_toml(Path(name).read_text(encoding="utf-8"), where=name)
         except OSError as error:
             raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name}: byte {error.start} is no UTF-8; give a readable TOML file") from None
     return from_toml(preset_text(name), where=f"preset {name}")
 
 
@@ -300,11 +315,17 @@ def _checked(record: Mapping[str, Any]) -> Config:
         raise ConfigError(str(error)) from None
 
 
-def _dotted(record: Mapping[str, Any], path: str = "") -> list[str]:
-    found = []
+def _dotted(record: Mapping[str, Any]) -> list[str]:
+    return [key for key, _ in _leaves(record)]
+
+
+def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that is no table, dotted, with its value."""
     for name, value in record.items():
-        found += _dotted(value, f"{path}{name}.") if isinstance(value, dict) else [path + name]
-    return found
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield path + name, value
 
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:

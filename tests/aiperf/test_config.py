@@ -52,6 +52,13 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("search.bounds.min_operations", 2.0, "search.bounds: needs 0 < min_operations ≤ 1"),
         ("limits.minutes", 0.0, "limits: give minutes, max_trials or target_error"),
         ("limits.minutes", -1.0, "limits: none may be negative"),
+        ("limits.minutes", float("nan"), "limits.minutes is nan; it must be a number up to 2147483647"),
+        ("limits.target_error", 5.0, "limits.target_error is 5.0; it is a share of 1"),
+        ("training.weight_decay", float("inf"), "training.weight_decay is inf; it must be a number"),
+        ("training.epochs", [1, 1 << 40], "training.epochs is 1.09951e+12; it must be a number"),
+        ("data.size", 1 << 64, "data.size is 1.84467e+19; it must be a number up to 2147483647"),
+        ("random_seed", -1, "random_seed is -1; it must be at least 0"),
+        ("preset", "a\x00b", "preset is 'a\\x00b'; it names the run's directory"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(key: str, value: object, words: str) -> None:
@@ -74,6 +81,9 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name(tmp_path: Path) -> None
         load_preset(str(broken))
     with pytest.raises(ConfigError, match="give a readable TOML file"):
         load_preset(str(tmp_path / "absent.toml"))
+    broken.write_bytes(b"preset = '\xff'")
+    with pytest.raises(ConfigError, match=r"broken\.toml: byte 10 is no UTF-8"):
+        load_preset(str(broken))
 
 
 def test_a_missing_key_is_named() -> None:

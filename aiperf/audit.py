@@ -53,6 +53,8 @@ def search(evidence: Evidence) -> Seen:
     if not replay.trials or evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
     here = libraries(replay.opened.config)
+    if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
+        return Seen("", [f"{', '.join(foreign)} is recorded, on which this search does not rest"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, here it is {here.get(name)}" for name, was in other.items())
         return Seen(f"the run's proposals rest on {told}", known=False)
@@ -75,7 +77,10 @@ def _made_again(replay: Replay) -> int:
     offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0
     for event in replay.decisions:
         so_far.follow(event)
-        if isinstance(event, Dispatched) and event.attempt == 1 and event.trial.number % every == offset:
+        if isinstance(event, Dispatched) and event.attempt > 1:
+            _compare_again(jobs.again(event.group), event)
+            jobs.follow(event)
+        elif isinstance(event, Dispatched) and event.trial.number % every == offset:
             made = jobs.propose(event.trial.number, event.group)
             _compare(made.trial, event.trial)
             jobs.follow(made)
@@ -93,6 +98,18 @@ def _compare(made: Trial, recorded: Trial) -> None:
         proposed, stands = getattr(made, what), getattr(recorded, what)
         if proposed != stands:
             raise _Differs(f"{where} the {_NAMES[what]} {encode(proposed)}, not {encode(stands)}")
+
+
+def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
+    """A further attempt: after its group was lost, or with half the batch."""
+    number, attempt = recorded.trial.number, recorded.attempt
+    if made is None or (made.trial.number, made.attempt) != (number, attempt):
+        raise _Differs(f"trial {number}: nothing called for attempt {attempt} then")
+    if made.trial.hyper != recorded.trial.hyper:
+        raise _Differs(
+            f"trial {number}, attempt {attempt}: the hyper-parameters are to be {encode(made.trial.hyper)}, "
+            f"not {encode(recorded.trial.hyper)}"
+        )
 
 
 def _shown(trial: Trial) -> str:

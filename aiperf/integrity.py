@@ -1,16 +1,12 @@
-"""Integrity of what was counted: the lines, the architectures, the images, the answers."""
+"""Integrity of what was counted: the lines, the architectures, the steps, the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isclose
 
-import numpy as np
-
-from aiperf.config import TrainingConfig
 from aiperf.findings import Evidence, Seen
 from aiperf.lineage import recorded
-from aiperf.plan import plan
 from aiperf.replay import Replay
 from aiperf.story import Attempt, Validation
 from aiperf.trial import State, Trial
@@ -18,7 +14,7 @@ from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
 from nas.seeds import SEEDS
 
-__all__ = ["accuracy", "bounds", "chain", "data", "images", "lineage", "operations", "order", "seed", "steps"]
+__all__ = ["accuracy", "bounds", "chain", "data", "lineage", "operations", "order", "seed", "steps"]
 
 
 def chain(evidence: Evidence) -> Seen:
@@ -126,69 +122,26 @@ def steps(evidence: Evidence) -> Seen:
         blocks = all_steps[place], all_images[place]
         if blocks != (segment.steps, segment.train_images):
             contradictions.append(
-                f"{_named(validation)}: {segment.steps} steps and {segment.train_images} images, "
+                f"{validation.name}: {segment.steps} steps and {segment.train_images} images, "
                 f"but its blocks add up to {blocks[0]} and {blocks[1]}"
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
-            contradictions.append(f"{_named(validation)}: its blocks took {all_seconds[place]:.6f} s")
+            contradictions.append(f"{validation.name}: its blocks took {all_seconds[place]:.6f} s")
     return Seen(f"{len(evidence.replay.blocks):,} blocks add up to their segments", contradictions)
-
-
-def images(evidence: Evidence) -> Seen:
-    """Steps × batch are the images; a trial makes the steps of its plan and not more."""
-    replay = evidence.replay
-    if not replay.attempts:
-        return Seen("no trial was dispatched", known=False)
-    column = replay.blocks.column
-    batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
-    (wrong,) = np.nonzero(column("images") != column("steps") * batch[column("attempts")])
-    contradictions = [
-        f"trial {replay.attempts[attempt].trial.number}: {images} images in {steps} steps of {batch[attempt]}"
-        for attempt, images, steps in zip(
-            column("attempts")[wrong], column("images")[wrong], column("steps")[wrong]
-        )
-    ]
-    training_images = _manifest(replay).get("training_images")
-    if type(training_images) is int:
-        for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
-    return Seen(f"{int(column('images').sum()):,} images in whole batches, as planned", contradictions)
-
-
-def _against_plan(attempt: Attempt, training: TrainingConfig, training_images: int) -> Iterator[str]:
-    planned, number = plan(attempt.trial, training, training_images), attempt.trial.number
-    if attempt.trial.epochs > max(training.epochs):
-        yield f"trial {number}: {attempt.trial.epochs} epochs, where training.epochs has none so long"
-    if attempt.steps > planned.steps:
-        yield f"trial {number}: {attempt.steps} steps, planned {planned.steps}"
-    for validation in attempt.validations:
-        if validation.segment.steps > planned.segment_steps:
-            yield f"{_named(validation)}: {validation.segment.steps} steps, planned {planned.segment_steps}"
-    if attempt.state is State.COMPLETE:
-        closed = sum(validation.segment.steps for validation in attempt.validations)
-        stopped_early = training.patience and _since_best(attempt) >= training.patience
-        if closed != planned.steps and not stopped_early:
-            yield f"trial {number} is complete with {closed} validated steps of {planned.steps}"
-
-
-def _since_best(attempt: Attempt) -> int:
-    """Validations since the last one that was better than all before it."""
-    errors = [validation.segment.error for validation in attempt.validations]
-    return len(errors) - 1 - errors.index(min(errors)) if errors else 0
 
 
 def accuracy(evidence: Evidence) -> Seen:
     """Right answers are no more than the images asked; the best on validation is tested, on all images."""
     replay, contradictions = evidence.replay, []
-    manifest = _manifest(replay)
+    manifest = replay.manifest
     expected = manifest.get("validation_images")
     for _, validation in _validations(replay):
         segment = validation.segment
         if not 0 <= segment.correct <= segment.of:
-            contradictions.append(f"{_named(validation)}: {segment.correct} right of {segment.of}")
+            contradictions.append(f"{validation.name}: {segment.correct} right of {segment.of}")
         if segment.of != expected:
             contradictions.append(
-                f"{_named(validation)}: {segment.of} images, the validation part has {expected}"
+                f"{validation.name}: {segment.of} images, the validation part has {expected}"
             )
     tested, best = replay.tested, replay.best
     if tested is not None:
@@ -212,26 +165,19 @@ def data(evidence: Evidence) -> Seen:
     for leg in replay.legs:
         for event in leg.ranks:
             manifest = event.ready.data
-            if manifest != _manifest(replay):
+            if manifest != replay.manifest:
                 contradictions.append(f"rank {event.ready.rank} of {event.ready.host} saw other images")
-            for what in ("name", "channels", "size", "classes"):
+            for what in ("name", "channels", "size", "classes", "validation_images"):
                 if manifest.get(what) != getattr(config, what):
                     contradictions.append(
                         f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
                     )
-    return Seen(f"{config.name}, SHA-256 {str(_manifest(replay).get('sha256'))[:12]}…", contradictions)
-
-
-def _manifest(replay: Replay) -> dict[str, object]:
-    first = next((event for leg in replay.legs for event in leg.ranks), None)
-    return {} if first is None else dict(first.ready.data)
+            if manifest.get("synthetic") != (config.name == "synthetic"):
+                contradictions.append(f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}")
+    return Seen(f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…", contradictions)
 
 
 def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:
     for attempt in replay.attempts:
         for validation in attempt.validations:
             yield attempt, validation
-
-
-def _named(validation: Validation) -> str:
-    return f"trial {validation.segment.trial}, segment {validation.segment.index}"

@@ -72,12 +72,16 @@ class Jobs:
 
     def next(self, group: int) -> Dispatched | None:
         """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
-        if self._again:  # it leaves the row when it is dispatched
-            job = replace(self._again[0].job, group=group)
-            return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
         if self.exhausted:
             return None
-        return self.propose(self.replay.next_number, group)
+        return self.again(group) or self.propose(self.replay.next_number, group)
+
+    def again(self, group: int) -> Dispatched | None:
+        """The further attempt whose turn it is; it leaves the row when it is dispatched."""
+        if not self._again:
+            return None
+        job = replace(self._again[0].job, group=group)
+        return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
 
     def propose(self, number: int, group: int) -> Dispatched:
         """The new trial of that number, for that group. Raises nas.search.Exhausted."""

@@ -8,7 +8,11 @@ from math import ceil, cos, pi
 from aiperf.config import TrainingConfig
 from aiperf.trial import Trial
 
-__all__ = ["Plan", "plan"]
+__all__ = ["SEGMENT_SECONDS", "Plan", "plan"]
+
+SEGMENT_SECONDS = 540.0
+"""Of training, after which a validation closes the segment: one is credited whole, so it must not grow
+beyond ten minutes."""
 
 
 @dataclass(frozen=True)

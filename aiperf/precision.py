@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import conv2d
 
 from aiperf.device import Device
+from aiperf.plausible import PRODUCTS
 
 __all__ = ["observed"]
 
@@ -29,10 +30,8 @@ def observed(device: Device, format: str) -> dict[str, str]:
     The names of the formats; for one that has none, its bits: "11 bits".
     """
     device.declare(format)
-    return {
-        "matrix product": _named(*_through(device, format, _product)),
-        "convolution": _named(*_through(device, format, _convolution)),
-    }
+    made = [_named(*_through(device, format, multiply)) for multiply in (_product, _convolution)]
+    return dict(zip(PRODUCTS, made))
 
 
 def _through(

@@ -91,6 +91,11 @@ class Replay:
         return self.leg.ranks
 
     @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Of the images, as the first rank that was ready saw them; empty before."""
+        return next((event.ready.data for leg in self.legs for event in leg.ranks), {})
+
+    @property
     def span_seconds(self) -> float:
         """Of all legs together."""
         return sum(leg.span_seconds for leg in self.legs)
@@ -150,7 +155,9 @@ class Replay:
             attempt.abandoned = True
         self._open.clear()
         self.legs.append(Leg(len(self.legs), event, first=t, last=t))
-        return "" if event.index == self.leg.index else f"is numbered {event.index}, not {self.leg.index}"
+        if event.index != self.leg.index:
+            return f"is numbered {event.index}, not {self.leg.index}"
+        return "follows the test: the test images are used once, at the end" if self.tested else ""
 
     def _beat(self, t: float, event: Beat) -> str:
         return ""
@@ -162,6 +169,10 @@ class Replay:
         ready = self.leg.alive.setdefault(event.group, set())
         if rank in ready:
             return f"of rank {rank} stands a second time"
+        if wrong := [name for name, value in event.ready.data.items() if not _counts(name, value)]:
+            return (
+                f"of rank {rank}: {wrong[0]} of its data is {event.ready.data[wrong[0]]!r}, no whole number"
+            )
         ready.add(rank)
         self.leg.ranks.append(event)
         return ""
@@ -169,12 +180,16 @@ class Replay:
     def _ceiling_measured(self, t: float, event: CeilingMeasured) -> str:
         if event.ceiling.rank in self.leg.ceilings:
             return f"of rank {event.ceiling.rank} stands a second time"
+        if self.leg.released is not None:
+            return f"of rank {event.ceiling.rank} stands after the release"
         self.leg.ceilings[event.ceiling.rank] = event.ceiling
         return ""
 
     def _control_measured(self, t: float, event: ControlMeasured) -> str:
         if event.control.rank in self.leg.controls:
             return f"of rank {event.control.rank} stands a second time"
+        if self.leg.released is not None:
+            return f"of rank {event.control.rank} stands after the release"
         self.leg.controls[event.control.rank] = event.control
         return ""
 
@@ -268,6 +283,10 @@ class Replay:
     def _tested(self, t: float, event: Tested) -> str:
         if self.tested is not None:
             return "stands a second time: the test images are used once"
+        if self.leg.ended is None:
+            return "stands before the end of its leg: the test images are used at the end"
+        if event.of < 1:
+            return f"of {event.of} images"
         self.tested = event
         return ""
 
@@ -287,6 +306,12 @@ _FOLDS: Mapping[type[Event], Callable[[Replay, float, Any], str]] = {
     LegEnded: Replay._ended_leg,
     Tested: Replay._tested,
 }
+
+
+def _counts(name: str, value: object) -> bool:
+    """Whether an entry of a manifest is the whole number that it should be; other entries are any."""
+    counted = name.endswith("_images") or name in ("channels", "size", "classes")
+    return not counted or (type(value) is int and value >= 0)
 
 
 def replay(lines: Iterable[Line]) -> Replay:

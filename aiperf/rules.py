@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from aiperf import audit, eligibility, integrity, plausible, witness
+from aiperf import audit, eligibility, integrity, measured, planned, plausible, times, witness
 from aiperf.files import RunFiles
 from aiperf.findings import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.lineage import recount
@@ -52,12 +52,13 @@ RULES: tuple[Rule, ...] = (
     Rule("bounds", Kind.INTEGRITY, integrity.bounds),
     Rule("search", Kind.INTEGRITY, audit.search),
     Rule("steps", Kind.INTEGRITY, integrity.steps),
-    Rule("images", Kind.INTEGRITY, integrity.images),
+    Rule("images", Kind.INTEGRITY, planned.images),
     Rule("accuracy", Kind.INTEGRITY, integrity.accuracy),
     Rule("data", Kind.INTEGRITY, integrity.data),
-    Rule("times", Kind.INTEGRITY, plausible.times),
-    Rule("span", Kind.INTEGRITY, plausible.span),
+    Rule("times", Kind.INTEGRITY, times.times),
+    Rule("span", Kind.INTEGRITY, times.span),
     Rule("speed", Kind.INTEGRITY, plausible.speed),
+    Rule("measurements", Kind.INTEGRITY, measured.measurements),
     Rule("ranks", Kind.INTEGRITY, plausible.ranks),
     Rule("code", Kind.INTEGRITY, plausible.code),
     Rule("clocks", Kind.INTEGRITY, plausible.clocks),

@@ -68,6 +68,10 @@ class Validation:
     in_time: bool
     """Before the deadline of its leg; otherwise it credits nothing and chooses nothing."""
 
+    @property
+    def name(self) -> str:
+        return f"trial {self.segment.trial}, segment {self.segment.index}"
+
 
 @dataclass
 class Attempt:

@@ -89,9 +89,16 @@ def test_from_its_round_on_hyper_parameters_are_tuned(changes: dict[str, Any]) -
 
 
 def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
-    seen = search(evidence(replayed(with_libraries(timed({}), {"nni": "2.9"}))))
+    lines = with_libraries(timed({}), {"scikit-learn": "0.1"})
+    seen = search(evidence(replayed(lines)))
+    assert seen.contradictions == ["scikit-learn is recorded, on which this search does not rest"]
+    t, opened = lines[0]
+    assert isinstance(opened, Opened)
+    surrogate = with_overrides(opened.config, {"search.name": "bayesian"})
+    seen = search(evidence(replayed([(t, replace(opened, config=surrogate)), *lines[1:]])))
     assert (seen.known, seen.contradictions) == (False, ())
-    assert seen.text == "the run's proposals rest on nni 2.9, here it is None"
+    here = libraries(surrogate)["scikit-learn"]
+    assert seen.text == f"the run's proposals rest on scikit-learn 0.1, here it is {here}"
 
 
 def test_a_third_of_a_rung_is_trained_on_to_the_next() -> None:

@@ -39,6 +39,7 @@ from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, chained, read_journal
 from aiperf.messages import Control, Ready
 from aiperf.plan import plan
+from aiperf.plausible import PRODUCTS
 from aiperf.replay import Replay, replay
 from aiperf.trial import Segment, State
 from nas.graph import Graph
@@ -207,6 +208,7 @@ class _Cluster:
             wall,
             READY_SECONDS,
             device_id="" if self.machine.watts is None else f"{rank:08x}",
+            multiplies=dict.fromkeys(PRODUCTS, self.config.training.format),
         )
 
     def _beats(self) -> Iterator[float]:

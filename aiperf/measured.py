@@ -1,0 +1,83 @@
+"""Integrity of what was measured before the span: whose it is, and what it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import fsum, isclose
+
+from aiperf.findings import Evidence, Seen
+from aiperf.messages import Ceiling, Control, Ready
+from aiperf.peak import peak_ops_per_second
+from aiperf.replay import Replay
+from aiperf.story import Leg
+
+__all__ = ["measurements"]
+
+# Data sheets give a clock that a device keeps up; for a moment it may run faster.
+MOST_OF_THE_PEAK = 1.25
+# Something else may have held a device up for the moment in which its ceiling was measured.
+MOST_OF_THE_CEILING = 2.0
+
+
+def measurements(evidence: Evidence) -> Seen:
+    """Ceilings and controls are of the ranks' own devices, in the declared format, and leave room for what
+    was done later."""
+    replay = evidence.replay
+    num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
+    if not num:
+        return Seen("nothing was measured before the span", known=False)
+    contradictions = [
+        text for leg in replay.legs for text in _of_leg(leg, replay.opened.config.training.format)
+    ]
+    share = _share(replay, evidence.score.goodput.tensor_operations)
+    if share is not None and not share <= MOST_OF_THE_CEILING:
+        contradictions.append(f"{share:.1f} times what the devices could do before the span")
+    return Seen(f"{num} ceilings and controls, each of its rank's device", contradictions)
+
+
+def _of_leg(leg: Leg, format: str) -> Iterator[str]:
+    ready = {event.ready.rank: event.ready for event in reversed(leg.ranks)}  # the first of a rank
+    for ceiling in leg.ceilings.values():
+        yield from _of_rank("ceiling", ceiling, ready.get(ceiling.rank))
+        yield from _of_ceiling(ceiling, ready.get(ceiling.rank), format)
+    for control in leg.controls.values():
+        yield from _of_rank("control", control, ready.get(control.rank))
+        images = control.batch_size * control.steps
+        if not (images > 0 and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)):
+            yield (
+                f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
+                f"from {images} images in {control.seconds:.2f} s"
+            )
+
+
+def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    if ready is None:
+        yield f"the {what} of rank {measured.rank} is of a rank that was not ready"
+    elif (measured.host, measured.device) != (ready.host, ready.device):
+        yield (
+            f"the {what} of rank {measured.rank} is of {measured.device} on {measured.host}; the rank has "
+            f"{ready.device} on {ready.host}"
+        )
+
+
+def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    name = f"the ceiling of rank {ceiling.rank}"
+    if ceiling.format != format:
+        yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
+    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce]
+    if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
+        yield f"{name}: a fastest window is slower than the typical one"
+    peak = ready and peak_ops_per_second(ready.device, ceiling.format, ready.memory_bytes)
+    if peak and not ceiling.product.fastest <= MOST_OF_THE_PEAK * peak:
+        yield f"{name} is {ceiling.product.fastest / peak:.2f} times the peak of {ceiling.device}"
+
+
+def _share(replay: Replay, tensor_operations: int) -> float | None:
+    """Of what all devices could have multiplied in the span; None where a leg has not measured all."""
+    total = 0.0
+    for leg in replay.legs:
+        ranks = {rank for group in leg.began.groups for rank in group}
+        if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
+            return None
+        total += leg.span_seconds * fsum(ceiling.product.fastest for ceiling in leg.ceilings.values())
+    return tensor_operations / total if total > 0 else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from aiperf.config import DataConfig, load_preset
 from aiperf.data import digits, load
@@ -18,6 +18,12 @@ CPU = torch.device("cpu")
 CONFIG = DataConfig("digits", 1, 32, 10, training_images=200, validation_images=400)
 
 
+def bundled() -> Any:
+    from sklearn.datasets import load_digits  # here: else every process that collects tests waits for it
+
+    return load_digits()
+
+
 def test_the_list_divides_all_digits_into_200_400_and_1197_by_class() -> None:
     pinned = digits._pinned()
     assert {name: len(indices) for name, indices in pinned.items()} == {
@@ -26,14 +32,14 @@ def test_the_list_divides_all_digits_into_200_400_and_1197_by_class() -> None:
         "test": 1197,
     }
     assert sorted(np.concatenate(list(pinned.values()))) == list(range(1797))
-    labels = load_digits().target
+    labels = bundled().target
     for indices in pinned.values():
         expected = np.bincount(labels) * len(indices) / 1797
         assert np.abs(np.bincount(labels[indices]) - expected).max() < 2
 
 
 def test_the_list_is_what_the_stratified_choice_gives() -> None:
-    labels = load_digits().target.astype(np.int64)
+    labels = bundled().target.astype(np.int64)
     pinned = digits._pinned()
     assert stratified(labels, 400).tolist() == pinned["validation"].tolist()
 
@@ -61,7 +67,7 @@ def test_a_digit_is_the_picture_of_scikit_learn_enlarged_bilinearly() -> None:
     data = load(CONFIG, CPU, 1)
     pinned = digits._pinned()["test"]
     (shown, labels), *_ = data.test.sweep(5)
-    found = load_digits()
+    found = bundled()
     assert labels.tolist() == found.target[pinned[:5]].tolist()
     ink = torch.from_numpy(found.images[pinned[:5]]).float()[:, None]
     enlarged = torch.nn.functional.interpolate(ink, (32, 32), mode="bilinear", align_corners=False)

@@ -20,9 +20,10 @@ from nas.ops import OPS, Ops
 
 __all__ = ["Display"]
 
-PLAIN_SECONDS = 5.0  # between two lines where nobody watches
+PLAIN_SECONDS = 5.0  # between two lines where nobody watches, at the least
+PLAIN_LINES = 60  # of a whole run, about
 LIVE_SECONDS = 0.25
-GROUPS_SHOWN = 8
+GROUPS_SHOWN, PLAIN_GROUPS_SHOWN = 8, 2
 
 
 class Display:
@@ -34,6 +35,7 @@ class Display:
         self.console = Console(stderr=False, highlight=False, force_terminal=terminal)
         self.live: Live | None = None
         self._shown = -PLAIN_SECONDS
+        self._said = ""
         self._credit = _Credit()
 
     def __enter__(self) -> Display:
@@ -50,30 +52,36 @@ class Display:
 
     def show(self, replay: Replay, t: float) -> None:
         """`t` is the leg's time [s]."""
-        if t - self._shown < (PLAIN_SECONDS if self.live is None else LIVE_SECONDS):
+        if t - self._shown < (_plain_seconds(replay) if self.live is None else LIVE_SECONDS):
             return
         self._shown = t
         if self.live is not None:
             self.live.update(self._panel(replay, t), refresh=True)
         else:
-            print(" · ".join(self._facts(replay, t)), file=sys.stdout, flush=True)
+            self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
 
-    def _facts(self, replay: Replay, t: float) -> list[str]:
-        leg = replay.leg
+    def _say(self, times: list[str], facts: list[str]) -> None:
+        """A line of a log, unless it would say the same again."""
+        said = " · ".join([*times[1:], *facts])
+        if said != self._said:
+            print(f"{times[0]} · {said}", file=sys.stdout, flush=True)
+        self._said = said
+
+    def _facts(self, replay: Replay) -> list[str]:
+        leg, best = replay.leg, replay.best
         if leg.released is None:
-            what = "measuring the devices" if leg.ranks else "starting the workers, loading the data"
-            return [clock(t), what]
+            return ["measuring the devices" if leg.ranks else "starting the workers, loading the data"]
         if leg.ended is not None:
-            return [clock(t), "testing the best network"]
-        facts = [clock(t - leg.released)]
-        if leg.deadline is not None:
-            facts.append(f"{clock(leg.deadline - t)} left")
-        facts.append(f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far")
-        best = replay.best
-        facts.append(
-            f"best error {percent(best.error)} (trial {best.number})" if best else "no trial ended yet"
-        )
-        return facts + [self._running(replay, running) for running in _first(replay)]
+            return ["testing the best network"]
+        return [
+            f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far",
+            f"best error {percent(best.error)} (trial {best.number})" if best else "no trial ended yet",
+        ]
+
+    def _trials(self, replay: Replay) -> list[str]:
+        shown = _first(replay, PLAIN_GROUPS_SHOWN) if replay.leg.ended is None else []
+        more = len(replay.running) - len(shown)
+        return [self._running(replay, trial) for trial in shown] + ([f"and {more} more"] if more > 0 else [])
 
     def _running(self, replay: Replay, attempt: Attempt) -> str:
         error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
@@ -89,21 +97,21 @@ class Display:
         opened, leg = replay.opened, replay.leg
         device = leg.ranks[0].ready.device if leg.ranks else "…"
         head = f"[bold]aiperf-hpc[/] · {opened.config.preset} · {device} · {self.files.directory}"
+        times, facts = _times(replay, t), self._facts(replay)
         if leg.released is None or leg.ended is not None:
-            return Group(head, "  " + " · ".join(self._facts(replay, t)))
-        table = Table.grid(padding=(0, 2))
-        for trial in _first(replay):
-            bar = ProgressBar(total=1.0, completed=self._share(replay, trial), width=20)
-            table.add_row(f"  group {trial.group}", bar, self._running(replay, trial))
+            return Group(head, "  " + " · ".join([*times, *facts]))
         ended = sum(attempt.state is State.COMPLETE for attempt in replay.arrivals)
         failed = sum(attempt.state is State.FAILED for attempt in replay.arrivals)
-        facts = self._facts(replay, t)[: 4 if leg.deadline is not None else 3]
-        line = "  " + " · ".join(facts) + f" · {ended} trials complete, {failed} failed"
-        parts: list[object] = [head, line, table]
+        span, table = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
         if leg.deadline is not None:
-            span = leg.deadline - leg.released
-            parts.insert(1, ProgressBar(total=span, completed=t - leg.released, width=60))
-        return Group(*parts)  # type: ignore[arg-type]
+            bar = ProgressBar(total=leg.deadline - leg.released, completed=t - leg.released, width=40)
+            span.add_row(" ", bar, " · ".join(times))
+        for trial in _first(replay, GROUPS_SHOWN):
+            bar = ProgressBar(total=1.0, completed=self._share(replay, trial), width=20)
+            table.add_row(f"  group {trial.group}", bar, self._running(replay, trial))
+        if (more := len(replay.running) - GROUPS_SHOWN) > 0:
+            table.add_row("", "", f"and {more} more groups")
+        return Group(head, span, "  " + " · ".join([*facts, f"{ended} complete, {failed} failed"]), table)
 
 
 class _Credit:
@@ -127,5 +135,20 @@ class _Credit:
         return self.total
 
 
-def _first(replay: Replay) -> list[Attempt]:
-    return [replay.running[group] for group in sorted(replay.running)[:GROUPS_SHOWN]]
+def _first(replay: Replay, most: int) -> list[Attempt]:
+    return [replay.running[group] for group in sorted(replay.running)[:most]]
+
+
+def _times(replay: Replay, t: float) -> list[str]:
+    """Of the leg before its clock runs and after it ended; else of the span, with what is left of it."""
+    leg = replay.leg
+    if leg.released is None or leg.ended is not None:
+        return [clock(t)]
+    return [clock(t - leg.released)] + ([] if leg.deadline is None else [f"{clock(leg.deadline - t)} left"])
+
+
+def _plain_seconds(replay: Replay) -> float:
+    """A line a minute in a run of an hour."""
+    leg = replay.leg
+    span = 0.0 if leg.released is None or leg.deadline is None else leg.deadline - leg.released
+    return max(PLAIN_SECONDS, span / PLAIN_LINES)

@@ -62,7 +62,8 @@ class Graph:
             raise ShapeError("a graph needs at least one node")
         if len(self.input) != 3 or not all(is_size(side) for side in self.input):
             raise ShapeError(
-                f"the input is {self.input!r:.80}; it must be (channels, height, width), each ≥ 1"
+                f"the input is {self.input!r:.80}; it must be (channels, height, width), "
+                "each a whole number from 1 to 2^31 − 1"
             )
         shapes: dict[str, Shape] = {INPUT: self.input}
         facts: list[_Facts] = []

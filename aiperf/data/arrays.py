@@ -42,7 +42,7 @@ class Part:
                 f"{self.where}: {len(self.images)} images but {len(self.labels)} labels; "
                 "fetch the files again, all of one release"
             )
-        if not len(self.images):
+        if not self.images.size:
             raise DataError(f"{self.where}: no images; fetch the files again")
         if self.images.shape[1] != self.images.shape[2]:
             height, width = self.images.shape[1:3]

@@ -64,7 +64,7 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
     file = folder / LABELS[names]
     try:
         labels = np.array(json.loads(_read(file)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file}: is no JSON ({error}); fetch it again") from None
     if labels.ndim != 1 or labels.dtype.kind != "i":
         raise DataError(f"{file}: is no list of whole numbers; fetch it again")
@@ -77,7 +77,7 @@ def _rows(file: Path) -> NDArray[np.uint8]:
     try:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError) as error:  # Pillow's word for a broken PNG is SyntaxError
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
         raise DataError(f"{file}: cannot be read ({error}); fetch it again") from None
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(

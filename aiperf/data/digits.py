@@ -62,4 +62,10 @@ def _at_most(part: Part, wanted: int, name: str) -> Part:
         raise DataError(
             f"{WHERE}: data.{name}_images is {wanted}, the pinned list has {len(part.labels)}; lower it"
         )
-    return part[stratified(part.labels, wanted)] if wanted else part
+    found = part[stratified(part.labels, wanted)] if wanted else part
+    if missing := set(part.labels.tolist()) - set(found.labels.tolist()):
+        raise DataError(
+            f"{WHERE}: class {min(missing)} has no image among the {wanted} of {name}; "
+            f"raise data.{name}_images"
+        )
+    return found

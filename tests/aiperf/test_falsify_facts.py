@@ -26,11 +26,12 @@ from aiperf.events import (
     LegEnded,
     Opened,
     RankReady,
+    Released,
     Stepped,
 )
 from aiperf.findings import Kind
 from aiperf.messages import Rate
-from aiperf.trial import Segment
+from aiperf.trial import Segment, State
 from tests.aiperf.journals import Scene, Timed, told
 from tests.aiperf.test_falsify import TIMED, VICTIM, careful, careless, verdict_on
 
@@ -124,6 +125,54 @@ def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
     return [*timed[: place + 1], (t, Closed(first, block.end)), *after]
 
 
+def a_validation_without_steps(timed: list[Timed]) -> list[Timed]:
+    """One more, after the last one of a trial."""
+    more = [event for _, event in validations_without_steps(timed) if isinstance(event, Closed)]
+    empty = next(event for event in more if event.segment.trial == VICTIM and not event.segment.steps)
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.trial == VICTIM)
+    return [*timed[:place], (timed[place][0], empty), *timed[place:]]
+
+
+def an_early_validation_of_a_trial_that_goes_on(timed: list[Timed]) -> list[Timed]:
+    """Cut off before its next one, as a run that was killed."""
+    forged = a_validation_after_the_first_block(timed)
+    closed = [n for n, (_, e) in enumerate(forged) if isinstance(e, Closed) and e.segment.trial == VICTIM]
+    return forged[: closed[1]]
+
+
+def stopped_trials_that_are_called_complete(timed: list[Timed]) -> list[Timed]:
+    """At the deadline, after which the search decides nothing any more."""
+    return each(Ended, lambda e: replace(e, state=State.COMPLETE, reason=""))(timed)
+
+
+def another_trial_in_a_further_attempt(timed: list[Timed]) -> list[Timed]:
+    def other(event: Dispatched) -> Event:
+        trial = replace(event.trial, seed=event.trial.seed + 1)
+        return replace(event, trial=trial) if event.attempt > 1 else event
+
+    return each(Dispatched, other)(timed)
+
+
+def an_attempt_that_nothing_called_for(timed: list[Timed]) -> list[Timed]:
+    (job,) = [e for _, e in timed if isinstance(e, Dispatched) and e.trial.number == VICTIM]
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.trial == VICTIM)
+    return [*timed[: place + 1], (timed[place][0], replace(job, attempt=2)), *timed[place + 1 :]]
+
+
+def a_parent_that_still_trains(timed: list[Timed]) -> list[Timed]:
+    """The trial that was dispatched just before."""
+
+    def other(event: Dispatched) -> Event:
+        found = event.trial
+        return replace(event, trial=replace(found, parent=found.number - 1)) if found.parent else event
+
+    return each(Dispatched, other)(timed)
+
+
+def without_a_release(timed: list[Timed]) -> list[Timed]:
+    return [entry for entry in timed if not isinstance(entry[1], Released)]
+
+
 def the_test_before_the_end(timed: list[Timed]) -> list[Timed]:
     """The test images would have been used while the search went on."""
     (test,) = [event for _, event in timed if isinstance(event, events.Tested)]
@@ -179,6 +228,18 @@ SLOW = Rate(1e9, 1e9, 0.01)
 FAST = Rate(2e15, 2e15, 0.01)
 
 CASES = [
+    Case(
+        "other seed", another_trial_in_a_further_attempt, "lineage", "another one in attempt 2", OUT_OF_MEMORY
+    ),
+    Case("one attempt more", an_attempt_that_nothing_called_for, "search", "nothing called for attempt 2"),
+    Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
+    Case("a faster block", each(Stepped, lambda e: replace(e, seconds=0.1)), "steps", "its blocks took"),
+    Case("no time", with_segment(validate_seconds=0.0), "times", "a validation took no time"),
+    Case("an end after all", with_end("interrupted", -5.0), "span", "outside its lines"),
+    Case("no release", without_a_release, "times", "group 0 worked in leg 0 before the release"),
+    Case("one without steps", a_validation_without_steps, "images", "segment 2: 0 steps, planned 40"),
+    Case("and it goes on", an_early_validation_of_a_trial_that_goes_on, "images", "segment 0: 15 steps"),
+    Case("called complete", stopped_trials_that_are_called_complete, "images", "validated steps of 80"),
     Case("validations without steps", validations_without_steps, "images", "0 steps, planned 40"),
     Case(
         "an early validation", a_validation_after_the_first_block, "images", f"trial {VICTIM}, segment 0: 15"

@@ -169,6 +169,12 @@ def test_operations_are_exact_beyond_doubles_and_beyond_64_bits() -> None:
 # Span and rates
 
 
+def test_raw_ops_are_of_all_steps_that_were_made() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
+    found = score(script.end(0, 4.0, State.FAILED).over(8.0), COUNTS)
+    assert (found.ops_per_second, found.raw_ops_per_second) == (80 / 8, 140 / 8)
+
+
 def test_sustained_ops_are_goodput_over_the_whole_span() -> None:
     script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
     found = score(script.over(8.0), COUNTS)

@@ -111,6 +111,7 @@ def test_grouped_convolutions_cost_a_group_each():
     assert whole.cost.forward.mac - grouped().cost.forward.mac == saved
 
 
+SIZES = "it must be (channels, height, width), each a whole number from 1 to 2^31 − 1"
 GOOD = (
     Node("conv", Conv2d(4), (INPUT,)),
     Node("pool", GlobalPool(), ("conv",)),
@@ -123,10 +124,11 @@ BRANCH = Node("branch", ReLU(), ("conv",))
     ("input", "nodes", "message"),
     [
         ((1, 4, 4), (), "a graph needs at least one node"),
-        ((1, 4), GOOD, "the input is (1, 4); it must be (channels, height, width), each ≥ 1"),
-        ((1, 0, 4), GOOD, "the input is (1, 0, 4); it must be (channels, height, width), each ≥ 1"),
-        ((1, 4.0, 4), GOOD, "the input is (1, 4.0, 4); it must be (channels, height, width), each ≥ 1"),
-        ((True, 4, 4), GOOD, "the input is (True, 4, 4); it must be (channels, height, width), each ≥ 1"),
+        ((1, 4), GOOD, f"the input is (1, 4); {SIZES}"),
+        ((1, 0, 4), GOOD, f"the input is (1, 0, 4); {SIZES}"),
+        ((1, 4.0, 4), GOOD, f"the input is (1, 4.0, 4); {SIZES}"),
+        ((1, 1 << 31, 4), GOOD, f"the input is (1, 2147483648, 4); {SIZES}"),
+        ((True, 4, 4), GOOD, f"the input is (True, 4, 4); {SIZES}"),
         ((1, 4, 4), (*GOOD[:2], GOOD[1], GOOD[2]), "two nodes are named 'pool'"),
         ((1, 4, 4), (Node("input", ReLU(), ("input",)),), "two nodes are named 'input'"),
         ((1, 4, 4), (GOOD[0], GOOD[2], GOOD[1]), "dense reads 'pool', which is not above it"),

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from nas.graph import INPUT, Graph, Node
@@ -34,6 +35,7 @@ from nas.morphisms import (
     WidenByCopies,
     WidenTrunk,
 )
+from nas.morphisms.channels import Channels, follow
 from nas.seeds import residual, resnet50
 from tests.nas.graphs import chain
 from tests.nas.grown import KINDS, PARENTS, joined, plain, proposals, randomised
@@ -185,3 +187,16 @@ def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
     assert ConcatSkip("c", "e", 0).applies(graph)
     last = [*nodes[:5], Node("two", Conv2d(8, 3, groups=2), ("ce",)), Node("pool", GlobalPool(), ("two",))]
     assert not any(Widen(name, 8, 0).applies(Graph((2, 6, 6), tuple(last))) for name in "cde")
+
+
+def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_function() -> None:
+    """No morphism proposes such channels; a new one that did would be stopped here."""
+    backwards = Channels(np.arange(8)[::-1], np.ones(8))
+    residual_block = residual((1, 8, 8), 4, (8,))
+    with pytest.raises(MorphismError, match="channels that are widened differently"):
+        follow(residual_block, residual_block, {"stage1.block1.2.bn": backwards})
+    grouped = chain(Conv2d(8, 1), Conv2d(8, 3, groups=2), GlobalPool(), Dense(4))
+    read = grouped.nodes[1].inputs[0]
+    with pytest.raises(MorphismError, match="would not see the channels that they saw"):
+        follow(grouped, grouped, {read: backwards})
+    assert follow(grouped, grouped, {}) == {}

@@ -83,6 +83,20 @@ def cut(file: Path) -> None:
         ),
         pytest.param(
             "png",
+            lambda folder: (folder / "train_lables.json").write_text("[" * 100_000),
+            "{folder}/train_lables.json: is no JSON (maximum recursion depth exceeded while decoding a JSON "
+            "array from a unicode string); fetch it again",
+            id="labels nested deeply",
+        ),
+        pytest.param(
+            "png",
+            lambda folder: Image.new("1", (20_000, 20_000)).save(folder / "data_batch_2.png"),
+            "{folder}/data_batch_2.png: cannot be read (Image size (400000000 pixels) exceeds limit of "
+            "178956970 pixels, could be decompression bomb DOS attack.); fetch it again",
+            id="far too many pixels",
+        ),
+        pytest.param(
+            "png",
             lambda folder: (folder / "train_lables.json").write_text('{"a": 1}'),
             "{folder}/train_lables.json: is no list of whole numbers; fetch it again",
             id="labels no list",

@@ -91,6 +91,10 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
     ("changed", "expected"),
     [
         (
+            {"training_images": 3},
+            "scikit-learn's digits: class 2 has no image among the 3 of training; raise data.training_images",
+        ),
+        (
             {"training_images": 201},
             "scikit-learn's digits: data.training_images is 201, the pinned list has 200; lower it",
         ),

@@ -119,6 +119,11 @@ Damage = Callable[[Path], object]
             id="absent",
         ),
         pytest.param(
+            lambda folder: (folder / TRAIN_IMAGES).write_bytes(idx_bytes(np.zeros((40, 0, 0), np.uint8))),
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: no images; fetch the files again",
+            id="without pixels",
+        ),
+        pytest.param(
             lambda folder: (folder / f"other-{TRAIN_IMAGES}").write_bytes(b""),
             "{folder}: needs exactly one file named train … images … ubyte[.gz], has "
             "other-train-images-idx3-ubyte, train-images-idx3-ubyte; fetch or remove files",

@@ -30,6 +30,7 @@ BINS = 240
 MOST_QUANTITIES = 24
 COUNTER = "energy_joules"
 """Since the driver was loaded: its sum over the span tells something, its curve does not."""
+TIME = "wall_seconds"
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
 
 
@@ -69,14 +70,14 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
     for host, path in enumerate(paths):
         clock = HostClock(replay, path.stem)
         for record in records(path):
-            at = None if record is None else clock.span_seconds(record.pop("wall_seconds", None))
+            at = None if record is None else clock.span_seconds(record.pop(TIME, None))
             if record is None:
                 unread += 1
             if record is None or at is None:
                 continue
             place = min(BINS - 1, int(at / span * BINS))
             for name, value in _numbers(record):
-                if name.endswith(COUNTER):
+                if name.endswith((COUNTER, TIME)):
                     continue
                 if name in sums or len(sums) < MOST_QUANTITIES:
                     cell = sums.setdefault(name, {}).setdefault(host, np.zeros((2, BINS)))

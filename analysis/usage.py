@@ -101,7 +101,8 @@ def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, N
             continue
         for reading in told:
             if isinstance(reading, dict) and reading.get("id") in samples:
-                samples[reading["id"]].append((float(at or 0.0), reading))
+                own = reading.get("wall_seconds")  # when it was read, if it says so
+                samples[reading["id"]].append((float((own if _measures(own) else at) or 0.0), reading))
     for device, readings in samples.items():
         yield _use(host, device, readings, spans)
 

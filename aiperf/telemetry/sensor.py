@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 __all__ = ["Reading", "Sensor", "plausible"]
@@ -49,9 +49,10 @@ class Sensor:
             self._asked.set()
 
     def answer(self, until: float) -> tuple[Reading, str]:
-        """The plausible values, and why there are none. Waits up to `until`, on the monotonic clock.
+        """The plausible values with their time of day, and why there are none.
 
-        What comes after that, or was asked for before, belongs to another time and is dropped.
+        Waits up to `until`, on the monotonic clock. What comes after that, or was asked for before, belongs
+        to another time and is dropped.
         """
         if self._late or not self._answered.wait(max(0.0, until - monotonic())):
             return {}, "does not answer"
@@ -67,7 +68,8 @@ class Sensor:
                 if read is None and monotonic() >= retry:
                     retry = monotonic() + REOPEN_SECONDS
                     read = self._open()
-                self._answer = ({}, fault) if read is None else (read(), "")
+                # Its own time: on a busy machine it may come long after it was asked for.
+                self._answer = ({}, fault) if read is None else ({**read(), "wall_seconds": time()}, "")
             except Exception as error:  # a vendor's library is foreign code: what it raises is recorded
                 read, fault = None, f"{type(error).__name__}: {error}"
                 self._answer = {}, fault

@@ -105,6 +105,19 @@ def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
     assert not use(found).by_counter
 
 
+def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:
+    start = 1.8e9
+    files.telemetry("node1").parent.mkdir()
+    text = [
+        json.dumps({"wall_seconds": start + at, "devices": [reading]})
+        for at, late in enumerate([0.4, 0.0, 0.3, 0.0, 0.0, 0.2])
+        for reading in [{"id": DEVICE, "wall_seconds": start + at + late, "energy_joules": 300.0 * at}]
+    ]
+    files.telemetry("node1").write_text("\n".join(text) + "\n")
+    found = read_usage(files, run_between(start + 0.4, start + 4.0, start - 3))
+    assert found.joules == pytest.approx(300 * 4)
+
+
 @pytest.mark.parametrize("trouble", ["vanish", "nonsense"])
 def test_a_sensor_that_vanishes_or_talks_nonsense_is_unknown(
     files: RunFiles, monkeypatch: pytest.MonkeyPatch, trouble: str

@@ -157,7 +157,10 @@ class JournalWriter:
         """
         if not files.journal.exists():
             raise JournalError(f"there is no journal at {files.journal}; give the directory of a run")
-        lock = Lock.take(files.lock, beside=files.journal)
+        try:
+            lock = Lock.take(files.lock, beside=files.journal)
+        except OSError as error:
+            raise _unwritable(files.lock, error) from None
         try:
             reader = JournalReader(files.journal)
             for line in reader.new_lines():

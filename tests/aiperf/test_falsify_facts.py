@@ -169,6 +169,13 @@ def a_parent_that_still_trains(timed: list[Timed]) -> list[Timed]:
     return each(Dispatched, other)(timed)
 
 
+def a_block_before_the_one_above(timed: list[Timed]) -> list[Timed]:
+    blocks = [n for n, (_, e) in enumerate(timed) if isinstance(e, Stepped) and e.trial == VICTIM]
+    t, block = timed[blocks[1]]
+    assert isinstance(block, Stepped)
+    return [*timed[: blocks[1]], (t, replace(block, end=block.end - 2.0)), *timed[blocks[1] + 1 :]]
+
+
 def without_a_release(timed: list[Timed]) -> list[Timed]:
     return [entry for entry in timed if not isinstance(entry[1], Released)]
 
@@ -234,6 +241,7 @@ CASES = [
     Case("one attempt more", an_attempt_that_nothing_called_for, "search", "nothing called for attempt 2"),
     Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
     Case("a faster block", each(Stepped, lambda e: replace(e, seconds=0.1)), "steps", "its blocks took"),
+    Case("a block too early", a_block_before_the_one_above, "times", "before the one above it"),
     Case("no time", with_segment(validate_seconds=0.0), "times", "a validation took no time"),
     Case("an end after all", with_end("interrupted", -5.0), "span", "outside its lines"),
     Case("no release", without_a_release, "times", "group 0 worked in leg 0 before the release"),

@@ -265,6 +265,15 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
         JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
 
 
+def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) -> None:
+    """As on a read-only file system."""
+    begun(files)
+    files.lock.unlink()
+    files.lock.mkdir()
+    with pytest.raises(JournalError, match=r"lock cannot be written: Is a directory; choose a directory"):
+        JournalWriter.resume(files, lambda line: None)
+
+
 def test_writing_and_reading_are_fast_enough_for_millions_of_lines(files: RunFiles) -> None:
     """5,000 lines a second would do for 10,000 groups; seen are some 60,000 on an idle core."""
     begun(files)

@@ -76,6 +76,11 @@ class LegBegan(Event):
     backend: str = "ddp"
     """How the ranks of a group average their gradients: ddp or horovod."""
 
+    def __post_init__(self) -> None:
+        ranks = [rank for group in self.groups for rank in group]
+        if not all(self.groups) or len(set(ranks)) < len(ranks):
+            raise ValueError("groups: each has a rank at the least, and each rank one group")
+
 
 @dataclass(frozen=True)
 class RankReady(Event):

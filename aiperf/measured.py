@@ -67,7 +67,7 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce]
     if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
         yield f"{name}: a fastest window is slower than the typical one"
-    peak = ready and peak_ops_per_second(ready.device, ceiling.format, ready.memory_bytes)
+    peak = ready and peak_ops_per_second(ready.device, format, ready.memory_bytes)
     if peak and not ceiling.product.fastest <= MOST_OF_THE_PEAK * peak:
         yield f"{name} is {ceiling.product.fastest / peak:.2f} times the peak of {ceiling.device}"
 

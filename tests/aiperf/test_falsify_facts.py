@@ -283,6 +283,7 @@ CASES = [
     ),
     Case("control: rate", with_control(images_per_second=999.0), "measurements", "rank 1 is 999.00 images/s"),
     Case("control: host", with_control(host="node9"), "measurements", "on node9; the rank has NVIDIA H200"),
+    Case("ceiling: no format", with_ceiling(format="x"), "measurements", "in x, and training.format is bf16"),
     Case("ceiling: device", with_ceiling(device="T"), "measurements", "is of T on node1"),
     Case(
         "ceiling: format", with_ceiling(format="fp32"), "measurements", "in fp32, and training.format is bf16"

@@ -15,7 +15,7 @@ from time import process_time
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.events import Beat, Opened, Stepped
+from aiperf.events import Beat, LegBegan, Opened, Stepped
 from aiperf.files import RunFiles
 from aiperf.journal import VERSION, JournalReader, JournalWriter, chained, read_journal
 from tests.aiperf.journals import Scene, told
@@ -263,6 +263,12 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match=r"cannot be written: Not a directory; choose a directory"):
         JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
+
+
+@pytest.mark.parametrize("groups", [((1,), ()), ((1,), (1,)), ((1, 1),)])
+def test_groups_without_ranks_and_ranks_of_two_groups_are_none(groups: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="each has a rank at the least, and each rank one group"):
+        LegBegan(0, "2026-01-01T00:00:00+00:00", ("aiperf-hpc",), groups)
 
 
 def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) -> None:

@@ -204,7 +204,7 @@ def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     directory = tmp_path / "failing"
-    words = ["--set", "training.learning_rate=1e30", "--set", "training.warmup=0.0", "--max-trials", "3"]
+    words = ["--set", "training.learning_rate=1e9", "--set", "training.warmup=0.0", "--max-trials", "3"]
     answer = finished("run", "--directory", directory, "--minutes", 1, *QUICK, *words)
     assert answer.returncode == 0, answer.stderr
     run = told(directory)

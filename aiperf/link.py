@@ -7,6 +7,7 @@ libraries and takes the one that is there, so a site's own MPI needs no rebuildi
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -28,6 +29,7 @@ __all__ = ["LONGEST_SLEEP", "SHORTEST_SLEEP", "Link", "Received", "abort", "conn
 SHORTEST_SLEEP, LONGEST_SLEEP = 0.0002, 0.005
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
+FINALIZE_SECONDS = 30  # for all ranks to leave MPI
 
 
 @dataclass(frozen=True)
@@ -177,8 +179,22 @@ def abort(link: Link, code: int) -> None:
 def disconnect(link: Link) -> None:
     """Ends MPI in this process; all ranks that are alive do, or none comes back from it."""
     link.flush(1.0)
-    if not link.orphaned:  # there would be nobody to say it to
-        link.finalize()
+    if link.orphaned:  # there would be nobody to say it to
+        return
+    # After a death, libraries of Horovod's kind may have left messages that MPI waits for without end, and
+    # without letting another thread of this process run.
+    guard = _ended_after(FINALIZE_SECONDS) if link.fault_tolerant else None
+    link.finalize()
+    if guard is not None:
+        os.killpg(guard.pid, signal.SIGKILL)
+        guard.wait()
+
+
+def _ended_after(seconds: float) -> subprocess.Popen[bytes]:
+    """A process that kills this one when that time is over."""
+    words = ["sh", "-c", f"sleep {seconds}; kill -KILL {os.getpid()}"]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(words, start_new_session=True, stdin=null, stdout=null, stderr=null)
 
 
 @cache

@@ -143,7 +143,7 @@ def _start_ranks(num_ranks: int) -> int:
     if mpiexec is None:
         words = " ".join(["aiperf-hpc", *sys.argv[1:]])
         raise WorldError(
-            f"{num_ranks - 1} devices are visible, and one process uses one; pip install 'aiperf-hpc[mpi]', "
+            f"{num_ranks - 1} devices need as many processes; pip install 'aiperf-hpc[mpi]', "
             f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use one by --devices 1"
         )
     program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]

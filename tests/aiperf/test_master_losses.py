@@ -93,7 +93,7 @@ def test_a_silent_group_is_lost_and_its_late_word_is_not_heard(
 ) -> None:
     monkeypatch.setattr(master_module, "FIRST_STEP", 1.0)
     world = FakeWorld(FallsSilent, Obedient, restartable=False)
-    told = Run(tmp_path, world, silence_seconds=0.4, minutes=0.03).go()
+    told = Run(tmp_path, world, silence_seconds=0.4, minutes=0.1).go()
     assert len(told.leg.losses) == 1
     assert reasons(told)[0].startswith("said nothing for ")
     # FallsSilent said COMPLETE of both its trials in the end; both were given to the other group before.

@@ -81,6 +81,7 @@ def _says(first: Score, second: Score) -> str:
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:
     a, b = first.score, second.score
+    per_joule = _per_joule(first), _per_joule(second)
     return [
         [
             "sustained OPS",
@@ -109,11 +110,8 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         ],
         [
             "OPS/W, devices only",
-            *(
-                "unknown" if one is None else scaled(one, "OPS/W")
-                for one in (_per_joule(first), _per_joule(second))
-            ),
-            _change(_per_joule(first), _per_joule(second)),
+            *("unknown" if one is None else scaled(one, "OPS/W") for one in per_joule),
+            _change(*per_joule),
         ],
         ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
         [

@@ -55,7 +55,8 @@ def test_what_is_installed_is_not_installed_again(clone: Path) -> None:
     first = make(clone, ".venv/.installed", python)
     assert first.returncode == 0, first.stderr
     assert make(clone, "--question", ".venv/.installed", python).returncode == 0
-    os.utime(clone / "constraints.txt")
+    later = (clone / ".venv/.installed").stat().st_mtime + 1  # some file systems know whole seconds only
+    os.utime(clone / "constraints.txt", (later, later))
     assert make(clone, "--question", ".venv/.installed", python).returncode == 1
 
 

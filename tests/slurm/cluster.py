@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["TINY", "Cluster", "Job", "cluster_of"]
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 BIN = Path(sys.executable).parent
-WAIT_SECONDS = 900.0  # for one thing to happen, on a machine with other things to do
+WAIT_SECONDS = 400.0  # for one thing to happen, on a machine with other things to do
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 
 
@@ -41,6 +41,23 @@ class Cluster:
         )
         assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
         return answer.stdout
+
+    def lose(self, node: str) -> None:
+        """Its jobs end at once, as far as Slurm goes; the node serves again by its administrator's word."""
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+
+    def restore(self) -> None:
+        """No job, and every node idle."""
+        self.run("scancel", "--me")
+        until = time.monotonic() + WAIT_SECONDS
+        while left := [line.split() for line in self.run("sinfo", "-hN", "-o", "%n %T").splitlines()]:
+            if all(state == "idle" for _, state in left) and not self.run("squeue", "-h"):
+                return
+            for node, state in left:
+                if state.startswith("down"):
+                    self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            assert time.monotonic() < until, f"{left}; {self.run('squeue')}"
+            time.sleep(0.5)
 
     def aiperf(self, *words: object) -> str:
         return self.run(BIN / "aiperf-hpc", *words)
@@ -91,19 +108,33 @@ class Job:
         assert found is not None, told
         return found[1]
 
+    def told_so_far(self) -> str:
+        """What Slurm and the job say, for whoever has to find out why it waits."""
+        nodes = self.cluster.run("sinfo", "-hN", "-o", "%n %T %E")
+        controller = (self.cluster.work / "slurm/log/slurmctld.log").read_text(
+            encoding="utf-8", errors="replace"
+        )
+        lines = controller.splitlines()[-30:]
+        return "\n".join([self.output, self.cluster.run("scontrol", "show", "job", self.id), nodes, *lines])
+
     def wait_for(self, words: str, count: int = 1) -> None:
         """Until so many lines of the journal hold these words."""
         journal = RunFiles(self.directory).journal
+        self.wait_until(
+            lambda: journal.exists() and journal.read_text(encoding="utf-8").count(words) >= count, words
+        )
+
+    def wait_until(self, so: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + WAIT_SECONDS
-        while not journal.exists() or journal.read_text(encoding="utf-8").count(words) < count:
-            assert time.monotonic() < until, f"no {words}; {self.output}"
-            assert self.field("JobState") not in ENDED, f"it ended before {words}; {self.output}"
+        while not so():
+            assert time.monotonic() < until, f"no {what}; {self.told_so_far()}"
+            assert self.field("JobState") not in ENDED, f"it ended before {what}; {self.told_so_far()}"
             time.sleep(0.5)
 
     def wait_for_state(self, *states: str) -> str:
         until = time.monotonic() + WAIT_SECONDS
         while (state := self.field("JobState")) not in states:
-            assert time.monotonic() < until, f"{state}, never {states}; {self.output}"
+            assert time.monotonic() < until, f"{state}, never {states}; {self.told_so_far()}"
             time.sleep(1.0)
         return state
 

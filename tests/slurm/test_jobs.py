@@ -69,10 +69,8 @@ def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
 def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -> None:
     job = cluster.submit(cluster.edited("multi_node.sbatch", nodes=2, devices=1), *SHORT, 0.5)
     job.wait_for('"type":"Ended"', count=2)
-    node = job.told().ranks[-1].ready.host
     before = len(job.told().arrivals)
-    # It comes back by itself, as its slurmd still answers (ReturnToService=2).
-    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    cluster.lose("node2")
     told = finished(job)
     assert job.field("Restarts") == "1"
     assert told.num_legs == 2

@@ -1,13 +1,10 @@
 """Dense peaks of devices by their exact name and the format of the multiplications, each with its source.
 
 A device that is not listed has no peak: utilisation is then unknown, never guessed. Names are those
-that torch reports (`torch.cuda.get_device_name`, `torch.xpu`, `torch_npu.npu`). Figures are the
-vendor's, without sparsity, with accumulation in fp32. Not listed, because the name does not tell which
-figure holds: "AMD Instinct MI250X / MI250" and the Ascend 910B family.
-
-Compared in November 2026 with publications of others, for the vendors' own documents could not be opened
-then: V100 SXM2, T4, A100, H100, H200, RTX 4090, MI250X, Ascend 910, Gaudi 2 and 3 agree, and so do B200 and
-GB200 in tf32 and 16 bits (in fp32, 80 and 90 are found as well). All others rest on the document named alone.
+that torch reports (`torch.cuda.get_device_name`, `torch.xpu`, `torch_npu.npu`); NVIDIA's, from Turing on,
+stand in the README of its open kernel modules, AMD's in libdrm's amdgpu.ids. Figures are the vendor's,
+without sparsity, with accumulation in fp32, of a device that is not partitioned. Not listed, because the
+name does not tell which figure holds: "AMD Instinct MI250X / MI250".
 """
 
 from __future__ import annotations
@@ -15,46 +12,113 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["PEAKS", "Peak", "peak_ops_per_second"]
+__all__ = ["PEAKS", "Peak", "Source", "peak_ops_per_second"]
 
 TERA = 10**12
 
 
 @dataclass(frozen=True)
+class Source:
+    """Of figures."""
+
+    document: str
+    """The vendor's: title, year, table."""
+
+    read: str | None
+    """Where its figures were read in November 2026, seldom on the vendor's own site; None for nowhere."""
+
+
+@dataclass(frozen=True)
 class Peak:
-    """Operations per second / 10^12 in each format; None where the device does not have it."""
+    """Operations per second / 10^12 in each format; None where the device or the source does not have it."""
 
     fp32: float | None
     tf32: float | None
     bf16: float | None
     fp16: float | None
-    source: str
+    source: Source
     largest_gib: float | None = None
     """Of memory, where one name stands for a part of a device as well as for all of it."""
 
 
-_V100 = "NVIDIA V100 Tensor Core GPU data sheet, 2020"
-_T4 = "NVIDIA T4 Tensor Core GPU data sheet, 2019"
-_A100 = "NVIDIA A100 Tensor Core GPU data sheet, 2021; half of each figure with sparsity"
-_A30 = "NVIDIA A30 Tensor Core GPU data sheet, 2021; half of each figure with sparsity"
-_ADA = "NVIDIA Ada GPU Architecture white paper 2.1, appendix A; fp16 with fp32 accumulation"
-_L40S = "NVIDIA L40S data sheet, 2023; half of each figure with sparsity"
-_L4 = "NVIDIA L4 data sheet, 2023; half of each figure with sparsity"
-_H100 = "NVIDIA H100 Tensor Core GPU Architecture white paper 1.04, table 2"
-_H100_NVL = "NVIDIA H100 Tensor Core GPU data sheet, 2024; half of each figure with sparsity"
-_H200 = "NVIDIA H200 Tensor Core GPU data sheet, 2024; half of each figure with sparsity"
-_GH200 = "NVIDIA GH200 Grace Hopper Superchip data sheet, 2023; half of each figure with sparsity"
-_BLACKWELL = "NVIDIA Blackwell data sheet, 2025, one GPU; half of each tensor figure, which are with sparsity"
-_RTX_5090 = "NVIDIA RTX Blackwell GPU Architecture white paper 1.1, appendix A; fp16 with fp32 accumulation"
-_MI200 = "AMD Instinct MI200 series data sheet, 2022, matrix figures; one of the two dies"
-_MI210 = "AMD Instinct MI210 data sheet, 2022, matrix figures"
-_MI300A = "AMD Instinct MI300A APU data sheet, 2023, matrix figures"
-_MI300X = "AMD Instinct MI300X data sheet, 2023, matrix figures"
-_MI325X = "AMD Instinct MI325X data sheet, 2024, matrix figures"
-_MI355X = "AMD Instinct MI355X data sheet, 2025, matrix figures"
-_ASCEND = "Huawei, press release on the Ascend 910, 23 August 2019"
-_GAUDI = "Intel, Gaudi 3 AI Accelerator, Hot Chips 2024, table of the product generations"
-_MAX = "Intel Data Center GPU Max Series product brief, 2023; one of the two stacks"
+_QUOTED_BY_LIGHTNING = "quoted in github.com/Lightning-AI/pytorch-lightning, fabric/utilities/throughput.py"
+_QUOTED_BY_BEKMAN = "quoted in github.com/stas00/ml-engineering, compute/accelerator"
+
+_V100 = Source("NVIDIA V100 Tensor Core GPU data sheet, 2020", _QUOTED_BY_LIGHTNING)
+_T4 = Source("NVIDIA T4 Tensor Core GPU data sheet, 2019", _QUOTED_BY_LIGHTNING)
+_A100 = Source(
+    "NVIDIA A100 Tensor Core GPU data sheet, 2021; half of each figure with sparsity",
+    "quoted in glennklockwood.com/garden/processors/A100; SXM4 also in NVIDIA's Ampere Architecture In-Depth",
+)
+_A30 = Source("NVIDIA A30 Tensor Core GPU data sheet, 2021; half of each figure with sparsity", None)
+_RTX_4090 = Source(
+    "NVIDIA Ada GPU Architecture white paper 2.1, appendix A; fp16 with fp32 accumulation",
+    "fp32 and 16 bits quoted by others; tf32 nowhere",
+)
+_L40S = Source(
+    "NVIDIA L40S data sheet, 2023; as printed without sparsity, though half of 733 with it is 366.5",
+    "copied at mullet.se, product 355414",
+)
+_L4 = Source("NVIDIA L4 data sheet, 2023; half of each figure with sparsity", "quoted from Cisco's copy")
+_H100 = Source(
+    "NVIDIA H100 Tensor Core GPU Architecture white paper 1.04, table 2",
+    "SXM5 in glennklockwood.com/garden/processors/h100; PCIe, rounded, in archive-lib.hpctech.co.jp",
+)
+_H100_NVL = Source(
+    "NVIDIA H100 Tensor Core GPU data sheet, 2024; half of each figure with sparsity",
+    "quoted from nvidia.com/en-us/data-center/h100 and from PNY's copy of the data sheet",
+)
+_H200 = Source(
+    "NVIDIA H200 Tensor Core GPU data sheet, 2024; half of each figure with sparsity",
+    "quoted from nvidia.com/en-us/data-center/h200",
+)
+_GH200 = Source(
+    "NVIDIA GH200 Grace Hopper Superchip data sheet, 2023; half of each figure with sparsity",
+    _QUOTED_BY_BEKMAN,
+)
+_BLACKWELL = Source(
+    "NVIDIA Blackwell data sheet, 2025, individual GPU; half of each tensor figure, which are with sparsity",
+    "copied at zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html",
+)
+_RTX_5090 = Source(
+    "NVIDIA RTX Blackwell GPU Architecture white paper 1.1, table 3; fp16 with fp32 accumulation",
+    "16 bits quoted by others, with the pages, 46 to 48; fp32 and tf32 nowhere",
+)
+_CDNA_3 = Source(
+    "AMD, Introducing AMD CDNA 3 Architecture, white paper 2258402-B, 2025, specifications; matrix figures",
+    "a copy of its text; MI300X also in github.com/ROCm/ROCm, docs/conceptual/gpu-arch/mi300.md",
+)
+_MI250X = Source(
+    "AMD, Introducing AMD CDNA 3 Architecture, white paper 2258402-B, 2025, endnote MI325-019; matrix "
+    "figures, one of the two dies",
+    "a copy of its text",
+)
+_MI210 = Source("AMD Instinct MI210 data sheet, 2022, matrix figures", None)
+_MI355X = Source(
+    "AMD Instinct MI355X data sheet, 2025, matrix figures",
+    f"fp32, and 16 bits as 2.5 PFLOPS, {_QUOTED_BY_BEKMAN}",
+)
+_ASCEND_910 = Source(
+    "Huawei, press release on the Ascend 910, 23 August 2019",
+    "quoted in pureai.com/articles/2019/09/03/nws-huawei-ascend-910-processor.aspx",
+)
+_ASCEND_910B = Source(
+    "Huawei, torchtitan-npu, 2026, get_peak_flops; of the matrix units, without the vector units",
+    "in itself",
+)
+_GAUDI_2 = Source(
+    "Intel, Gaudi 3 AI Accelerator, Hot Chips 2024, table of the product generations",
+    "a copy of its text, sgpjbg.com/baogao/465025.html",
+)
+_GAUDI_3 = Source(
+    "Intel, Gaudi 3 AI Accelerator white paper 817486, 2025, table 5; 1835, at a higher clock, was announced",
+    f"quoted by others; the clock, with 1677, {_QUOTED_BY_BEKMAN}",
+)
+_MAX = Source(
+    "Intel Data Center GPU Max Series product brief, 2023; one of the two stacks with all 512 engines, "
+    "though one with 448 of them, as Aurora's, bears the same name",
+    None,
+)
 
 PEAKS: Mapping[str, Peak] = {
     "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100),
@@ -68,7 +132,7 @@ PEAKS: Mapping[str, Peak] = {
     "NVIDIA A100-SXM4-40GB": Peak(19.5, 156, 312, 312, _A100),
     "NVIDIA A100-SXM4-80GB": Peak(19.5, 156, 312, 312, _A100),
     "NVIDIA A30": Peak(10.3, 82, 165, 165, _A30),
-    "NVIDIA GeForce RTX 4090": Peak(82.6, 82.6, 165.2, 165.2, _ADA),
+    "NVIDIA GeForce RTX 4090": Peak(82.6, 82.6, 165.2, 165.2, _RTX_4090),
     "NVIDIA L4": Peak(30.3, 60, 121, 121, _L4),
     "NVIDIA L40S": Peak(91.6, 183, 362.05, 362.05, _L40S),
     "NVIDIA H100 PCIe": Peak(51.2, 378, 756, 756, _H100),
@@ -82,14 +146,18 @@ PEAKS: Mapping[str, Peak] = {
     "NVIDIA GB200": Peak(80, 1250, 2500, 2500, _BLACKWELL),
     "NVIDIA GeForce RTX 5090": Peak(104.8, 104.8, 209.5, 209.5, _RTX_5090),
     "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210),
-    "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI200),
-    "AMD Instinct MI300A": Peak(122.6, 490.3, 980.6, 980.6, _MI300A),
-    "AMD Instinct MI300X": Peak(163.4, 653.7, 1307.4, 1307.4, _MI300X),
-    "AMD Instinct MI325X": Peak(163.4, 653.7, 1307.4, 1307.4, _MI325X),
+    "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI250X),
+    "AMD Instinct MI300A": Peak(122.6, 490.3, 980.6, 980.6, _CDNA_3),
+    "AMD Instinct MI300X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3),
+    "AMD Instinct MI325X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3),
     "AMD Instinct MI355X": Peak(157.3, None, 2516.6, 2516.6, _MI355X),
-    "Ascend910A": Peak(None, None, None, 256, _ASCEND),
-    "GAUDI2": Peak(None, None, 432, None, _GAUDI),
-    "GAUDI3": Peak(None, None, 1835, None, _GAUDI),
+    "Ascend910A": Peak(None, None, None, 256, _ASCEND_910),
+    "Ascend910B1": Peak(None, None, 373.88, None, _ASCEND_910B),
+    "Ascend910B2": Peak(None, None, 353.8944, None, _ASCEND_910B),
+    "Ascend910B3": Peak(None, None, 294.912, None, _ASCEND_910B),
+    "Ascend910B4": Peak(None, None, 245.76, None, _ASCEND_910B),
+    "GAUDI2": Peak(None, None, 432, None, _GAUDI_2),
+    "GAUDI3": Peak(None, None, 1678, None, _GAUDI_3),
     "Intel(R) Data Center GPU Max 1550": Peak(26, 209.5, 419.5, 419.5, _MAX, largest_gib=64),
 }
 

@@ -34,7 +34,8 @@ PHRASES = re.compile(r"\bspeed-up|\bfor now\b|\bXXX\b", re.IGNORECASE)
 # Other programs' own names for their own things.
 FOREIGN = re.compile(
     r"dcmi_get_card_id_device_id_from_logicid"
-    r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|gpu-flops-bench|model cards|Slurm's tasks|nni\.experiment|: inherit\b"
+    r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|gpu-flops-bench"
+    r"|model cards|Slurm's tasks|nni\.experiment|: inherit\b"
     r"|experimentName|nni-experiments"
     r"|-per-task|SLURM_\w*TASK\w*|PBS_\w*TASK\w*|asyncio\.\w*[Tt]ask\w*"
 )

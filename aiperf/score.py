@@ -71,9 +71,13 @@ class Score:
     """As AIPerf 1.0 counted the same run: for comparison with its published results, not a score."""
 
 
-def score(replay: Replay, counts: Mapping[int, Counted]) -> Score:
-    """`counts` by trial number, from `lineage.recount`; while a run goes on, from what is recorded."""
-    credited = credit(replay)
+def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None = None) -> Score:
+    """`counts` by trial number, from `lineage.recount`; while a run goes on, from what is recorded.
+
+    `credited`: what `credit` says of this replay, where it is known already.
+    """
+    if credited is None:
+        credited = credit(replay)
     goodput, raw = work(replay, counts, credited), work(replay, counts)
     span = replay.span_seconds
     quality = _quality(replay)

@@ -136,7 +136,7 @@ class Attempt:
     @property
     def error(self) -> float | None:
         """The lowest validation error; that network is the one kept."""
-        return min((error for _, error in self.curve), default=None)
+        return min((v.segment.error for v in self.validations if v.in_time), default=None)
 
 
 @dataclass

@@ -132,7 +132,7 @@ def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
         return
     if leg.ended.reason == "deadline" and leg.ended.end != leg.deadline:
         yield f"leg {leg.index} ended by its deadline {leg.deadline}, but at {leg.ended.end}"
-    if leg.ended.end > leg.last or leg.ended.end < leg.released:
+    if not leg.released - JITTER_SECONDS <= leg.ended.end <= leg.last:
         yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside its lines"
 
 

@@ -61,7 +61,7 @@ def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: 
     credited = credit(replay)
     by_layer = _ByLayer(replay, credited, show)
     found = recount(replay, by_layer.see)
-    scored = score(replay, found.counts)
+    scored = score(replay, found.counts, credited)
     evidence = Evidence(replay, found, scored, files)
     verdict = Verdict(tuple(rule.find(evidence) for rule in RULES))
     return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
@@ -78,10 +78,11 @@ def glance(files: RunFiles) -> Judged:
         return examine(files)
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     found = Recount(counts, {}, frozenset())
-    scored = score(replay, found.counts)
+    credited = credit(replay)
+    scored = score(replay, found.counts, credited)
     verdict = _unvalidated(Evidence(replay, found, scored, files)) if kept is None else kept.verdict
     layers = None if kept is None else kept.layers
-    return Judged(files, replay, found, credit(replay), scored, verdict, kept is not None, layers)
+    return Judged(files, replay, found, credited, scored, verdict, kept is not None, layers)
 
 
 def _unvalidated(evidence: Evidence) -> Verdict:

@@ -34,20 +34,16 @@ _WORDS = {
 
 def gantt(found: Occupancy) -> Picture:
     bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
-    colours = _coloured(found.bars)
+    height = 0.78 if found.num_groups <= 128 else 1.0
+    boxes = {colour: _boxes(mine, height) for colour, mine in _coloured(bars).items()}
 
     def draw(frame: Frame) -> Drawing:
         row = 26 if found.num_groups <= 8 else max(1.6, min(14.0, 900 / found.num_groups))
-        height = min(1000.0, max(90.0, found.num_groups * row)) + 40
-        figure, (axes,) = canvas(frame, height)
+        figure, (axes,) = canvas(frame, min(1000.0, max(90.0, found.num_groups * row)) + 40)
         axes.grid(visible=False)
-        for colour in _WORDS:
-            mine = [bar for bar in bars if colours[bar] == colour]
-            if mine:
-                patch = _boxes(mine, 0.78 if found.num_groups <= 128 else 1.0)
-                axes.add_artist(
-                    PathPatch(patch, facecolor=COLOURS[colour], lw=0, rasterized=len(bars) > RASTERISED)
-                )
+        for colour, shape in boxes.items():
+            patch = PathPatch(shape, facecolor=COLOURS[colour], lw=0, rasterized=len(bars) > RASTERISED)
+            axes.add_artist(patch)
         _lost(axes, found)
         axes.set_ylim(max(1, found.num_groups) - 0.5, -0.5)
         ticks = _ticks(found.num_groups)
@@ -62,24 +58,15 @@ def gantt(found: Occupancy) -> Picture:
         says=_says(found),
         draw=draw,
         table=_table(found),
-        legend=_legend({colours[bar] for bar in bars}, found),
+        legend=_legend(set(boxes), found),
     )
 
 
 def _boxes(bars: Sequence[Bar], height: float) -> Path:
     """All bars of one colour as one shape."""
-    corners = np.array(
-        [
-            [
-                (bar.begin, bar.group - height / 2),
-                (bar.begin, bar.group + height / 2),
-                (bar.end, bar.group + height / 2),
-                (bar.end, bar.group - height / 2),
-                (bar.begin, bar.group - height / 2),
-            ]
-            for bar in bars
-        ]
-    ).reshape(-1, 2)
+    begin, end, group = np.array([(bar.begin, bar.end, bar.group) for bar in bars]).T
+    top, bottom = group - height / 2, group + height / 2
+    corners = np.stack([begin, top, begin, bottom, end, bottom, end, top, begin, top], 1).reshape(-1, 2)
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(bars)
     return Path(corners, codes)
 
@@ -108,17 +95,17 @@ def _marks(axes: Axes, bars: Sequence[Bar]) -> Marks:
     return Marks(marks_of(axes, columns[:, 0], columns[:, 1], columns[:, 2]), [bar.trial for bar in bars])
 
 
-def _coloured(bars: Sequence[Bar]) -> dict[Bar, str]:
-    """By state; complete trials of a group in turns, so that neighbours can be told apart."""
-    colours: dict[Bar, str] = {}
+def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
+    """By colour: its state; complete trials of a group in turns, so that neighbours can be told apart."""
+    found: dict[str, list[Bar]] = {colour: [] for colour in _WORDS}
     turns: dict[int, int] = {}
     for bar in sorted(bars, key=lambda bar: bar.begin):
         turn = turns[bar.group] = turns.get(bar.group, 0) + 1
         if bar.state is State.COMPLETE:
-            colours[bar] = ("sky", "blue")[turn % 2]
+            found[("sky", "blue")[turn % 2]].append(bar)
         else:
-            colours[bar] = _COLOURS.get(bar.state, "green")
-    return colours
+            found[_COLOURS.get(bar.state, "green")].append(bar)
+    return {colour: mine for colour, mine in found.items() if mine}
 
 
 def _legend(colours: set[str], found: Occupancy) -> list[Key]:

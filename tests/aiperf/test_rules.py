@@ -12,7 +12,19 @@ import pytest
 from aiperf import events
 from aiperf.config import load_preset, with_overrides
 from aiperf.eligibility import foreseen
-from aiperf.events import Closed, Ended, Event, LegEnded, Opened, RankReady, Released, Stepped
+from aiperf.events import (
+    CeilingMeasured,
+    Closed,
+    ControlMeasured,
+    Ended,
+    Event,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+)
 from aiperf.files import RunFiles
 from aiperf.findings import Evidence, Kind, Outcome, Rule, Seen
 from aiperf.replay import Replay
@@ -83,6 +95,17 @@ def test_what_can_happen_to_an_honest_run_does_not_make_it_invalid(tmp_path: Pat
     timed = told(scene)
     files = write_run(tmp_path / "run", timed)
     assert verdict_on(timed, files).failed(Kind.INTEGRITY) == []
+
+
+def test_a_leg_without_any_time_left_ends_as_its_deadline_says() -> None:
+    """As after a kill between the deadline and the test: the release is written just after it was decided."""
+    before = [(t, event) for t, event in TIMED if not isinstance(event, events.Tested)]
+    starts = (LegBegan, RankReady, CeilingMeasured, ControlMeasured)
+    again = changed(LegBegan, lambda event: replace(event, index=1))
+    again = [(t, event) for t, event in again if isinstance(event, starts)]
+    t = again[-1][0] + 1
+    after = [(t, Released(t - 2e-5)), (t + 1, LegEnded("deadline", t - 2e-5))]
+    assert verdict_on([*before, *again, *after]).failed(Kind.INTEGRITY) == []
 
 
 def test_a_run_can_be_judged_while_it_goes_on() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -40,27 +41,28 @@ class ArchiveError(AiperfError):
 def write_archive(path: Path, files: Mapping[str, Path]) -> None:
     """A gzip'ed tar of these files by name, without times and owners: equal contents, equal bytes.
 
-    Raises ArchiveError where it cannot be written.
+    An older archive of that name stays until the new one is whole. Raises ArchiveError where it cannot be
+    written, or would be refused by `read_archive`.
     """
+    for name in files:
+        if NAME.fullmatch(name) is None:
+            raise ArchiveError(f"{name!r:.120} has a name that no package may hold; rename the file")
+    partial = path.with_name(f"{path.name}.part")
     try:
-        with (
-            path.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
-            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for name in sorted(files):
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = files[name].stat().st_size, 0o644
-                with files[name].open("rb") as file:
-                    tar.addfile(member, file)
+        _write(partial, files)
+        partial.replace(path)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise ArchiveError(f"{error.filename or path} cannot be written: {error.strerror}") from None
 
 
 def read_archive(path: Path, folder: Path) -> list[str]:
     """Unpacks into an empty folder; gives the names of the files. Raises ArchiveError, which says why not."""
     try:
-        limit = min(LARGEST_BYTES, max(LEAST_LIMIT, LARGEST_GROWTH * path.stat().st_size))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            raise ArchiveError(f"{path} is no file")
+        limit = min(LARGEST_BYTES, max(LEAST_LIMIT, LARGEST_GROWTH * status.st_size))
         with (
             path.open("rb") as raw,
             gzip.GzipFile(fileobj=raw) as packed,
@@ -72,8 +74,23 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
         raise ArchiveError(f"{path} is no gzip'ed tar archive, or a damaged one: {error}") from None
+    except RecursionError:  # tarfile calls itself for each header that stands before another
+        raise ArchiveError(f"{path} holds headers of headers without end; it is not unpacked") from None
     except OSError as error:
         raise ArchiveError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+
+
+def _write(path: Path, files: Mapping[str, Path]) -> None:
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = files[name].stat().st_size, 0o644
+            with files[name].open("rb") as file:
+                tar.addfile(member, file)
 
 
 class _Bounded(io.RawIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,19 @@ def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
         source.touch()
         write_archive(tmp_path / name, {"manifest.json": source, "seal.json": source})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    """And the archive that was there stays."""
+    source, path = tmp_path / "s", tmp_path / "p.tar.gz"
+    source.write_bytes(b"x")
+    path.write_bytes(b"an older one")
+    with pytest.raises(ArchiveError, match="no package may hold"):
+        write_archive(path, {"runs/x/telemetry/node 1.jsonl": source})
+    with pytest.raises(ArchiveError, match="absent cannot be written: No such file"):
+        write_archive(path, {"manifest.json": source, "seal.json": tmp_path / "absent"})
+    assert path.read_bytes() == b"an older one"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"s", "p.tar.gz"}
 
 
 HOSTILE: dict[str, Members] = {
@@ -142,6 +156,24 @@ def test_a_bomb_does_not_grow(
     with pytest.raises(ArchiveError):
         read_archive(path, folder)
     assert sum(entry.stat().st_size for entry in folder.rglob("*")) <= archive.LEAST_LIMIT
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_of_headers_have_an_end(kind: bytes, tmp_path: Path, folder: Path) -> None:
+    """tarfile calls itself for each."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 12
+    header = info.tobuf(format=tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")
+    path = tmp_path / "p.tar.gz"
+    path.write_bytes(gzip.compress(header * 3000 + bytes(1024)))
+    with pytest.raises(ArchiveError, match="headers of headers"):
+        read_archive(path, folder)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
+    os.mkfifo(tmp_path / "p.tar.gz")
+    with pytest.raises(ArchiveError, match="is no file"):
+        read_archive(tmp_path / "p.tar.gz", folder)
 
 
 def test_so_many_files_are_too_many(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

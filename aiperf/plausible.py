@@ -35,6 +35,8 @@ def ranks(evidence: Evidence) -> Seen:
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
+    if all(leg.released is None for leg in replay.legs):
+        return Seen("the clock did not start: some may not have been ready", contradictions, known=False)
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
 
 
@@ -60,11 +62,11 @@ def clocks(evidence: Evidence) -> Seen:
         for event in leg.ranks
     ]
     wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
-    largest = max(offsets, default=(0.0, ""))[0]
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
-    return Seen(
-        f"the largest difference is {largest:.3f} s", contradictions + list(_overlaps(evidence.replay))
-    )
+    contradictions += _overlaps(evidence.replay)
+    if not offsets:
+        return Seen("no rank was ready", contradictions, known=False)
+    return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
 
 
 def _overlaps(replay: Replay) -> Iterator[str]:
@@ -82,8 +84,10 @@ def _overlaps(replay: Replay) -> Iterator[str]:
 
 def initialisation(evidence: Evidence) -> Seen:
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
+    if not took:
+        return Seen("the clock did not start", known=False)
     return Seen(
-        f"it took {max(took, default=0.0):.0f} s at the most",
+        f"it took {max(took):.0f} s at the most",
         [f"a leg took {seconds:.0f} s" for seconds in took if seconds > INITIALISATION_SECONDS],
     )
 
@@ -92,6 +96,8 @@ def precision(evidence: Evidence) -> Seen:
     """Every rank multiplied in the declared format when it was asked to, before the span."""
     declared = evidence.replay.opened.config.training.format
     ranks = [event.ready for leg in evidence.replay.legs for event in leg.ranks]
+    if not ranks:
+        return Seen("no rank was ready", known=False)
     wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record in which format it made a {kind}"

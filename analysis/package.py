@@ -15,13 +15,13 @@ from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.rules import RunClass
 from analysis.archive import write_archive
 from analysis.canonical import canonical, file_digest
 from analysis.judged import Judged, examine
 from analysis.result import result
 from analysis.schema import check
 from analysis.signature import sign
+from analysis.system import contradictions, division
 
 __all__ = ["FORM", "Contact", "PackageFiles", "write_package"]
 
@@ -78,19 +78,21 @@ def write_package(
 
     A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` is told what
-    is being done. Raises AiperfError for what cannot be read or written, or is no valid description.
+    is being done. Raises AiperfError for what cannot be read or written, or is no valid description of these
+    runs; what can be known before the long work is told before it.
     """
+    _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         files = PackageFiles(Path(temporary))
         names, judged = _names(runs), []
         for name, run in zip(names, runs):
             show(f"{run.directory}: counting every architecture again")
             judged.append(_gather(run, files.run(name)))
-        ranked = all(one.verdict.run_class is RunClass.RANKED for one in judged)
-        described = {**system, "division": system["division"] or ("closed" if ranked else "open")}
-        check("system-1", described, "the system's description")
+        described = {**system, "division": system["division"] or division(judged)}
+        if wrong := contradictions(described, judged):
+            raise AiperfError(f"the system's description: {'; '.join(wrong)}")
         files.system.write_bytes(canonical(described))
-        manifest = canonical(_manifest(files, names, contact, licence, created))
+        manifest = canonical(_manifest(files.held(), names, contact, licence, created))
         files.manifest.write_bytes(manifest)
         seal: dict[str, Any] = {"manifest_sha256": sha256(manifest).hexdigest()}
         if key is not None:
@@ -119,8 +121,20 @@ def _gather(run: RunFiles, target: RunFiles) -> Judged:
     return judged
 
 
+def _refuse(
+    output: Path, system: Mapping[str, str], contact: Contact, licence: str, created: str, key: Path | None
+) -> None:
+    """Raises AiperfError for what no run can make right."""
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise AiperfError(f"{output} cannot be written: give a file in a folder that is there by -o")
+    check("system-1", {**system, "division": system["division"] or "open"}, "the system's description")
+    canonical([system, _manifest({}, ["run"], contact, licence, created)])
+    if key is not None:
+        sign(b"", key)
+
+
 def _manifest(
-    files: PackageFiles, names: Sequence[str], contact: Contact, licence: str, created: str
+    held: Mapping[str, Path], names: Sequence[str], contact: Contact, licence: str, created: str
 ) -> dict[str, Any]:
     manifest = {
         "form": FORM,
@@ -130,8 +144,7 @@ def _manifest(
         "contact": vars(contact),
         "runs": list(names),
         "files": {
-            name: {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-            for name, path in files.held().items()
+            name: {"bytes": path.stat().st_size, "sha256": file_digest(path)} for name, path in held.items()
         },
     }
     check("package-1", manifest, "the manifest")

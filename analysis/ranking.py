@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from analysis.usage import read_usage
 from analysis.verify import Checked, Submission, checked
 from analysis.wording import percent, rate
 
-__all__ = ["Entry", "Refused", "Standing", "index_html", "rank"]
+__all__ = ["Entry", "Found", "Refused", "Standing", "index_html", "of_one_set", "rank"]
 
 VENDORS = (
     ("NVIDIA", r"NVIDIA|Tesla|GeForce"),
@@ -80,27 +81,70 @@ def rank(
 
     No package ends the ranking: what is wrong with it stands in `refused`.
     """
-    entries, refused, used = list[Entry](), list[Refused](), set[str]()
+    found, refused, used, journals = list[Found](), list[Refused](), set[str](), dict[str, str]()
     for path in packages:
         show(path.name)
         try:
             with checked(path, show) as submission:
+                reasons = _reasons(submission)
                 for run in submission.runs:
                     if not run.valid or submission.reasons:
                         continue
+                    if why := _not_ranked(run, journals):
+                        reasons.append(f"runs/{run.name}: {why}")
+                        continue
+                    journals[run.judged.replay.last_chain] = path.name
                     entry = _entry(submission, run, used)
-                    entries.append(entry)
+                    found.append(Found(entry, path.name, _images(run)))
                     write(entry.page, report_html(run.judged, _aside(submission)))
-                if not submission.valid:
-                    refused.append(Refused(path.name, _reasons(submission)))
+                if reasons:
+                    refused.append(Refused(path.name, reasons))
         except AiperfError as error:
             refused.append(Refused(path.name, [str(error)]))
         except Exception as error:  # a package is anybody's: it may hold what nobody has thought of
             refused.append(Refused(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"]))
-    order = sorted(entries, key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second))
-    standing = Standing(order, refused)
+    alike, others = of_one_set(found)
+    order = sorted(alike, key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second))
+    standing = Standing(order, [*refused, *others])
     write("index.html", index_html(standing))
     return standing
+
+
+@dataclass(frozen=True)
+class Found:
+    """A valid run, and what decides whether it may stand beside the others."""
+
+    entry: Entry
+    package: str
+    images: str
+    """SHA-256 of the list of its images."""
+
+
+def _not_ranked(run: Checked, journals: Mapping[str, str]) -> str:
+    """Why a valid run has no place; empty: it has one. `journals`: packages by the journals they hold."""
+    if not run.judged.score.ops_per_second:
+        return "nothing was credited in it"
+    if first := journals.get(run.judged.replay.last_chain):
+        return f"its journal is one of {first}; a run stands once"
+    return ""
+
+
+def _images(run: Checked) -> str:
+    return str(run.judged.replay.manifest.get("sha256"))
+
+
+def of_one_set(found: Sequence[Found]) -> tuple[list[Entry], list[Refused]]:
+    """Ranked runs saw the same images: of several sets those that most of them saw."""
+    sets = Counter(one.images for one in found if one.entry.run_class == "ranked")
+    usual = max(sets, key=lambda images: sets[images], default="")
+    other = [one for one in found if one.entry.run_class == "ranked" and one.images != usual]
+    reasons = [
+        f"{one.entry.run}: its images are not those of the other ranked runs: SHA-256 of their list "
+        f"{one.images:.12}…, not {usual:.12}…"
+        for one in other
+    ]
+    refused = [Refused(one.package, [reason]) for one, reason in zip(other, reasons)]
+    return [one.entry for one in found if one not in other], refused
 
 
 def index_html(standing: Standing) -> str:

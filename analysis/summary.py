@@ -55,11 +55,9 @@ def findings_text(verdict: Verdict) -> str:
 
 def status_text(replay: Replay, files: RunFiles) -> str:
     """Where a run stands, in a few lines."""
-    leg = replay.leg
-    state = f"ended: {leg.ended.reason}" if leg.ended else "going on, or killed"
     best = replay.best
     lines = [
-        ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, leg {replay.num_legs}: {state}"),
+        ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("machine", _machine(replay)),
         ("span so far", clock(replay.span_seconds)),
         ("trials", f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
@@ -79,6 +77,13 @@ def status_text(replay: Replay, files: RunFiles) -> str:
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow))
     return "\n".join(f"{name:<{WIDTH}}{value}" for name, value in lines)
+
+
+def _state(replay: Replay) -> str:
+    if not replay.legs:
+        return "not begun, or killed before it had"
+    ended = replay.leg.ended
+    return f"leg {replay.num_legs}: {f'ended: {ended.reason}' if ended else 'going on, or killed'}"
 
 
 def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:

@@ -14,11 +14,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiperf.replay import Replay
+from aiperf.rules import RunClass
 from analysis.facts import software
+from analysis.judged import Judged
 from analysis.schema import schema
 from analysis.wording import bytes_text
 
-__all__ = ["OF_JOURNAL", "contradictions", "fields", "from_journal", "from_this_machine", "largest", "needed"]
+__all__ = [
+    "OF_JOURNAL",
+    "contradictions",
+    "division",
+    "fields",
+    "from_journal",
+    "from_this_machine",
+    "largest",
+    "needed",
+]
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
 """Fields that must say what the journal says."""
@@ -85,14 +96,23 @@ def largest(replays: Sequence[Replay]) -> Replay:
     return max(replays, key=lambda replay: max((len(leg.ranks) for leg in replay.legs), default=0))
 
 
-def contradictions(system: Mapping[str, str], replays: Sequence[Replay]) -> list[str]:
-    """Where a description says otherwise than the journal of the largest run."""
-    told = from_journal(largest(replays))
-    return [
+def division(runs: Sequence[Judged]) -> str:
+    """What these runs together may be called: closed or open."""
+    ranked = all(run.verdict.run_class is RunClass.RANKED for run in runs)
+    return "closed" if ranked else "open"
+
+
+def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[str]:
+    """Where a description says otherwise than the journal of the largest run, or more than all allow."""
+    told = from_journal(largest([run.replay for run in runs]))
+    wrong = [
         f"{name} is {system[name]!r:.80}, the journal says {told[name]!r:.80}"
         for name in OF_JOURNAL
         if name in told and system.get(name) != told[name]
     ]
+    if system.get("division") == "closed" and division(runs) == "open":
+        wrong.append("division is 'closed', but a run is not of the class ranked")
+    return wrong
 
 
 def _processor(text: str) -> dict[str, str]:

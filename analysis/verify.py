@@ -96,7 +96,7 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: counting every architecture again")
             runs.append(_run(files, name, names))
-        told = contradictions(system, [run.judged.replay for run in runs])
+        told = contradictions(system, [run.judged for run in runs])
         reasons += [Reason("system.json", text) for text in told]
         yield Submission(
             path=path,
@@ -134,6 +134,9 @@ def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence
         yield Reason(name, "it is not in the manifest")
     for name in sorted(stated.keys() - held):
         yield Reason(name[:200], "the manifest names it, and it is not there")
+    of_runs = tuple(f"runs/{name}/" for name in manifest["runs"])
+    for name in sorted(name for name in held if name.startswith("runs/") and not name.startswith(of_runs)):
+        yield Reason(name, "it is of a run that the manifest does not name, and nobody looked at it")
     for name in sorted(held & stated.keys()):
         path = files.folder / name
         if path.stat().st_size != stated[name]["bytes"] or file_digest(path) != stated[name]["sha256"]:

@@ -80,8 +80,10 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if path.is_file():
         if again:
-            raise click.UsageError("--replay needs the directory of a run: a package holds no weights")
+            raise click.UsageError("--replay needs the directory of a run: a package holds no weights.")
         return validate_package(path)
+    if not path.is_dir():
+        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict

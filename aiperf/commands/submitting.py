@@ -153,7 +153,10 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
         raise AiperfError(f"{path} is no JSON object; `package --print-system` prints one to fill in")
     if unknown := sorted(record.keys() - known.keys()):
         raise AiperfError(f"{path}: unknown field {unknown[0]!r}; there are: {', '.join(known)}")
-    return {name: str(value) for name, value in record.items()}
+    for name, value in record.items():
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise AiperfError(f'{path}: {name} is {json.dumps(value):.60}, no text; "" is: not known')
+    return {name: str(value).strip() for name, value in record.items()}
 
 
 def _complete(system: dict[str, str]) -> None:

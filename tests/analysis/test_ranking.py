@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from analysis.ranking import Standing, index_html, rank
+from analysis.ranking import Found, Standing, index_html, of_one_set, rank
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 from tests.analysis.test_report import HOSTILE, Elements
@@ -42,6 +43,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     result = "runs/small/result.json"
     forged = resealed(changed(files, result, ten_times_as_fast))
     packed(folder / "forged.tar.gz", forged)
+    shutil.copyfile(folder / "small.tar.gz", folder / "small-again.tar.gz")
+    begun = write_run(tmp_path_factory.mktemp("runs") / "begun", resized(CIFAR, 0.5), Machine(groups=1))
+    lines = begun.journal.read_bytes().splitlines(keepends=True)
+    begun.journal.write_bytes(b"".join(lines[:3]))
+    make(folder / "begun.tar.gz", begun)
     (folder / "garbage.tar.gz").write_bytes(b"<b>not an archive</b>")
     pages: Pages = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -65,9 +71,30 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
 
 def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
     refused = {one.package: one.reasons for one in site[0].refused}
-    assert set(refused) == {"forged.tar.gz", "garbage.tar.gz"}
+    assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz", "small.tar.gz"}
+    assert refused["begun.tar.gz"] == ["runs/begun: nothing was credited in it"]
+    assert refused["small.tar.gz"] == [
+        "runs/small: its journal is one of small-again.tar.gz; a run stands once"
+    ]
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert "no gzip'ed tar archive" in refused["garbage.tar.gz"][0]
+
+
+def test_ranked_runs_saw_the_same_images(site: tuple[Standing, Pages]) -> None:
+    """Of several sets that stands which most of them saw; a smoke run may have seen anything."""
+    ranked = replace(site[0].entries[0], run_class="ranked")
+    found = [
+        Found(replace(ranked, run="a"), "a.tar.gz", "1" * 64),
+        Found(replace(ranked, run="b"), "b.tar.gz", "2" * 64),
+        Found(replace(ranked, run="c"), "c.tar.gz", "2" * 64),
+        Found(site[0].entries[1], "d.tar.gz", "3" * 64),
+    ]
+    alike, others = of_one_set(found)
+    assert [entry.run for entry in alike] == ["b", "c", site[0].entries[1].run]
+    (refused,) = others
+    assert refused.package == "a.tar.gz"
+    assert "SHA-256 of their list 111111111111…, not 222222222222…" in refused.reasons[0]
+    assert of_one_set([]) == ([], [])
 
 
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:

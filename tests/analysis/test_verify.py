@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.analysis.test_result import leaves, with_leaf
 
 RESULT = "runs/short/result.json"
 JOURNAL = "runs/short/journal.jsonl"
+HIDDEN = "it is of a run that the manifest does not name, and nobody looked at it"
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +209,34 @@ def test_a_file_that_is_missing_or_added_is_named(name: str, files: Contents, tm
     valid, reasons = verdict(packed(tmp_path / "p.tar.gz", without))
     assert not valid
     assert name in reasons or "short" in reasons
-    more = {**files, "runs/more/journal.jsonl": b"{}\n"}
+    unstated = "runs/more/journal.jsonl"
+    more = {**files, unstated: b"{}\n"}
     assert verdict(packed(tmp_path / "p.tar.gz", more)) == (
         False,
-        "runs/more/journal.jsonl: it is not in the manifest",
+        f"{unstated}: it is not in the manifest\n{unstated}: {HIDDEN}",
+    )
+
+
+@pytest.mark.usefixtures("one_count")
+def test_no_run_is_hidden_behind_the_manifest(files: Contents, tmp_path: Path) -> None:
+    """Its checksum is right, but nothing would ever read it."""
+    name = "runs/more/journal.jsonl"
+    stated = {"bytes": 3, "sha256": sha256(b"{}\n").hexdigest()}
+    more = changed(
+        {**files, name: b"{}\n"}, "manifest.json", lambda m: {**m, "files": {**m["files"], name: stated}}
+    )
+    assert verdict(packed(tmp_path / "p.tar.gz", resealed(more))) == (
+        False,
+        f"{name}: {HIDDEN}",
+    )
+
+
+@pytest.mark.usefixtures("one_count")
+def test_a_smoke_run_is_not_called_closed(files: Contents, tmp_path: Path) -> None:
+    forged = resealed(changed(files, "system.json", lambda system: {**system, "division": "closed"}))
+    assert verdict(packed(tmp_path / "p.tar.gz", forged)) == (
+        False,
+        "system.json: division is 'closed', but a run is not of the class ranked",
     )
 
 

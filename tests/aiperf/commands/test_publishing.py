@@ -92,6 +92,45 @@ def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path)
     assert not (tmp_path / "p.tar.gz").exists()
 
 
+@pytest.mark.parametrize(
+    ("fields", "options", "told"),
+    [
+        ({"cooling": None}, (), 'cooling is null, no text; "" is: not known'),
+        ({"system_name": "  "}, (), "lacks system_name"),
+        ({"status": "Sold"}, (), "status: 'Sold' is not one of"),
+        ({"system_name": "\ud800"}, (), "surrogates not allowed"),
+        ({}, ("--licence", ""), "the manifest: licence"),
+        ({}, ("--key", "no.key"), "no.key: No such file"),
+        ({}, ("-o", "/absent/p.tar.gz"), "give a file in a folder that is there by -o"),
+        ({}, ("-o", "."), "give a file in a folder that is there by -o"),
+    ],
+)
+def test_what_can_be_known_before_the_work_is_told_before_it(
+    fields: dict[str, object],
+    options: tuple[str, ...],
+    told: str,
+    typed: Typed,
+    run: RunFiles,
+    described: Path,
+) -> None:
+    described.write_text(json.dumps(json.loads(described.read_text()) | fields))
+    output = ("-o", described.parent / "p.tar.gz", *options)
+    assert typed("package", run.directory, "--system", described, "--address", "a@b", *output) == 1
+    assert told in typed.err
+    assert "counting" not in typed.err
+    assert typed.err.count("\n") == 1
+
+
+def test_a_description_that_the_journal_contradicts_is_not_packed(
+    typed: Typed, run: RunFiles, described: Path, tmp_path: Path
+) -> None:
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"number_of_nodes": 7}))
+    options = ("-o", tmp_path / "p.tar.gz", "--system", described, "--address", "a@b")
+    assert typed("package", run.directory, *options) == 1
+    assert "number_of_nodes is '7', the journal says '2'" in typed.err
+    assert not (tmp_path / "p.tar.gz").exists()
+
+
 def test_a_package_is_made_signed_and_validated(
     typed: Typed, run: RunFiles, described: Path, tmp_path: Path
 ) -> None:

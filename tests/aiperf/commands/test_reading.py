@@ -62,6 +62,24 @@ def test_status_says_where_a_run_stands(typed: Typed, run: RunFiles) -> None:
     assert "best network" in typed.out
 
 
+def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    begun = RunFiles(tmp_path / "begun")
+    begun.directory.mkdir()
+    begun.journal.write_bytes(run.journal.read_bytes().splitlines(keepends=True)[0])
+    assert typed("status", begun.directory) == 0
+    assert "not begun, or killed before it had" in typed.out
+    assert typed("validate", begun.directory) == 0
+    for rule in ("ranks", "clocks", "initialisation", "precision"):
+        assert f"unknown {rule} " in typed.out
+
+
+def test_what_is_not_there_is_named(typed: Typed, tmp_path: Path) -> None:
+    assert typed("validate", tmp_path / "p.tar.gz") == 2
+    assert typed.err == (
+        f"aiperf-hpc: there is no {tmp_path}/p.tar.gz; give the directory of a run, or a package\n"
+    )
+
+
 def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     output = tmp_path / "three.json"
     assert typed("graph", run.directory, 3, "-o", output) == 0

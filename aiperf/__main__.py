@@ -54,7 +54,7 @@ def main() -> int:
         print(f"aiperf-hpc: {error}", file=sys.stderr)
         return FAILURE
     except (KeyboardInterrupt, click.Abort):
-        print("aiperf-hpc: interrupted; what was done stands in the journal", file=sys.stderr)
+        print("aiperf-hpc: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `aiperf-hpc … | head`
         return 0

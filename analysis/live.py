@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiperf.errors import JournalError
 from aiperf.events import TERMINATED, Closed, Dispatched
 from aiperf.files import RunFiles
 from aiperf.journal import JournalReader
@@ -103,8 +104,14 @@ class Follower:
 
     @property
     def silent_seconds(self) -> float:
-        """Since the journal grew last, by the clocks of this host and of its file system."""
-        return max(0.0, time.time() - self.files.journal.stat().st_mtime)
+        """Since the journal grew last, by the clocks of this host and of its file system.
+
+        Raises JournalError for one that is gone.
+        """
+        try:
+            return max(0.0, time.time() - self.files.journal.stat().st_mtime)
+        except OSError as error:
+            raise JournalError(f"{self.files.journal} cannot be read: {error.strerror}") from None
 
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
         """After `update` saw a first line. `silent_seconds`: since the journal grew last."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import click
 
@@ -18,6 +22,8 @@ from analysis.live import Follower, Snapshot
 __all__ = ["LivePage", "make_server", "serve"]
 
 LOOPBACK, PORT = "127.0.0.1", 8321
+NAMES = (LOOPBACK, "localhost", "[::1]")
+"""By which a browser may ask; the last is where a tunnel may begin."""
 LEAST_SECONDS = 5.0
 """Between two looks at the journal."""
 SHARE_OF_TIME = 0.05
@@ -30,14 +36,15 @@ SHARE_OF_TIME = 0.05
 def serve(directory: Path, port: int) -> None:
     """Show a run as a page that refreshes itself, on this machine's loopback address only.
 
-    From elsewhere: ssh -L 8321:127.0.0.1:8321 LOGIN_NODE, then open http://127.0.0.1:8321/. Ends by
-    Ctrl-C. /metrics has the same figures for Prometheus.
+    From elsewhere: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open
+    http://127.0.0.1:8321/. Ends by Ctrl-C. /metrics has the same figures for Prometheus.
     """
     live = LivePage(RunFiles(directory))
     live.html()  # a run that cannot be read is told now, not in the browser
     with make_server(live, port) as server:
         click.echo(f"http://{LOOPBACK}:{server.server_port}/ shows {directory}; Ctrl-C ends it")
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):  # the way to end it
+            server.serve_forever()
 
 
 class LivePage:
@@ -77,17 +84,23 @@ class LivePage:
         return self._follower.snapshot(self._follower.silent_seconds)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser may turn away before the page is sent: that is worth no line."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
     """Listens on the loopback address. Raises AiperfError for a port that is taken."""
 
     class Handler(BaseHTTPRequestHandler):
-        server: ThreadingHTTPServer
-
         def do_GET(self) -> None:
-            # A page elsewhere could point its own name at this address: only our own names are answered.
-            own = {f"{name}:{self.server.server_port}" for name in (LOOPBACK, "localhost")}
-            if self.headers.get("Host") not in own:
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", "this is not the address of this page\n")
+            # A page elsewhere could point its own name at this address: only our own names are answered,
+            # at any port, for a tunnel may begin at another one.
+            name = re.sub(r":\d+$", "", self.headers.get("Host", ""))
+            if name not in NAMES:
+                self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open this page as {' or '.join(NAMES)}\n")
                 return
             try:
                 if self.path == "/":
@@ -114,6 +127,6 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
             """Every request is one of ours; none is worth a line."""
 
     try:
-        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+        return _Server((LOOPBACK, port), Handler)
     except OSError as error:
         raise AiperfError(f"port {port}: {error.strerror}; choose another by --port, or 0 for any") from None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -246,9 +249,35 @@ def test_serve_shows_the_run_on_loopback_only(server: ThreadingHTTPServer) -> No
     assert fetched(server, "/../../etc/passwd")[0] == 404
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "localhost:1"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:8321", ":8321"])
 def test_serve_answers_to_its_own_name_only(host: str, server: ThreadingHTTPServer) -> None:
-    assert fetched(server, host=host)[0] == 403
+    assert fetched(server, host=host) == (403, "open this page as 127.0.0.1 or localhost or [::1]\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:1", "[::1]:9000", "localhost"])
+def test_a_tunnel_may_begin_at_another_port(host: str, server: ThreadingHTTPServer) -> None:
+    assert fetched(server, host=host)[0] == 200
+
+
+def test_a_browser_that_turns_away_is_worth_no_line(
+    server: ThreadingHTTPServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.server_port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    assert fetched(server)[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_journal_that_is_gone_is_told_in_a_line(run: RunFiles, tmp_path: Path) -> None:
+    gone = RunFiles(tmp_path / "gone")
+    shutil.copytree(run.directory, gone.directory)
+    live = LivePage(gone)
+    live.html()
+    gone.journal.unlink()
+    with pytest.raises(AiperfError, match=r"journal\.jsonl cannot be read: No such file"):
+        live.metrics()
 
 
 def test_a_port_that_is_taken_is_one_line(server: ThreadingHTTPServer, run: RunFiles) -> None:

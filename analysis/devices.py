@@ -101,7 +101,20 @@ def device_table(usage: Usage) -> Table:
         found = (*by_joules[: DEVICES_SHOWN // 2], *by_joules[-DEVICES_SHOWN // 2 :])
     columns = ("host", "device", "energy", "power", "clock, mean", "clock, least", "temperature", "held back")
     rows = [_row(use, usage.span_seconds) for use in found]
-    return Table(columns, rows, (False, False, True, True, True, True, True, False))
+    keys = [
+        [
+            None,
+            None,
+            use.joules,
+            use.joules,
+            use.mean_clock_hertz,
+            use.least_clock_hertz,
+            use.mean_temperature_celsius,
+            None,
+        ]
+        for use in found
+    ]
+    return Table(columns, rows, (False, False, True, True, True, True, True, False), keys)
 
 
 def _row(use: DeviceUse, span: float) -> list[str]:

@@ -62,13 +62,14 @@ def _curve(now: Snapshot) -> Picture:
         middle = (edges[1:] + edges[:-1]) / 2
         return Drawing(figure_, lambda: Marks(marks_of(axes, middle, middle, rates), range(len(rates))))
 
-    rows = [[clock(end), rate(value)] for end, value in zip(edges[1:], rates)]
+    keys = [[float(end), float(value)] for end, value in zip(edges[1:], rates)]
+    rows = [[clock(end), rate(value)] for end, value in keys]
     return Picture(
         name="curve",
         title="Operations a second",
         says="All steps that were made; what is credited follows with the validations.",
         draw=draw,
-        table=Table(("until", "OPS"), rows, (True, True)),
+        table=Table(("until", "OPS"), rows, (True, True), keys),
         labels=[f"until {row[0]}\n{row[1]}" for row in rows],
         near_in_both=False,
     )
@@ -106,12 +107,15 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
 
 def _groups(now: Snapshot) -> Table:
-    rows = []
+    rows: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
     for group in now.groups[:GROUPS_SHOWN]:
         trial = "" if group.trial is None else str(group.trial)
         epoch = "" if group.trial is None else f"{group.share * group.epochs:.1f} / {group.epochs}"
         error = "" if group.error is None else percent(group.error)
         speed = "" if group.images_per_second is None else figure(group.images_per_second)
         rows.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
+        done = None if group.trial is None else group.share * group.epochs
+        keys.append([None, None, None, None, None, done, group.error, group.images_per_second])
     columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", "images/s")
-    return Table(columns, rows, (True, False, False, True, False, True, True, True))
+    return Table(columns, rows, (True, False, False, True, False, True, True, True), keys)

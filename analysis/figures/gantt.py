@@ -24,8 +24,8 @@ HOVERED = 6_000
 """Bars that a pointer finds; the longest of more."""
 _COLOURS = {State.FAILED: "red", State.LOST: "plum"}
 _WORDS = {
-    "blue": "complete, in turns with",
-    "sky": "the next one",
+    "blue": "complete",
+    "sky": "complete, every other one",
     "green": "stopped by the deadline or a limit, or still running",
     "red": "failed",
     "plum": "lost with its group",

@@ -78,6 +78,16 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
         ]
         for kind in names
     ]
+    keys = [
+        [
+            None,
+            network.get(kind, 0),
+            shares["the best network"].get(kind, 0.0),
+            tensor.get(kind, 0),
+            shares["the run"].get(kind, 0.0) if run else None,
+        ]
+        for kind in names
+    ]
     first = drawn[0] if drawn else "nothing"
     says = (
         f"One training image of the best network costs {scaled(sum(network.values()), 'OP')}; "
@@ -94,6 +104,7 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
             ("layer", "operations of a training image", "share", "tensor operations", "share in the run"),
             rows,
             (False, True, True, True, True),
+            keys,
         ),
         legend=[Key(colours[name], name) for name in shares],
         labels=labels,

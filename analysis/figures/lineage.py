@@ -104,10 +104,12 @@ def descent_table(path: Sequence[Row]) -> Table:
         ]
         for row in path
     ]
+    keys = [[None, None, row.error, row.operations, row.ended] for row in path]
     return Table(
         ("trial", "morphism", "validation error", "operations, times the first", "ended"),
         rows,
         (True, False, True, True, True),
+        keys,
     )
 
 

@@ -47,10 +47,11 @@ def error_over_time(found: Progress, score: Score) -> Picture:
             figure, lambda: Marks(marks_of(axes, found.best_from, found.best_from, best), found.best_trials)
         )
 
-    rows = [
-        [clock(time), str(trial), percent(error)]
+    keys = [
+        [float(time), trial, float(error)]
         for time, trial, error in zip(found.best_from, found.best_trials, found.best)
     ]
+    rows = [[clock(time), str(trial), percent(error)] for time, trial, error in keys]
     says = "No trial has been validated."
     if rows:
         says = (
@@ -62,7 +63,7 @@ def error_over_time(found: Progress, score: Score) -> Picture:
         title="Best validation error",
         says=says,
         draw=draw,
-        table=Table(("time", "trial", "validation error"), rows, (True, True, True)),
+        table=Table(("time", "trial", "validation error"), rows, (True, True, True), keys),
         legend=(Key("blue", "best so far", "line"), Key("sky", "a trial", "dot")),
         near_in_both=False,
     )
@@ -81,10 +82,11 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
         times, values = found.bin_ends[there], found.regulated[there]
         return Drawing(figure, lambda: Marks(marks_of(axes, times, times, values), there.tolist()))
 
-    rows = [
-        [clock(end), "none" if value != value else rate(value)]
+    keys = [
+        [float(end), None if value != value else float(value)]
         for end, value in zip(found.bin_ends, found.regulated)
     ]
+    rows = [[clock(end or 0.0), "none" if value is None else rate(value)] for end, value in keys]
     known = [value for value in found.regulated if value == value]
     says = "No trial has been validated."
     if known:
@@ -96,7 +98,7 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
         title="Regulated score",
         says=says,
         draw=draw,
-        table=Table(("at", "regulated score, by validation"), rows, (True, True)),
+        table=Table(("at", "regulated score, by validation"), rows, (True, True), keys),
         near_in_both=False,
         labels=[f"{row[0]}\n{row[1]}" for row in rows],
     )

@@ -33,7 +33,8 @@ def throughput(score: Score) -> Picture:
         middle = (edges[1:] + edges[:-1]) / 2
         return Drawing(figure, lambda: Marks(marks_of(axes, middle, middle, rates), range(len(rates))))
 
-    rows = [[clock(begin), clock(end), rate(value)] for begin, end, value in zip(edges, edges[1:], rates)]
+    keys = [[float(begin), float(end), float(value)] for begin, end, value in zip(edges, edges[1:], rates)]
+    rows = [[clock(begin), clock(end), rate(value)] for begin, end, value in keys]
     legend = [
         Key("blue", f"credited, in bins of {clock(line.bin_seconds)}", "line"),
         Key("amber", "sustained OPS", "line"),
@@ -45,7 +46,7 @@ def throughput(score: Score) -> Picture:
         title="Operations a second",
         says=_says(score),
         draw=draw,
-        table=Table(("from", "to", "OPS"), rows, (True, True, True)),
+        table=Table(("from", "to", "OPS"), rows, (True, True, True), keys),
         legend=legend,
         near_in_both=False,
         labels=[f"{row[0]} to {row[1]}\n{row[2]}" for row in rows],

@@ -57,13 +57,14 @@ def time_shares(found: Occupancy) -> Picture:
     ]
     total = float(found.span_of_group.sum())
     rows = [[_WORDS[part], percent(shares[part], 2), clock(shares[part] * total)] for part in PARTS]
+    keys = [[None, shares[part], shares[part] * total] for part in PARTS]
     said = ", ".join(f"{percent(shares[part], 1)} {part}" for part in PARTS)
     return Picture(
         name="time",
         title="Where the time went",
         says=f"Of the span of all groups together: {said}.",
         draw=draw,
-        table=Table(("part", "share", "group time"), rows, (False, True, True)),
+        table=Table(("part", "share", "group time"), rows, (False, True, True), keys),
         legend=[Key(_COLOURS[part], _WORDS[part]) for part in PARTS],
         labels=labels,
     )

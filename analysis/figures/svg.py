@@ -7,13 +7,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from analysis.figures.picture import Marks, Picture
+from analysis.figures.picture import Key, Marks, Picture
 from analysis.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
 
 __all__ = ["Inline", "inline", "write_files"]
 
+TITLE_HEIGHT = 24
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
 _COLOUR = re.compile("|".join(_VARIABLES))
@@ -36,27 +40,66 @@ def inline(picture: Picture) -> Inline:
 
 
 def write_files(picture: Picture, folder: Path) -> list[Path]:
-    """NAME.svg and NAME.png, for a slide or a paper: on white, at twice the size on the screen."""
+    """NAME.svg and NAME.png, for a slide or a paper: on white, at twice the size on the screen, with the
+    legend and, for who cannot see them, with their text alternative."""
     paths = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
     with styled(picture.name):
         figure = picture.draw(WIDE).figure
         figure.set_facecolor("white")
         figure.suptitle(picture.title, fontsize=14, x=0.01, ha="left")
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=2 * POINTS_PER_INCH)
+        room = TITLE_HEIGHT + _legend(figure, picture)
+        figure.set_figheight(figure.get_figheight() + room / POINTS_PER_INCH)
+        told = {"Title": picture.title, "Description": picture.says}
+        figure.savefig(paths[0], metadata={"Date": None, **told})
+        figure.savefig(paths[1], dpi=2 * POINTS_PER_INCH, metadata=told)
     return paths
+
+
+def _legend(figure: Figure, picture: Picture) -> float:
+    """Below, in as few rows as are not wider than the figure; gives its height."""
+    for num_columns in range(len(picture.legend), 0, -1):
+        legend = figure.legend(
+            handles=[_handle(key) for key in picture.legend],
+            loc="outside lower left",
+            ncols=num_columns,
+            frameon=False,
+            labelcolor=COLOURS["soft"],
+            fontsize=11,
+            columnspacing=1.6,
+            handlelength=1.3,
+        )
+        box = legend.get_window_extent()
+        if box.width <= figure.bbox.width or num_columns == 1:
+            return float(box.height)
+        legend.remove()
+    return 0.0
+
+
+def _handle(key: Key) -> Artist:
+    colour = COLOURS[key.colour]
+    if key.shape == "line":
+        return Line2D([], [], color=colour, lw=2, label=key.text)
+    if key.shape in ("dot", "cross"):
+        return Line2D(
+            [], [], color=colour, marker="o" if key.shape == "dot" else "x", ls="none", label=key.text
+        )
+    if key.shape == "hatch":
+        return Patch(facecolor="none", edgecolor=colour, hatch="////", lw=0, label=key.text)
+    return Patch(facecolor=colour, lw=0, label=key.text)
 
 
 def _drawn(picture: Picture, frame: Frame) -> tuple[str, Marks | None]:
     name = f"{picture.name}-{frame.name}"
     with styled(name):
         drawing = picture.draw(frame)
-        text = _fragment(drawing.figure, name, frame)
+        text = _fragment(drawing.figure, name, frame, f"{picture.name}-says")
         return text, drawing.marks() if drawing.marks else None
 
 
-def _fragment(figure: Figure, name: str, frame: Frame) -> str:
-    """The `svg` element alone: colours by variable, names that occur once in the page, short numbers."""
+def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
+    """The `svg` element alone: colours by variable, names that occur once in the page, short numbers.
+
+    `says`: the id of the element that describes it."""
     buffer = io.StringIO()
     figure.savefig(
         buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
@@ -65,7 +108,10 @@ def _fragment(figure: Figure, name: str, frame: Frame) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(
-        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg class="{frame.name}" viewBox="\1">', text, count=1
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>',
+        rf'<svg class="{frame.name}" viewBox="\1" role="img" aria-labelledby="{says}">',
+        text,
+        count=1,
     )
     text = _COLOUR.sub(lambda found: _VARIABLES[found.group()], text)
     text = re.sub(r"font: (?:[\w-]+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", text)

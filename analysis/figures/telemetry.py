@@ -33,12 +33,10 @@ def telemetry(found: Telemetry) -> Picture:
         clock_axis(axes[-1], float(found.edges[-1]), frame)
         return Drawing(figure)
 
+    keys = [[None, *map(_mean, (one.lowest, one.median, one.highest))] for one in found.quantities]
     rows = [
-        [
-            _name(quantity),
-            *(_value(values) for values in (quantity.lowest, quantity.median, quantity.highest)),
-        ]
-        for quantity in found.quantities
+        [_name(quantity), *("unknown" if mean is None else scaled(mean, "", 4).strip() for mean in means)]
+        for quantity, (_, *means) in zip(found.quantities, keys)
     ]
     hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
     unread = f" {found.unread:,} lines could not be read." if found.unread else ""
@@ -48,7 +46,10 @@ def telemetry(found: Telemetry) -> Picture:
         says=f"Once a second, by {hosts}.{unread}",
         draw=draw,
         table=Table(
-            ("quantity", "lowest host, mean", "median", "highest host, mean"), rows, (False, True, True, True)
+            ("quantity", "lowest host, mean", "median", "highest host, mean"),
+            rows,
+            (False, True, True, True),
+            keys,
         ),
         legend=(Key("blue", "median of the hosts", "line"), Key("sky", "lowest to highest")),
     )
@@ -58,5 +59,5 @@ def _name(quantity: Quantity) -> str:
     return quantity.name.replace("_", " ").replace(".", ", ")
 
 
-def _value(values: NDArray[np.float64]) -> str:
-    return scaled(float(np.nanmean(values)), "", 4).strip() if np.isfinite(values).any() else "unknown"
+def _mean(values: NDArray[np.float64]) -> float | None:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else None

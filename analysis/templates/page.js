@@ -3,31 +3,40 @@
 
 const trials = JSON.parse(document.getElementById("trials")?.textContent ?? "{}");
 
-function sortBy(heading) {
-  const table = heading.closest("table"), body = table.tBodies[0];
-  const column = [...heading.parentNode.children].indexOf(heading);
-  const direction = heading.getAttribute("aria-sort") === "descending" ? 1
-    : heading.getAttribute("aria-sort") === "ascending" ? -1
-    : heading.classList.contains("figure") ? -1 : 1;
+function pressed(heading) {
+  const before = heading.getAttribute("aria-sort");
+  const rising = before ? before === "descending" : !heading.classList.contains("figure");
+  sortBy(heading, rising ? "ascending" : "descending");
+}
+
+function sortBy(heading, order) {
+  const body = heading.closest("table").tBodies[0], column = heading.cellIndex;
+  const direction = order === "ascending" ? 1 : -1, figures = heading.classList.contains("figure");
   const keyed = [...body.rows].map(row => {
     const text = row.cells[column].dataset.key ?? row.cells[column].textContent.trim();
     const number = text === "" ? NaN : Number(text.replaceAll(",", ""));
     return { row, text, number };
   });
-  const figures = keyed.some(one => !Number.isNaN(one.number));
   keyed.sort((a, b) => {
-    if (!figures) return direction * a.text.localeCompare(b.text);
+    if (!figures) return direction * a.text.localeCompare(b.text, undefined, { numeric: true });
     if (Number.isNaN(a.number) || Number.isNaN(b.number)) return Number.isNaN(a.number) - Number.isNaN(b.number);
     return direction * (a.number - b.number);
   });
   for (const other of heading.parentNode.children) other.removeAttribute("aria-sort");
-  heading.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
+  heading.setAttribute("aria-sort", order);
   body.append(...keyed.map(one => one.row));
+}
+
+// What stands in lines of their own is set apart: a system, who submitted it, its devices.
+function plain(cell) {
+  const parts = cell.querySelector("span") ? [...cell.children] : [cell];
+  return parts.map(part => part.textContent.trim().replace(/\s+/g, " ")).join("; ");
 }
 
 async function copy(button) {
   const table = button.parentNode.querySelector("table");
-  const text = [...table.rows].map(row => [...row.cells].map(cell => cell.textContent.trim()).join("\t")).join("\n");
+  const shown = [...table.rows].filter(row => !row.hidden);
+  const text = shown.map(row => [...row.cells].map(plain).join("\t")).join("\n");
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
@@ -141,7 +150,7 @@ function filter(form) {
 
 function start(root) {
   root.querySelectorAll("th button").forEach(button =>
-    button.addEventListener("click", () => sortBy(button.closest("th"))));
+    button.addEventListener("click", () => pressed(button.closest("th"))));
   root.querySelectorAll(".copy").forEach(button => button.addEventListener("click", () => copy(button)));
   root.querySelectorAll(".plot").forEach(plot => { if (plot.querySelector("script")) new Plot(plot); });
   root.querySelectorAll("form.filters").forEach(form => {
@@ -150,27 +159,52 @@ function start(root) {
   });
 }
 
-// Only a page that is served while the run goes on has this. What a reader has opened or points at stays.
+// Only a page that is served while the run goes on has this. What a reader has opened, sorted or stands on stays.
 async function refresh(main) {
-  const busy = main.matches(":hover") || main.contains(document.activeElement);
-  let seconds = Number(main.dataset.refresh);
+  const stale = document.getElementById("stale");
+  let seconds = Number(main.dataset.refresh), trouble = "";
   try {
-    const text = await (await fetch(location.href, { cache: "no-store" })).text();
-    const next = new DOMParser().parseFromString(text, "text/html").querySelector("main");
-    if (next && !(busy && main.querySelector(".tip:not([hidden])"))) {
-      const open = [...main.querySelectorAll("details")].map(one => one.open);
-      main.replaceChildren(...next.childNodes);
-      main.querySelectorAll("details").forEach((one, i) => { one.open = open[i] ?? false; });
-      seconds = Number(next.dataset.refresh);
+    const answer = await fetch(location.href, { cache: "no-store" }), text = await answer.text();
+    const next = new DOMParser().parseFromString(text, "text/html"), content = next.querySelector("main");
+    if (!content) trouble = text.trim();
+    else if (!main.querySelector(".tip:not([hidden])")) {
+      const restore = remembered(main);
+      main.replaceChildren(...content.childNodes);
+      document.title = next.title;
+      seconds = Number(content.dataset.refresh);
       start(main);
+      restore();
     }
   } catch {  // the server is gone, perhaps for a moment: what was shown last stays
-    seconds *= 2;
+    trouble = "The server does not answer";
   }
+  if (!trouble) main.dataset.at = new Date().toLocaleTimeString();
+  else seconds *= 2;
+  stale.hidden = !trouble;
+  stale.textContent = trouble && `${trouble}. What follows stood so at ${main.dataset.at}.`;
   main.dataset.refresh = Math.min(seconds, 300);
   setTimeout(() => refresh(main), 1000 * Math.min(seconds, 300));
 }
 
+function remembered(main) {
+  const stops = () => [...main.querySelectorAll("a[href], button, select, summary, [tabindex]")];
+  const at = stops().indexOf(document.activeElement);
+  const open = [...main.querySelectorAll("details")].map(one => one.open);
+  const sorted = [...main.querySelectorAll("table")].map(table => {
+    const heading = table.querySelector("th[aria-sort]");
+    return heading && [heading.cellIndex, heading.getAttribute("aria-sort")];
+  });
+  return () => {
+    main.querySelectorAll("details").forEach((one, i) => { one.open = open[i] ?? false; });
+    main.querySelectorAll("table").forEach((table, i) => {
+      if (sorted[i]) sortBy(table.tHead.rows[0].cells[sorted[i][0]], sorted[i][1]);
+    });
+    stops()[at]?.focus({ preventScroll: true });
+  };
+}
+
 start(document);
-document.querySelectorAll("main[data-refresh]").forEach(main =>
-  setTimeout(() => refresh(main), 1000 * Number(main.dataset.refresh)));
+document.querySelectorAll("main[data-refresh]").forEach(main => {
+  main.dataset.at = new Date().toLocaleTimeString();
+  setTimeout(() => refresh(main), 1000 * Number(main.dataset.refresh));
+});

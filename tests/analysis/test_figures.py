@@ -50,11 +50,27 @@ def test_it_is_said_in_words_with_figures(found: dict[str, Picture], name: str) 
         assert len(row) == len(picture.table.columns) == len(picture.table.figures)
 
 
+NO_FIGURE = {"", "none", "unknown", "no"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_table_sorts_by_figures(found: dict[str, Picture], name: str) -> None:
+    """1.5 TOPS is more than 900 GOPS, and 10:00 comes after 2:00: what is worded is not what is sorted by."""
+    table = found[name].table
+    assert table is not None
+    for place, row in enumerate(table.rows):
+        for column, cell in enumerate(row):
+            key = table.keys[place][column] if table.keys else None
+            plain = re.fullmatch(r"-?[\d,]+(\.\d+)?", cell) or cell in NO_FIGURE
+            assert not table.figures[column] or isinstance(key, (int, float)) or plain, (cell, key)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_one_element_that_stands_alone(drawn: dict[str, Inline], name: str) -> None:
     for text in both(drawn[name]):
         root = ElementTree.fromstring(text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
         assert root.tag.endswith("svg")
+        assert (root.get("role"), root.get("aria-labelledby")) == ("img", f"{name}-says")
         assert not re.search(r"https?:|<script|<style|<metadata|xlink", text)
 
 
@@ -109,12 +125,21 @@ def test_dots_and_marks_of_the_search_lie_on_one_another(drawn: dict[str, Inline
     assert sum(near) >= len(places)
 
 
-def test_figures_are_written_as_files(found: dict[str, Picture], tmp_path: Path) -> None:
-    svg, png = write_files(found["groups"], tmp_path)
-    assert (svg.name, png.name) == ("groups.svg", "groups.png")
-    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_are_written_as_files(found: dict[str, Picture], name: str, tmp_path: Path) -> None:
+    """Whoever sees one alone has its legend, whole, and whoever cannot see it has its words."""
+    svg, png = write_files(found[name], tmp_path)
+    assert (svg.name, png.name) == (f"{name}.svg", f"{name}.png")
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag.endswith("svg")
+    texts = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")]
+    assert [key.text for key in found[name].legend if key.text not in texts] == []
+    assert any(one.text == found[name].says for one in root.iter() if one.tag.endswith("}description"))
     with Image.open(png) as image:
         assert image.size[0] == 2 * WIDE.width
+        assert image.info["Description"] == found[name].says
+        margin = image.convert("L").crop((image.size[0] - 2, 0, *image.size))
+        assert margin.getextrema() == (255, 255)  # nothing is cut off
 
 
 def test_drawing_twice_gives_the_same(found: dict[str, Picture], drawn: dict[str, Inline]) -> None:

@@ -34,18 +34,22 @@ def compare(first: Judged, second: Judged) -> Comparison:
     names = (first.replay.opened.run_id, second.replay.opened.run_id)
     if names[0] == names[1]:
         names = (f"{names[0]} (first)", f"{names[1]} (second)")
+    configuration = _differences(
+        names,
+        facts.flat(asdict(first.replay.opened.config)),
+        facts.flat(asdict(second.replay.opened.config)),
+    )
+    machine = _differences(names, _machine(first), _machine(second))
+    software = _differences(names, _software(first), _software(second))
+    others = {"configuration": configuration, "machine": machine, "software": software}
     return Comparison(
         names=names,
-        says=_says(first.score, second.score),
+        says=f"{_says(first.score, second.score)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
-        configuration=_differences(
-            names,
-            facts.flat(asdict(first.replay.opened.config)),
-            facts.flat(asdict(second.replay.opened.config)),
-        ),
-        machine=_differences(names, _machine(first), _machine(second)),
-        software=_differences(names, _software(first), _software(second)),
+        configuration=configuration,
+        machine=machine,
+        software=software,
     )
 
 
@@ -62,9 +66,10 @@ def comparison_text(found: Comparison) -> str:
 
 
 def _says(first: Score, second: Score) -> str:
-    ratio = second.ops_per_second / first.ops_per_second - 1 if first.ops_per_second else None
-    if ratio is None:
-        return "The first run has no credited operation; there is nothing to compare with."
+    for name, score in (("first", first), ("second", second)):
+        if not score.ops_per_second:
+            return f"The {name} run has no credited operation; there is nothing to compare with."
+    ratio = second.ops_per_second / first.ops_per_second - 1
     change = (
         "is as fast as"
         if abs(ratio) < 5e-5
@@ -77,6 +82,14 @@ def _says(first: Score, second: Score) -> str:
     if a[0] <= b[1] and b[0] <= a[1]:
         return f"{text} Their 95 % intervals overlap: the difference may be chance."
     return f"{text} Their 95 % intervals do not overlap."
+
+
+def _beside(tables: Mapping[str, Table]) -> str:
+    """Whether something else than what is looked for may have made the difference."""
+    other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
+    if not other:
+        return "Their configuration, machine and software are the same."
+    return f"They differ in {facts.listed(other)} as well; what made the difference, no figure here can tell."
 
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:

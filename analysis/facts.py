@@ -22,6 +22,7 @@ __all__ = [
     "devices_text",
     "flat",
     "hosts",
+    "listed",
     "machine",
     "rules",
     "setting_text",
@@ -217,10 +218,11 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
     unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
-    return f"Class smoke: a ranked run needs another {_and(unmet)}; the rules below say which."
+    return f"Class smoke: a ranked run needs another {listed(unmet)}; the rules below say which."
 
 
-def _and(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """ "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

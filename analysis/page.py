@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from aiperf import __version__
 from analysis.figures.picture import Marks, Picture
@@ -70,13 +70,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["tied"] = _tied
+    environment.filters["prose"] = _prose
     return environment
 
 
-def _tied(text: str) -> str:
-    """A figure stays on the line of its unit."""
-    return re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", text)
+def _prose(text: str) -> Markup:
+    """A figure stays on the line of its unit; what is to be typed, `so`, looks so. Nothing else is markup."""
+    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", text)
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(tied))))
 
 
 def _text(name: str) -> str:

@@ -100,7 +100,8 @@ def rank(
                 if reasons:
                     refused.append(Refused(path.name, reasons))
         except AiperfError as error:
-            refused.append(Refused(path.name, [str(error)]))
+            # Where it lay is of no use to the reader.
+            refused.append(Refused(path.name, [str(error).replace(str(path), path.name)]))
         except Exception as error:  # a package is anybody's: it may hold what nobody has thought of
             refused.append(Refused(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"]))
     alike, others = of_one_set(found)

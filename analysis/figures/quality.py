@@ -54,10 +54,9 @@ def error_over_time(found: Progress, score: Score) -> Picture:
     rows = [[clock(time), str(trial), percent(error)] for time, trial, error in keys]
     says = "No trial has been validated."
     if rows:
-        says = (
-            f"The best validation error fell in {len(rows)} steps from {rows[0][2]} at {rows[0][0]} to "
-            f"{rows[-1][2]} at {rows[-1][0]} (trial {rows[-1][1]})."
-        )
+        (begin, _, first), (end, trial, last), falls = rows[0], rows[-1], len(rows) - 1
+        steps = f"fell in {falls} step{'' if falls == 1 else 's'} from {first} at {begin} to {last}"
+        says = f"The best validation error {steps if falls else f'is {last}'} at {end} (trial {trial})."
     return Picture(
         name="error",
         title="Best validation error",

@@ -107,6 +107,7 @@ def canvas(frame: Frame, height: float, rows: int = 1, **layout: Any) -> tuple[F
 def quiet(axes: Axes, frame: Frame) -> None:
     """No box, no ticks, a faint grid across."""
     axes.tick_params(length=0, labelsize=frame.font_size, pad=5)
+    axes.tick_params(axis="x", pad=9)  # clear of the lowest label beside it
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.grid(axis="y")

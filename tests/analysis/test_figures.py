@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,9 +12,11 @@ import pytest
 from PIL import Image
 
 from analysis.figures.picture import Picture
+from analysis.figures.quality import error_over_time
 from analysis.figures.style import COLOURS, NARROW, WIDE
 from analysis.figures.svg import Inline, inline, write_files
 from analysis.judged import Judged
+from analysis.progress import progress
 from analysis.report import pictures
 from analysis.trials import rows
 
@@ -48,6 +51,23 @@ def test_it_is_said_in_words_with_figures(found: dict[str, Picture], name: str) 
     assert picture.table.rows
     for row in picture.table.rows:
         assert len(row) == len(picture.table.columns) == len(picture.table.figures)
+
+
+def test_the_best_error_is_said_by_its_falls(judged: Judged) -> None:
+    """One validation is no fall."""
+    so_far = progress(judged.replay, judged.score)
+    for num, said in (
+        (1, "The best validation error is "),
+        (2, "The best validation error fell in 1 step from "),
+        (3, "The best validation error fell in 2 steps from "),
+    ):
+        first = replace(
+            so_far,
+            best_from=so_far.best_from[:num],
+            best=so_far.best[:num],
+            best_trials=so_far.best_trials[:num],
+        )
+        assert error_over_time(first, judged.score).says.startswith(said)
 
 
 NO_FIGURE = {"", "none", "unknown", "no"}

@@ -204,6 +204,22 @@ def test_a_table_is_copied(site: Path, show: Callable[..., Shown]) -> None:
     assert text.count("\n") == page.locator("#error tbody tr").count()
 
 
+def test_of_a_ranking_what_is_shown_is_copied(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "index.html", permissions=["clipboard-read", "clipboard-write"]).page
+    page.locator("#ranking tbody tr").nth(1).evaluate("row => { row.hidden = true; }")
+    page.locator(".copy").first.click()
+    page.locator(".copy", has_text="Copied").wait_for()
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("\tSystem C; Example University; NVIDIA A100-SXM4-80GB · bf16 · smoke\t")
+
+
+def test_what_is_to_be_typed_looks_so(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    assert page.locator("footer code").inner_text() == "aiperf-hpc validate"
+    assert "`" not in page.locator("body").evaluate("body => body.innerText")
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_the_keyboard_reaches_everything(name: str, site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / f"{name}.html").page
@@ -360,10 +376,24 @@ def test_a_served_run_refreshes_itself(
         assert page.locator(".badge").inner_text() == "going on"
         before = page.locator(".key dd.value").first.inner_text()
         page.screenshot(path=SCREENSHOTS / "live.png", full_page=True)
+        page.locator("th button", has_text="host").click()
+        page.locator("#curve summary").click()
+        page.locator("#curve summary").focus()
         with growing.journal.open("ab") as file:
             file.write(b"".join(lines[len(lines) // 2 :]))
         page.locator(".badge", has_text="ended: deadline").wait_for(timeout=20_000)
         assert page.locator(".key dd.value").first.inner_text() != before
+        assert "ended: deadline" in page.title()
+        assert page.locator("th", has_text="host").get_attribute("aria-sort") == "ascending"
+        assert page.locator("#curve details").get_attribute("open") is not None
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        assert page.locator("#stale").is_hidden()
+        growing.journal.rename(growing.directory / "away")
+        page.locator("#stale", has_text="there is no journal at").wait_for(timeout=20_000)
+        assert "What follows stood so at" in page.locator("#stale").inner_text()
+        (growing.directory / "away").rename(growing.journal)
+        page.locator("#stale").wait_for(state="hidden", timeout=20_000)
+        shown.complaints.clear()  # the browser names the answer 500
         page.locator("#curve .plot").focus()
         page.keyboard.press("ArrowRight")
         assert page.locator("#curve .tip").inner_text()

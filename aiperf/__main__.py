@@ -8,6 +8,7 @@ import click
 
 from aiperf.commands import COMMANDS
 from aiperf.errors import AiperfError
+from analysis.wording import plain
 
 __all__ = ["main"]
 
@@ -51,7 +52,7 @@ def main() -> int:
         error.show()
         return error.exit_code
     except AiperfError as error:
-        print(f"aiperf-hpc: {error}", file=sys.stderr)
+        print(plain(f"aiperf-hpc: {error}"), file=sys.stderr)
         return FAILURE
     except (KeyboardInterrupt, click.Abort):
         print("aiperf-hpc: interrupted", file=sys.stderr)

@@ -12,7 +12,7 @@ from analysis.key import num_devices
 from analysis.occupancy import PARTS, occupancy
 from analysis.table import Table
 from analysis.usage import read_usage
-from analysis.wording import clock, figure, percent, rate, scaled
+from analysis.wording import clock, figure, percent, plain, rate, scaled
 
 __all__ = ["Comparison", "compare", "comparison_text"]
 
@@ -230,7 +230,7 @@ def _signed(value: float, unit: str) -> str:
 
 
 def _plain(table: Table) -> str:
-    rows = [table.columns, *table.rows]
+    rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
     return "\n".join(
         "  ".join(

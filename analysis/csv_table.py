@@ -7,6 +7,7 @@ import io
 
 from analysis.judged import Judged
 from analysis.trials import rows
+from analysis.wording import plain
 
 __all__ = ["csv_text"]
 
@@ -42,7 +43,7 @@ def csv_text(judged: Judged) -> str:
                 row.parent,
                 "; ".join(row.morphisms),
                 row.state.value,
-                _plain(row.reason),
+                _harmless(row.reason),
                 row.error,
                 row.operations,
                 row.parameters,
@@ -59,6 +60,7 @@ def csv_text(judged: Judged) -> str:
     return out.getvalue()
 
 
-def _plain(text: str) -> str:
-    """Text that no spreadsheet takes for a formula (OWASP, "CSV Injection")."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+def _harmless(text: str) -> str:
+    """A line that no spreadsheet takes for a formula (OWASP, "CSV Injection")."""
+    text = plain(text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

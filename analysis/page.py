@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from aiperf import __version__
 from analysis.figures.picture import Marks, Picture
 from analysis.figures.svg import inline
+from analysis.wording import plain
 
 __all__ = ["Drawn", "drawn", "page"]
 
@@ -67,6 +68,7 @@ def _environment() -> Environment:
         loader=PackageLoader("analysis", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -74,9 +76,13 @@ def _environment() -> Environment:
     return environment
 
 
+def _shown(value: Any) -> Any:
+    return plain(value) if type(value) is str else value
+
+
 def _prose(text: str) -> Markup:
     """A figure stays on the line of its unit; what is to be typed, `so`, looks so. Nothing else is markup."""
-    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", text)
+    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", plain(text))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(tied))))
 
 

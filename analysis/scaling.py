@@ -15,7 +15,7 @@ from analysis import facts
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.table import Table
-from analysis.wording import percent, rate
+from analysis.wording import percent, plain, rate
 
 __all__ = ["Point", "Published", "Scaling", "csv_text", "markdown_text", "published", "scaling", "table"]
 
@@ -157,7 +157,7 @@ def markdown_text(found: Scaling) -> str:
     rows = [
         content.columns,
         ["-:" if figure else "-" for figure in content.figures],
-        *[[cell.replace("|", "\\|") for cell in row] for row in content.rows],
+        *[[plain(cell).replace("|", "\\|") for cell in row] for row in content.rows],
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -9,7 +9,7 @@ from aiperf.rules import Verdict
 from aiperf.score import ControlResult, Quality, Score
 from aiperf.trial import State
 from analysis.devices import ceiling_text, energy_text, look, slow_text
-from analysis.wording import clock, origin, percent, rate, scaled
+from analysis.wording import clock, origin, percent, plain, rate, scaled
 
 __all__ = ["findings_text", "status_text", "summary_text"]
 
@@ -40,16 +40,16 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         *_named("slow", slow_text(devices.slow)),
         ("verdict", _verdict(verdict)),
     ]
-    text = [head, "─" * len(head), *(f"{name:<{WIDTH}}{value}" for name, value in lines)]
+    text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
     failed = verdict.failed(Kind.INTEGRITY) or verdict.failed(Kind.ELIGIBILITY)
-    text += [f"{'':<{WIDTH}}· {finding.rule}: {finding.text}" for finding in failed]
+    text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in failed]
     text.append(f"{'journal':<{WIDTH}}{files.journal}")
     return "\n".join(text)
 
 
 def findings_text(verdict: Verdict) -> str:
     """Every rule with what was seen, then the verdict."""
-    lines = [f"{f.outcome.value:<8}{f.rule:<20}{f.text}" for f in verdict.findings]
+    lines = [f"{f.outcome.value:<8}{f.rule:<20}{plain(f.text)}" for f in verdict.findings]
     return "\n".join([*lines, _verdict(verdict)])
 
 
@@ -76,7 +76,7 @@ def status_text(replay: Replay, files: RunFiles) -> str:
         )
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow))
-    return "\n".join(f"{name:<{WIDTH}}{value}" for name, value in lines)
+    return "\n".join(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)
 
 
 def _state(replay: Replay) -> str:

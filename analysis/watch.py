@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.live import GroupNow, Snapshot
-from analysis.wording import clock, figure, percent, rate
+from analysis.wording import clock, figure, percent, plain, rate
 
 __all__ = ["sparkline", "watch_text"]
 
@@ -31,7 +31,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
     ]
     around = len(lines) + 2  # the table's head, and the count of those that have no place
     shown = [*lines, *_table(now.groups, max(1, height - around - 1))]
-    return "\n".join(line[:width] for line in shown)
+    return "\n".join(plain(line)[:width] for line in shown)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

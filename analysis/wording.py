@@ -7,9 +7,23 @@ from datetime import datetime, timedelta
 
 from aiperf.trial import Trial
 
-__all__ = ["bytes_text", "clock", "figure", "moment", "origin", "percent", "rate", "scaled", "spoken"]
+__all__ = [
+    "bytes_text",
+    "clock",
+    "figure",
+    "moment",
+    "origin",
+    "percent",
+    "plain",
+    "rate",
+    "scaled",
+    "spoken",
+]
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+_TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that set the direction of what follows (Unicode, UAX #9)."""
 
 
 def scaled(value: float, unit: str, digits: int = 4) -> str:
@@ -57,6 +71,11 @@ def bytes_text(value: float) -> str:
             break
         value /= 1024
     return f"{value:.4g} {prefix}B"
+
+
+def plain(text: str) -> str:
+    """One line that moves no terminal's cursor and turns no reader's direction: names are anybody's."""
+    return _TURNING.sub(lambda found: " " if found.group().isspace() else "\ufffd", text)
 
 
 def origin(trial: Trial) -> str:

@@ -20,6 +20,7 @@ from aiperf.score import score as score_of
 from analysis import validation
 from analysis.judged import Judged, examine
 from analysis.summary import findings_text, status_text, summary_text
+from analysis.wording import plain
 from nas.record import encode
 
 __all__ = ["result_text", "score", "status", "validate"]
@@ -73,7 +74,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
     try:
         return _validate(path, again, data, device)
     except AiperfError as error:
-        click.echo(f"aiperf-hpc: {error}", err=True)
+        click.echo(plain(f"aiperf-hpc: {error}"), err=True)
         return NOT_JUDGED
 
 

@@ -128,12 +128,13 @@ def validate_package(path: Path) -> int:
     with extra("report"):
         from analysis.summary import findings_text
         from analysis.verify import checked
+        from analysis.wording import plain
     with checked(path, _say) as submission:
         for run in submission.runs:
             click.echo(f"runs/{run.name}")
             click.echo(findings_text(run.judged.verdict))
         for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
-            click.echo(f"{reason.where}: {reason.text}")
+            click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
         click.echo(f"manifest {submission.manifest_sha256}, {signed}")
         click.echo(f"package {'VALID' if submission.valid else 'INVALID'}")

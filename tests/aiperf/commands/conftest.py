@@ -10,3 +10,9 @@ from tests.aiperf.commands.typed import Typed
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     return Typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without their figures: drawing is most of the work."""
+    monkeypatch.setattr("analysis.report.pictures", lambda judged, found: iter(()))

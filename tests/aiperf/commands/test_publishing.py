@@ -33,12 +33,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without their figures: drawing is most of the work."""
-    monkeypatch.setattr("analysis.report.pictures", lambda judged, found: iter(()))
-
-
-@pytest.fixture
 def described(typed: Typed, run: RunFiles, tmp_path: Path) -> Path:
     """A description as a person would complete it."""
     assert typed("package", run.directory, "--print-system") == 0

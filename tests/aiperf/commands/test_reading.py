@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiperf.files import RunFiles
+from analysis.judged import examine
+from analysis.live import Follower
+from analysis.report import report_html
+from analysis.watch import watch_text
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
+from tests.analysis.test_hostile import written
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +161,32 @@ def test_every_command_explains_itself(typed: Typed) -> None:
     for command in ("run", "resume", "status", "score", "validate", "count", "graph", "preset"):
         assert typed(command, "--help") == 0
         assert "Usage: aiperf-hpc" in typed.out
+
+
+ESCAPES = "\x1b[2J\x1b]0;title\x07\nVALID, class ranked\u202e"
+"""Clears a terminal, names its window, writes a line of its own, and turns what follows."""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_names_move_no_cursor_and_write_no_line(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+    def named(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: named(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [named(item, key) for item in value]
+        return value + ESCAPES if key in ("host", "device", "reason", "run_id", "torch") else value
+
+    lines = [json.loads(line) for line in run.journal.read_text().splitlines()]
+    files = written([named(line) for line in lines], tmp_path / "hostile")
+    follower = Follower(files)
+    follower.update()
+    texts = [watch_text(follower.snapshot(), 300, 40), report_html(examine(files))]
+    own = files.directory
+    commands = (("status", own), ("score", own), ("validate", own), ("compare", own, run.directory))
+    for words in (*commands, ("scaling", own, "-o", tmp_path / "study"), ("export", own, "--csv")):
+        typed(*words)
+        texts += [typed.out, typed.err]
+    assert sum("title" in text for text in texts) > len(commands)
+    for text in texts:
+        assert not set("\x1b\x07\u202e") & set(text)
+        assert not any(line.startswith("VALID, class ranked") for line in text.splitlines())

@@ -26,6 +26,7 @@ LONG: Mapping[str, str] = {
     "aiperf/replay.py": "one fold over all events of a journal",
     "aiperf/train.py": "one trial from its first step to its last, read in that order",
     "aiperf/worker.py": "one rank's life: two threads that share what is prepared and what is written",
+    "tests/aiperf/test_rules.py": "every rule of a verdict broken in turn, from one run",
 }
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.

@@ -218,7 +218,8 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
     unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
-    return f"Class smoke: a ranked run needs another {listed(unmet)}; the rules below say which."
+    rules = "the rule" if len(unmet) == 1 else "the rules"
+    return f"Class smoke: a ranked result must also meet {rules} {listed(unmet)}, below."
 
 
 def listed(words: Sequence[str]) -> str:

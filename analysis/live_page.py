@@ -71,6 +71,7 @@ def _curve(now: Snapshot) -> Picture:
         draw=draw,
         table=Table(("until", "OPS"), rows, (True, True), keys),
         labels=[f"until {row[0]}\n{row[1]}" for row in rows],
+        empty=not rows,
         near_in_both=False,
     )
 
@@ -103,6 +104,7 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
         says=says,
         draw=draw,
         labels=[f"Trial {trial}\n{percent(error)} at {clock(time)}" for time, error, trial in told],
+        empty=not told,
     )
 
 

@@ -78,6 +78,12 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
     for run in runs:
         if run.score.span_seconds <= 0 or not num_devices(run.replay) or not run.score.ops_per_second:
             raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
+    seen: dict[str, Judged] = {}
+    for run in runs:
+        if first := seen.get(run.replay.last_chain):
+            twice = f"{run.files.directory} is the run of {first.files.directory}"
+            raise MixedError(f"{twice}; give each run once")
+        seen[run.replay.last_chain] = run
     for other in runs[1:]:
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]

@@ -59,6 +59,7 @@ def gantt(found: Occupancy) -> Picture:
         draw=draw,
         table=_table(found),
         legend=_legend(set(boxes), found),
+        empty=not bars and not found.lost,
     )
 
 

@@ -87,6 +87,7 @@ def lineage(shown: Sequence[Row], total: int, best: int | None, span_seconds: fl
         draw=draw,
         table=descent_table(path) if path else None,
         legend=legend,
+        empty=not placed and not failed,
         lineage=True,
     )
 
@@ -114,7 +115,7 @@ def descent_table(path: Sequence[Row]) -> Table:
 
 
 def _says(shown: Sequence[Row], total: int, path: Sequence[Row]) -> str:
-    text = f"{total:,} trials"
+    text = f"{total:,} trial{'' if total == 1 else 's'}"
     if total > len(shown):
         text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
     if path:
@@ -122,7 +123,8 @@ def _says(shown: Sequence[Row], total: int, path: Sequence[Row]) -> str:
         text += f". The best network is trial {path[-1].number}"
         if path[-1].error is not None:
             text += f", validation error {percent(path[-1].error)}"
-        text += f", {steps} generation{'' if steps == 1 else 's'} below trial {path[0].number}"
+        if steps:
+            text += f", {steps} generation{'' if steps == 1 else 's'} below trial {path[0].number}"
     return text + "."
 
 

@@ -60,6 +60,8 @@ class Picture:
     """Texts of the marks; None where the marks are trials."""
     near_in_both: bool = True
     """Whether a pointer must be near in height too; in a line over time it need not."""
+    empty: bool = False
+    """There is nothing to draw: its words stand alone."""
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
 

@@ -65,6 +65,7 @@ def error_over_time(found: Progress, score: Score) -> Picture:
         table=Table(("time", "trial", "validation error"), rows, (True, True, True), keys),
         legend=(Key("blue", "best so far", "line"), Key("sky", "a trial", "dot")),
         near_in_both=False,
+        empty=not rows,
     )
 
 
@@ -99,6 +100,7 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
         draw=draw,
         table=Table(("at", "regulated score, by validation"), rows, (True, True), keys),
         near_in_both=False,
+        empty=not known,
         labels=[f"{row[0]}\n{row[1]}" for row in rows],
     )
 

@@ -97,10 +97,12 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 def _says(found: Scaling) -> str:
     last = found.points[-1]
+    invalid = [point.run for point in found.points if point.verdict.startswith("INVALID")]
+    warning = f" Not to be believed, for INVALID: {', '.join(invalid)}." if invalid else ""
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
         f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "
-        f"N0 = {found.base_devices:,} devices."
+        f"N0 = {found.base_devices:,} devices.{warning}"
     )
 
 

@@ -49,6 +49,7 @@ def throughput(score: Score) -> Picture:
         table=Table(("from", "to", "OPS"), rows, (True, True, True), keys),
         legend=legend,
         near_in_both=False,
+        empty=not rows,
         labels=[f"{row[0]} to {row[1]}\n{row[2]}" for row in rows],
     )
 

@@ -67,6 +67,7 @@ def time_shares(found: Occupancy) -> Picture:
         table=Table(("part", "share", "group time"), rows, (False, True, True), keys),
         legend=[Key(_COLOURS[part], _WORDS[part]) for part in PARTS],
         labels=labels,
+        empty=not total,
     )
 
 

@@ -34,6 +34,8 @@ class Inline:
 
 
 def inline(picture: Picture) -> Inline:
+    if picture.empty:
+        return Inline("", "", None, None)
     wide, wide_marks = _drawn(picture, WIDE)
     narrow, narrow_marks = _drawn(picture, NARROW)
     return Inline(wide, narrow, wide_marks, narrow_marks)
@@ -41,7 +43,9 @@ def inline(picture: Picture) -> Inline:
 
 def write_files(picture: Picture, folder: Path) -> list[Path]:
     """NAME.svg and NAME.png, for a slide or a paper: on white, at twice the size on the screen, with the
-    legend and, for who cannot see them, with their text alternative."""
+    legend and, for who cannot see them, with their text alternative. None where there is nothing to draw."""
+    if picture.empty:
+        return []
     paths = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
     with styled(picture.name):
         figure = picture.draw(WIDE).figure

@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from aiperf.files import RunFiles
 from analysis.figures.picture import Picture
 from analysis.figures.quality import error_over_time
 from analysis.figures.style import COLOURS, NARROW, WIDE
 from analysis.figures.svg import Inline, inline, write_files
-from analysis.judged import Judged
+from analysis.judged import Judged, examine
 from analysis.progress import progress
-from analysis.report import pictures
+from analysis.report import pictures, report_html
 from analysis.trials import rows
 
 NAMES = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
@@ -68,6 +69,21 @@ def test_the_best_error_is_said_by_its_falls(judged: Judged) -> None:
             best_trials=so_far.best_trials[:num],
         )
         assert error_over_time(first, judged.score).says.startswith(said)
+
+
+def test_what_has_nothing_to_draw_is_said_in_words_alone(run: RunFiles, tmp_path: Path) -> None:
+    """No axis from 100 % to 1000 %, no 4e-10 OPS."""
+    begun = RunFiles(tmp_path / "begun")
+    begun.directory.mkdir()
+    begun.journal.write_bytes(b"".join(run.journal.read_bytes().splitlines(keepends=True)[:10]))
+    judged = examine(begun)
+    found = [picture for _, picture in pictures(judged, rows(judged.replay, judged.recount.counts))]
+    assert [picture.name for picture in found if not picture.empty] == []
+    assert [write_files(picture, tmp_path) for picture in found] == [[]] * len(found)
+    html = report_html(judged)
+    for picture in found:
+        assert f'<figure id="{picture.name}">' in html
+    assert 'class="plot"' not in html
 
 
 NO_FIGURE = {"", "none", "unknown", "no"}

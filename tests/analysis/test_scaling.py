@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.findings import Outcome
+from aiperf.rules import Verdict
 from analysis import scaling as module
 from analysis.figures.scaling import weak_scaling
 from analysis.figures.svg import inline
@@ -43,8 +45,11 @@ def test_efficiency_is_against_the_smallest(runs: list[Judged]) -> None:
     assert found.points[0].efficiency == 1.0
 
 
-def test_repeated_runs_of_the_smallest_size_are_averaged(runs: list[Judged]) -> None:
-    faster = replace(runs[0], score=replace(runs[0].score, ops_per_second=3 * runs[0].score.ops_per_second))
+def test_repeated_runs_of_the_smallest_size_are_averaged(runs: list[Judged], tmp_path: Path) -> None:
+    again = examine(
+        write_run(tmp_path / "run-1-again", resized(CIFAR, 1.0), Machine(groups=1, random_seed=2))
+    )
+    faster = replace(again, score=replace(again.score, ops_per_second=3 * runs[0].score.ops_per_second))
     found = scaling([runs[0], faster, runs[1]])
     assert [point.efficiency for point in found.points[:2]] == pytest.approx([0.5, 1.5])
 
@@ -83,6 +88,18 @@ def test_other_code_is_refused_and_another_seed_is_not(runs: list[Judged], tmp_p
     other.journal.write_text(text.replace(code, "f" * 64))
     with pytest.raises(AiperfError, match="the code is 'ffff"):
         scaling([runs[0], examine(other)])
+
+
+def test_a_run_that_is_given_twice_is_no_second_run(runs: list[Judged]) -> None:
+    with pytest.raises(AiperfError, match=r"run-1 is the run of .*run-1; give each run once"):
+        scaling([runs[0], runs[1], runs[0]])
+
+
+def test_what_is_invalid_is_said_beside_the_figure(runs: list[Judged]) -> None:
+    (rule, *others) = runs[1].verdict.findings
+    broken = replace(runs[1], verdict=Verdict((replace(rule, outcome=Outcome.FAILED), *others)))
+    says = weak_scaling(scaling([runs[0], broken])).says
+    assert says.endswith("Not to be believed, for INVALID: run-2.")
 
 
 def test_a_run_without_credit_is_refused(runs: list[Judged]) -> None:

@@ -88,7 +88,9 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
     def draw(frame: Frame) -> Drawing:
         figure_, (axes,) = canvas(frame, 220 if frame.narrow else 260)
-        axes.plot(times, errors, "o", color=COLOURS["sky"], ms=3.2, mew=0, rasterized=len(told) > 4000)
+        axes.plot(
+            times, errors, "o", color=COLOURS["soft"], ms=3.6, mew=0, alpha=0.75, rasterized=len(told) > 4000
+        )
         if told:
             axes.step(
                 [*times, now.span_seconds], [*best, best[-1]], where="post", color=COLOURS["blue"], lw=1.8

@@ -143,8 +143,12 @@ def _table(found: Occupancy) -> Table:
 
 
 def _says(found: Occupancy) -> str:
-    trials = len({bar.trial for bar in found.bars})
-    text = f"{found.num_groups:,} group{'' if found.num_groups == 1 else 's'} worked on {trials:,} trials"
+    if not found.bars and not found.lost:
+        return "No trial has begun."
+    groups, trials = found.num_groups, len({bar.trial for bar in found.bars})
+    text = (
+        f"{groups:,} group{'' if groups == 1 else 's'} worked on {trials:,} trial{'' if trials == 1 else 's'}"
+    )
     busy = sum(bar.end - bar.begin for bar in found.bars) / max(float(found.span_of_group.sum()), 1e-9)
     text += f"; a bar covers {percent(busy, 1)} of their time"
     if found.lost:

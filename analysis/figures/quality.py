@@ -26,10 +26,10 @@ def error_over_time(found: Progress, score: Score) -> Picture:
             found.ended,
             shown,
             "o",
-            color=COLOURS["sky"],
-            ms=3.2,
+            color=COLOURS["soft"],
+            ms=3.6,
             mew=0,
-            alpha=0.9,
+            alpha=0.75,
             rasterized=len(shown) > 4000,
         )
         best = np.maximum(found.best, _floor(found))
@@ -63,7 +63,7 @@ def error_over_time(found: Progress, score: Score) -> Picture:
         says=says,
         draw=draw,
         table=Table(("time", "trial", "validation error"), rows, (True, True, True), keys),
-        legend=(Key("blue", "best so far", "line"), Key("sky", "a trial", "dot")),
+        legend=(Key("blue", "best so far", "line"), Key("soft", "a trial", "dot")),
         near_in_both=False,
         empty=not rows,
     )

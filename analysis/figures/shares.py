@@ -62,7 +62,7 @@ def time_shares(found: Occupancy) -> Picture:
     return Picture(
         name="time",
         title="Where the time went",
-        says=f"Of the span of all groups together: {said}.",
+        says=f"Of the span of all groups together: {said}." if total else "There is no span yet.",
         draw=draw,
         table=Table(("part", "share", "group time"), rows, (False, True, True), keys),
         legend=[Key(_COLOURS[part], _WORDS[part]) for part in PARTS],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import isinf
 from typing import Any
 
@@ -11,6 +12,8 @@ __all__ = ["parsed"]
 LARGEST = (1 << 63) - 1
 """What a column of whole numbers holds."""
 DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_NUMBER = re.compile(rb"(?:^|[\[:,\s])-?(?:[0-9]{19}|[0-9.]+[eE]\+?[0-9]{3}|N|I)")
+"""One to look at closely; in JSON it follows a bracket, a colon, a comma or a space."""
 
 
 def parsed(raw: bytes, text: int = 0) -> Any:
@@ -23,9 +26,14 @@ def parsed(raw: bytes, text: int = 0) -> Any:
 
 
 def _doubtful(raw: bytes) -> bool:
-    """Whether a number may be too large, or none: so many digits, such an exponent, a word like NaN."""
+    """Whether a number may be too large, or none: so many digits, such an exponent, a word like NaN.
+
+    Hashes look so as well, but for what stands before them; the quick look spares most lines the other.
+    """
     plain = raw.translate(DIGITS, b"+.")
-    return b"0" * 19 in plain or b"0e000" in plain or b"N" in plain or b"I" in plain
+    if b"0" * 19 in plain or b"0e000" in plain or b"N" in plain or b"I" in plain:
+        return _NUMBER.search(raw) is not None
+    return False
 
 
 def _refuse_constant(name: str) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiperf.credit import Credit, credit
@@ -45,11 +47,24 @@ class Judged:
 def read_run(files: RunFiles) -> Replay:
     """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
     replay = Replay()
-    for line in JournalReader(files.journal).new_lines():
-        replay.add_line(line)
+    with _uncollected():
+        for line in JournalReader(files.journal).new_lines():
+            replay.add_line(line)
     if not replay.lines:
         raise JournalError(f"{files.journal} has no whole line yet; the run has not begun")
     return replay
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read stays: the collector of cycles would look through millions of objects again and again."""
+    there_is_one = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if there_is_one:
+            gc.enable()
 
 
 def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:

@@ -107,8 +107,9 @@ def read(record: str, steps: list[Executed]) -> None:
             step, forward = next(found), True
         elif line.startswith("backward "):
             forward = False
-        elif line.startswith("onednn_verbose,v1,primitive,exec"):
-            primitive, direction, problem = [line.split(",")[place] for place in (5, 7, -2)]
+        elif line.startswith(("onednn_verbose,v1,primitive,exec", "onednn_verbose,primitive,exec")):
+            fields = line.replace("verbose,v1,", "verbose,").split(",")  # torch 2.6 has no v1
+            primitive, direction, problem = [fields[place] for place in (4, 6, -2)]
             if primitive == "convolution":
                 step.add(primitive, direction, convolution(problem))
             elif primitive == "matmul":

@@ -92,14 +92,15 @@ def shares(replay: Replay) -> tuple[Shares, ...]:
     end = np.array([leg.end for leg in replay.legs])[found.leg]
     inside = np.minimum(found.end, end) - np.maximum(found.end - found.seconds, released)
     inside = np.maximum(0.0, inside)
+    num_groups = max((leg.groups for leg in replay.legs), default=0)
+    train = np.bincount(found.group, inside * ~found.is_validation, num_groups)
+    validate = np.bincount(found.group, inside * found.is_validation, num_groups)
     shares = []
-    for group in range(max((leg.groups for leg in replay.legs), default=0)):
+    for group in range(num_groups):
         span = sum(leg.span_seconds for leg in replay.legs if group < leg.groups)
-        mine = found.group == group
         if span > 0:
-            train = float(inside[mine & ~found.is_validation].sum()) / span
-            validate = float(inside[mine & found.is_validation].sum()) / span
-            shares.append(Shares(group, train, validate, 1 - train - validate))
+            trained, validated = float(train[group]) / span, float(validate[group]) / span
+            shares.append(Shares(group, trained, validated, 1 - trained - validated))
     return tuple(shares)
 
 

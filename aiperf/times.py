@@ -79,25 +79,23 @@ def _backwards(replay: Replay) -> Iterator[str]:
 def _overfull(replay: Replay) -> Iterator[str]:
     """Groups whose work does not fit into the time between its ends."""
     found = pieces(replay)
-    for leg in replay.legs:
-        for group in range(leg.groups):
-            mine = (found.group == group) & (found.leg == leg.index)
-            if not mine.any():
-                continue
-            if leg.released is None:
-                yield f"group {group} worked in leg {leg.index} before the release"
-                continue
-            order = np.argsort(found.end[mine], kind="stable")
-            end, work = found.end[mine][order], np.cumsum(found.seconds[mine][order])
-            slack = end - leg.released - work / (1 + DRIFT)
-            if not slack.min() >= -JITTER_SECONDS:
-                place = int(slack.argmin())
-                yield (
-                    f"group {group} had worked {work[place]:.1f} s by {end[place] - leg.released:.1f} s "
-                    f"after the release of leg {leg.index}"
-                )
-            elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
-                yield f"group {group} worked on two things at once in leg {leg.index}"
+    order = np.lexsort((found.end, found.group, found.leg))
+    edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
+    for mine in np.split(order, edges) if len(order) else []:
+        leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
+        if leg.released is None:
+            yield f"group {group} worked in leg {leg.index} before the release"
+            continue
+        end, work = found.end[mine], np.cumsum(found.seconds[mine])
+        slack = end - leg.released - work / (1 + DRIFT)
+        if not slack.min() >= -JITTER_SECONDS:
+            place = int(slack.argmin())
+            yield (
+                f"group {group} had worked {work[place]:.1f} s by {end[place] - leg.released:.1f} s "
+                f"after the release of leg {leg.index}"
+            )
+        elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
+            yield f"group {group} worked on two things at once in leg {leg.index}"
 
 
 def span(evidence: Evidence) -> Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
@@ -37,6 +38,7 @@ def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -
         from analysis.result import result
         from analysis.schema import check
     judged = glance(files)
+    gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it again
     if as_json:
         content = result(judged)
         check("result-1", content, "the result")

@@ -10,6 +10,7 @@ from typing import ClassVar
 import psutil
 import torch
 
+from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
 
@@ -31,7 +32,7 @@ class Cpu(Device):
             raise WorldError(f"cpu device {index} is wanted; a host is one, of index 0")
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(_own_cores(ranks_on_host))
-        return cls(0, _name(), psutil.virtual_memory().total)
+        return cls(0, _name(), int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
     @property
     def sensors(self) -> str:
@@ -62,9 +63,11 @@ class Cpu(Device):
 
 
 def _own_cores(ranks_on_host: int) -> int:
-    """Those that the launcher bound this rank to, else its share of the host's."""
+    """Those that the launcher bound this rank to, else its share of the host's; no more than its share of a
+    container's, for the kernel stops all threads of one that uses more."""
     bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    return max(1, bound if bound < all_cores else all_cores // ranks_on_host)
+    own = bound if bound < all_cores else all_cores // ranks_on_host
+    return max(1, int(min(own, cgroup.cores() / ranks_on_host)))
 
 
 def _name() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +32,7 @@ class Npu(Accelerator):
     @property
     def identity(self) -> str:
         """The device's number on its host, of which the runtime may show this process a part only."""
-        shown = [number.strip() for number in os.environ.get(VISIBLE, "").split(",") if number.strip()]
+        shown = _numbers(os.environ.get(VISIBLE, ""))
         return f"npu-{shown[self.index] if self.index < len(shown) else self.index}"
 
     @property
@@ -43,3 +44,14 @@ class Npu(Accelerator):
         super().declare(format)
         self._module.conv.allow_hf32 = False
         self._module.matmul.allow_hf32 = False
+
+
+def _numbers(text: str) -> list[int]:
+    """Of "4,6" and "0-3,8", as far as they can be read: CANN, ASCEND_RT_VISIBLE_DEVICES."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if ends is None:
+            break
+        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return found

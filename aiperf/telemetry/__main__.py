@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +39,46 @@ def main(words: Sequence[str] | None = None) -> int:
     host = Sensor("host", open_host)
     opener = OPENERS.get(options.sensors)
     devices = [Sensor(name, partial(opener, name)) for name in options.devices] if opener else []
-    try:
-        options.file.parent.mkdir(parents=True, exist_ok=True)
-        with options.file.open("a", encoding="utf-8", buffering=1) as file:
-            file.write(_line(host, devices) + "\n")
-            # Only now: on a busy machine a start at this priority would come after the clock's.
-            _give_way()
-            while _waits():
-                file.write(_line(host, devices) + "\n")
-            file.write(_line(host, devices) + "\n")  # the span may have ended within this second
-    except OSError as error:
-        print(f"telemetry: {options.file} cannot be written ({error.strerror})", file=sys.stderr)
+    record = _Record(options.file)
+    record.add(_line(host, devices))
+    # Only now: on a busy machine a start at this priority would come after the clock's.
+    _give_way()
+    while _waits():
+        record.add(_line(host, devices))
+    record.add(_line(host, devices))  # the span may have ended within this second
     # A thread that hangs in a driver must not hold up the end.
     sys.stderr.flush()
     os._exit(0)
+
+
+class _Record:
+    """Appends to a file. A line that cannot be written, as on a full disk, is lost; the next one is tried."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._told = path, False
+        self._file: FileIO | None = None
+        self._torn = False
+
+    def add(self, line: str) -> None:
+        try:
+            file = self._opened()
+            whole = b"\n" * self._torn + line.encode() + b"\n"
+            self._torn = file.write(whole) < len(whole)  # a disk takes what it still has room for
+        except OSError as error:
+            if not self._told:
+                told = f"telemetry: {self._path} cannot be written ({error.strerror})"
+                print(told, file=sys.stderr, flush=True)
+            self._told = True
+
+    def _opened(self) -> FileIO:
+        """A line before may have been cut off by a full disk, or by the death of another recorder."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = FileIO(self._path, "a+")
+            if size := self._file.seek(0, os.SEEK_END):
+                self._file.seek(size - 1)
+                self._torn = self._file.read(1) != b"\n"
+        return self._file
 
 
 def _give_way() -> None:

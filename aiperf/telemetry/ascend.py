@@ -10,7 +10,8 @@ from aiperf.telemetry.sensor import Reading
 
 __all__ = ["open_ascend"]
 
-LIBRARY = "libdcmi.so"
+# Where the loader finds it, and where drivers put it; not all of them tell the loader so.
+LIBRARIES = ("libdcmi.so", "/usr/local/dcmi/libdcmi.so", "/usr/local/Ascend/driver/lib64/driver/libdcmi.so")
 AI_CORE = 2  # the kind of utilisation, DCMI API reference
 
 
@@ -34,7 +35,7 @@ class _AiCore(ctypes.Structure):
 
 def open_ascend(identity: str) -> Callable[[], Reading]:
     """`identity` is npu-N, with the device's number on its host. Raises OSError and LookupError."""
-    dcmi = ctypes.CDLL(LIBRARY)
+    dcmi = _library()
     if code := dcmi.dcmi_init():
         raise LookupError(f"dcmi_init answers {code}")
     number = int(identity.removeprefix("npu-"))
@@ -45,13 +46,26 @@ def open_ascend(identity: str) -> Callable[[], Reading]:
     return lambda: dict(_read(dcmi, place[0].value, place[1].value))
 
 
+def _library() -> Any:
+    """Raises OSError of the first place where it is in none."""
+    first: OSError | None = None
+    for place in LIBRARIES:
+        try:
+            return ctypes.CDLL(place)
+        except OSError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
 def _read(dcmi: Any, board: int, device: int) -> Iterator[tuple[str, Any]]:
     power, temperature, share = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
     memory, core = _Hbm(), _AiCore()
 
     def asked(function: str, into: Any, *more: int) -> bool:
-        """False where the device does not have it."""
-        return int(getattr(dcmi, function)(board, device, *more, ctypes.byref(into))) == 0
+        """False where the device does not have it, or an older library no such function."""
+        call = getattr(dcmi, function, None)
+        return call is not None and int(call(board, device, *more, ctypes.byref(into))) == 0
 
     values: Mapping[str, tuple[bool, Callable[[], float]]] = {
         "power_watts": (asked("dcmi_get_device_power_info", power), lambda: power.value / 10),
@@ -69,5 +83,7 @@ def _read(dcmi: Any, board: int, device: int) -> Iterator[tuple[str, Any]]:
         ),
         "clock_hertz": (asked("dcmi_get_device_aicore_info", core), lambda: core.cur_freq * 1e6),
     }
+    if not any(known for known, _ in values.values()):
+        raise LookupError(f"DCMI tells nothing of device {device} on board {board}")
     for name, (known, value) in values.items():
         yield name, value() if known else None

@@ -7,11 +7,14 @@ from time import monotonic
 
 import psutil
 
-from aiperf.telemetry.sensor import Reading
+from aiperf.telemetry.sensor import Reading, each
 
 __all__ = ["open_host"]
 
 LEAST_SECONDS = 0.1  # of which a rate tells anything
+# What psutil raises where /proc is hidden, or written in a way that it does not know.
+FAULTS = (OSError, RuntimeError, ValueError)
+RATES = ("read", "written", "received", "sent")
 
 
 def open_host() -> Callable[[], Reading]:
@@ -22,40 +25,46 @@ class _Host:
     """Rates are over the time since the reading before."""
 
     def __init__(self) -> None:
-        self._before = self._counters()
+        self._before = _seen()
 
     def read(self) -> Reading:
-        before, now = self._before, self._counters()
+        """Raises what psutil raises where it can tell nothing."""
+        before, now = self._before, _seen()
         self._before = now
+        found = {name: now[name] for name in ("memory_bytes",) if name in now}
         seconds = now["seconds"] - before["seconds"]
         if seconds < LEAST_SECONDS:
-            return {"memory_bytes": psutil.virtual_memory().used}
-        total = max(now["cpu"] - before["cpu"], 1e-9)
-        rates = {
-            f"{name}_bytes_per_second": (now[name] - before[name]) / seconds
-            for name in ("read", "written", "received", "sent")
-            if name in now and name in before
-        }
-        return {
-            "utilisation": min(1.0, max(0.0, 1 - (now["idle"] - before["idle"]) / total)),
-            "stolen": min(1.0, max(0.0, (now["stolen"] - before["stolen"]) / total)),
-            "memory_bytes": psutil.virtual_memory().used,
-            **rates,
-        }
+            return found
+        risen = {name: now[name] - before[name] for name in now.keys() & before.keys()}
+        if "cpu" in risen:
+            total = max(risen["cpu"], 1e-9)
+            found["utilisation"] = min(1.0, max(0.0, 1 - risen["idle"] / total))
+            found["stolen"] = min(1.0, max(0.0, risen["stolen"] / total))
+        rates = {f"{name}_bytes_per_second": risen[name] / seconds for name in RATES if name in risen}
+        return found | rates
 
-    def _counters(self) -> dict[str, float]:
-        """Seconds of all processors, and bytes of all disks and links, since the host began."""
-        times = psutil.cpu_times()
-        found = {
-            "seconds": monotonic(),
-            # Guests are counted in user and nice, too.
-            "cpu": sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
-            "idle": times.idle + getattr(times, "iowait", 0.0),
-            "stolen": getattr(times, "steal", 0.0),
-        }
-        disks, links = psutil.disk_io_counters(), psutil.net_io_counters()
-        if disks is not None:  # none in some containers
-            found |= {"read": disks.read_bytes, "written": disks.write_bytes}
-        if links is not None:
-            found |= {"received": links.bytes_recv, "sent": links.bytes_sent}
-        return found
+
+def _seen() -> dict[str, float]:
+    """Bytes of memory in use; seconds of all processors, and bytes of all disks and links, since the host
+    began. Without what a container hides."""
+    asked = {
+        "memory": psutil.virtual_memory,
+        "times": psutil.cpu_times,
+        "disks": psutil.disk_io_counters,
+        "links": psutil.net_io_counters,
+    }
+    told = each(asked, FAULTS)
+    memory, times, disks, links = (told[name] for name in asked)
+    seen = {"seconds": monotonic()}
+    if memory is not None:
+        seen["memory_bytes"] = memory.used
+    if times is not None:
+        # Guests are counted in user and nice, too.
+        seen["cpu"] = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        seen["idle"] = times.idle + getattr(times, "iowait", 0.0)
+        seen["stolen"] = getattr(times, "steal", 0.0)
+    if disks is not None:
+        seen |= {"read": disks.read_bytes, "written": disks.write_bytes}
+    if links is not None:
+        seen |= {"received": links.bytes_recv, "sent": links.bytes_sent}
+    return seen

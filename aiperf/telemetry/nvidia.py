@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from aiperf.telemetry.sensor import Reading
+from aiperf.telemetry.sensor import Reading, each
 
 __all__ = ["open_nvidia"]
 
@@ -27,13 +27,25 @@ def open_nvidia(identity: str) -> Callable[[], Reading]:
     import pynvml
 
     pynvml.nvmlInit()
-    known = identity if identity.startswith(("GPU-", "MIG-")) else f"GPU-{identity}"
-    handle = pynvml.nvmlDeviceGetHandleByUUID(known)
-    return lambda: dict(_read(pynvml, handle))
+    handle = _handle(pynvml, identity)
+    return lambda: _read(pynvml, handle)
 
 
-def _read(nvml: Any, handle: Any) -> Iterator[tuple[str, Any]]:
-    """What this device has; NVML raises NotSupported for each value by itself."""
+def _handle(nvml: Any, identity: str) -> Any:
+    """Of the device, or of the slice of one (MIG): CUDA tells the slice's UUID where there is one."""
+    if identity.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(identity)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity}")
+    except nvml.NVMLError_NotFound:
+        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{identity}")
+
+
+def _read(nvml: Any, handle: Any) -> Reading:
+    """What this device has: NVML raises for each value by itself that a device, a driver or a user has not.
+
+    Raises what NVML raises for the last one where there is none.
+    """
     reads: Mapping[str, Callable[[], Any]] = {
         "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
         "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
@@ -44,12 +56,7 @@ def _read(nvml: Any, handle: Any) -> Iterator[tuple[str, Any]]:
         "memory_clock_hertz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6,
         "throttled": lambda: _reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
     }
-    unsupported = (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission)
-    for name, read in reads.items():
-        try:
-            yield name, read()
-        except unsupported:
-            yield name, None
+    return each(reads, nvml.NVMLError)
 
 
 def _reasons(bits: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 __all__ = ["Recorder"]
 
 END_SECONDS = 2.0
+# DCMI does not go together with it: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
+NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 
 
 class Recorder:
@@ -21,7 +24,8 @@ class Recorder:
         Raises OSError where no process can be started.
         """
         command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
-        self._process = subprocess.Popen([*command, *devices], stdin=subprocess.PIPE)
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}
+        self._process = subprocess.Popen([*command, *devices], stdin=subprocess.PIPE, env=environment)
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import Any
 
-__all__ = ["Reading", "Sensor", "plausible"]
+__all__ = ["Reading", "Sensor", "each", "plausible"]
 
 Reading = Mapping[str, float | int | Sequence[str] | None]
 """Values by name, each with its unit in the name; None, or no entry, where one is not known."""
@@ -75,6 +75,23 @@ class Sensor:
                 self._answer = {}, fault
             self._busy = False
             self._answered.set()
+
+
+def each(
+    reads: Mapping[str, Callable[[], Any]], faults: type[Exception] | tuple[type[Exception], ...]
+) -> dict[str, Any]:
+    """What each of these reads; None where it raises one of the faults, for a value that is not known hides
+    no other. Raises the last fault where every one did."""
+    found: dict[str, Any] = {}
+    last: Exception | None = None
+    for name, read in reads.items():
+        try:
+            found[name] = read()
+        except faults as fault:
+            last = fault
+    if last is not None and not found:
+        raise last
+    return {name: found.get(name) for name in reads}
 
 
 def plausible(reading: Reading) -> dict[str, Any]:

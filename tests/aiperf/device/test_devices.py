@@ -6,6 +6,7 @@ On a machine with an accelerator `pytest -m gpu` asks the same of the real one.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -42,11 +43,30 @@ class TestCpu(DeviceConformance):
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
         monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: set(range(8)))
+        monkeypatch.setattr(cpu.cgroup, "cores", lambda: math.inf)
         bind("cpu", 0, ranks_on_host=2)
         assert torch.get_num_threads() == 4
         monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: {3, 5, 7})
         bind("cpu", 0, ranks_on_host=2)
         assert torch.get_num_threads() == 3
+
+    @pytest.mark.parametrize(
+        ("quota", "ranks", "threads"), [(6.0, 1, 6), (6.0, 2, 3), (1.5, 2, 1), (100.0, 2, 4)]
+    )
+    def test_a_container_has_fewer_cores_than_its_host(
+        self, monkeypatch: pytest.MonkeyPatch, quota: float, ranks: int, threads: int
+    ) -> None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
+        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: set(range(8)))
+        monkeypatch.setattr(cpu.cgroup, "cores", lambda: quota)
+        bind("cpu", 0, ranks)
+        assert torch.get_num_threads() == threads
+
+    def test_a_container_has_less_memory_than_its_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = bind("cpu", 0).memory_bytes
+        monkeypatch.setattr(cpu.cgroup, "memory_bytes", lambda: 2.0**30)
+        assert bind("cpu", 0).memory_bytes == 1 << 30 < whole
 
 
 class OnFake(DeviceConformance):
@@ -130,8 +150,9 @@ class TestNpu(OnFake):
         self, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert device.identity == "npu-1"
-        monkeypatch.setenv(npu.VISIBLE, "4,6")
-        assert device.identity == "npu-6"
+        for text, number in (("4,6", 6), ("4-7", 5), ("0,2-3", 2), ("6, 4", 4), ("auto", 1), ("", 1)):
+            monkeypatch.setenv(npu.VISIBLE, text)
+            assert device.identity == f"npu-{number}"
 
 
 class TestXpu(OnFake):

@@ -83,8 +83,11 @@ class FakeNpu(FakeModule):
         super().__init__(names)
         self.conv, self.matmul = SimpleNamespace(allow_hf32=True), SimpleNamespace(allow_hf32=False)
 
-    def get_device_properties(self, device: Any = None) -> Any:
-        return SimpleNamespace(name=self.names[device], total_memory=64 * GIB)
+    def get_device_name(self, device_name: Any = None) -> str:
+        return self.names[device_name]
+
+    def get_device_properties(self, device_name: Any = None) -> Any:
+        return SimpleNamespace(name=self.names[device_name], total_memory=64 * GIB)
 
     def is_bf16_supported(self) -> bool:
         return self.names[0].startswith("Ascend910B")

@@ -1,18 +1,23 @@
-"""AMD's and Huawei's libraries are read as they are documented; here against stand-ins of them."""
+"""Vendors' libraries and psutil, read as they are documented; here against stand-ins of them."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import time
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aiperf.telemetry import ascend
+from aiperf.telemetry import ascend, host, nvidia
 from aiperf.telemetry.amd import open_amd
 from aiperf.telemetry.ascend import open_ascend
+from aiperf.telemetry.host import open_host
+from aiperf.telemetry.nvidia import open_nvidia
 from aiperf.telemetry.sensor import plausible
+from tests.aiperf.telemetry.fakes import pynvml as fake
 
 SERIAL = "0x2F5C3A4B1D6E7F80"
 METRICS = {
@@ -41,13 +46,17 @@ class AmdSmi(ModuleType):
         pass
 
     def amdsmi_get_processor_handles(self) -> list[str]:
-        return ["other", "handle"]
+        return ["broken", "other", "handle"]
 
     def amdsmi_get_gpu_asic_info(self, processor_handle: str) -> dict[str, Any]:
+        if processor_handle == "broken":
+            raise self.AmdSmiLibraryException("AMDSMI_STATUS_IO")
         return {"market_name": "MI300X", "asic_serial": SERIAL if processor_handle == "handle" else "0x1"}
 
     def amdsmi_get_gpu_metrics_info(self, processor_handle: str) -> dict[str, Any]:
         assert processor_handle == "handle"
+        if not self.metrics:
+            raise self.AmdSmiLibraryException("AMDSMI_STATUS_NOT_SUPPORTED")
         return self.metrics
 
     def amdsmi_get_gpu_memory_usage(self, processor_handle: str, mem_type: int) -> int:
@@ -93,6 +102,58 @@ def test_what_an_amd_device_has_not_is_unknown(monkeypatch: pytest.MonkeyPatch) 
     assert "energy_joules" not in found
     assert "power_watts" not in found
     assert "clock_hertz" not in found
+
+
+def test_an_amd_device_without_metrics_still_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy = {"energy_accumulator": 10**9, "counter_resolution": 15.3}
+    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({}, energy))
+    assert plausible(open_amd(AS_TORCH_PRINTS)()) == {
+        "memory_bytes": 64 << 30,
+        "energy_joules": pytest.approx(15300.0),
+    }
+
+
+MI300 = {
+    "throttle_status": "N/A",
+    "indep_throttle_status": "N/A",
+    "prochot_residency_acc": 0,
+    "ppt_residency_acc": 41,
+    "socket_thm_residency_acc": 7,
+    "vr_thm_residency_acc": "N/A",
+    "hbm_thm_residency_acc": 0,
+}
+
+
+def test_what_held_an_amd_device_back_is_what_its_accumulators_rose_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of MI300 and later, which have no status."""
+    smi = AmdSmi({**METRICS, **MI300}, None)
+    monkeypatch.setitem(sys.modules, "amdsmi", smi)
+    read = open_amd(AS_TORCH_PRINTS)
+    assert "throttled" not in plausible(read()), "nobody knows yet"
+    assert plausible(read())["throttled"] == []
+    smi.metrics |= {"ppt_residency_acc": 42, "hbm_thm_residency_acc": 3}
+    assert plausible(read())["throttled"] == ["power cap", "temperature of memory"]
+    assert plausible(read())["throttled"] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "bits", "reasons"),
+    [
+        ("N/A", "N/A", None),
+        (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, None),
+        (False, 0, []),
+        (True, 1 << 1 | 1 << 36, ["power cap", "temperature"]),
+        (True, 1 << 16, ["current"]),
+        (True, "N/A", ["throttle status"]),
+    ],
+)
+def test_an_older_amd_device_tells_reasons_by_bits(
+    monkeypatch: pytest.MonkeyPatch, status: object, bits: object, reasons: list[str] | None
+) -> None:
+    found = amd(monkeypatch, AS_TORCH_PRINTS, throttle_status=status, indep_throttle_status=bits)
+    assert found.get("throttled") == reasons
 
 
 def test_the_older_name_of_an_accumulator_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +207,141 @@ def test_an_ascend_device_is_found_by_its_number(monkeypatch: pytest.MonkeyPatch
         open_ascend("npu-6")
 
 
+class OldDcmi(Dcmi):
+    """Without what came later; its device answers no question but that for its power."""
+
+    dcmi_get_device_hbm_info = dcmi_get_device_aicore_info = None  # type: ignore[assignment]
+
+    def dcmi_get_device_temperature(self, board: int, device: int, temperature: Any) -> int:
+        return -8012
+
+    dcmi_get_device_utilization_rate = dcmi_get_device_temperature  # type: ignore[assignment]
+
+
+def test_what_an_older_library_has_not_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: OldDcmi())
+    monkeypatch.setattr(OldDcmi, "dcmi_get_device_utilization_rate", lambda *words: -8012)
+    assert plausible(open_ascend("npu-5")()) == {"power_watts": 287.5}
+    monkeypatch.setattr(OldDcmi, "dcmi_get_device_power_info", lambda *words: -8012)
+    with pytest.raises(LookupError, match="DCMI tells nothing of device 1 on board 2"):
+        open_ascend("npu-5")()
+
+
+def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def load(name: str) -> Dcmi:
+        asked.append(name)
+        if name != "/usr/local/dcmi/libdcmi.so":
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+        return Dcmi()
+
+    monkeypatch.setattr(ascend.ctypes, "CDLL", load)
+    assert plausible(open_ascend("npu-5")())["power_watts"] == 287.5
+    assert asked == ["libdcmi.so", "/usr/local/dcmi/libdcmi.so"]
+    monkeypatch.setattr(ascend, "LIBRARIES", ("libdcmi.so", "/nowhere/libdcmi.so"))
+    with pytest.raises(OSError, match=r"^libdcmi.so: cannot open"):
+        open_ascend("npu-5")
+
+
 def test_the_structures_are_as_large_as_in_c() -> None:
     """On 64-bit Linux: 8, 4 (and 4 of padding), 8, 4, 4 bytes."""
     assert ctypes.sizeof(ascend._Hbm) == 32
     assert ctypes.sizeof(ascend._AiCore) == 8
+
+
+# NVIDIA
+
+
+class Nvml(ModuleType):
+    """One device, of which some calls fail; the fake is compared with the real module by a test."""
+
+    def __init__(self, **failing: Exception) -> None:
+        super().__init__("pynvml")
+        vars(self).update({name: value for name, value in vars(fake).items() if not name.startswith("_")})
+        for name, error in failing.items():
+            setattr(self, name, partial(self._fail, error))
+
+    @staticmethod
+    def _fail(error: Exception, *words: object) -> object:
+        raise error
+
+
+def test_a_value_that_nvml_cannot_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an old library without a function, or a sensor that is broken by itself."""
+    broken = fake.NVMLError("Unknown Error")
+    nvml = Nvml(nvmlDeviceGetTotalEnergyConsumption=broken, nvmlDeviceGetUtilizationRates=broken)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    found = plausible(open_nvidia(fake.UUID)())
+    assert found["power_watts"] == fake.WATTS
+    assert "throttled" in found
+    assert not {"energy_joules", "utilisation"} & found.keys()
+
+
+def test_a_device_of_which_nvml_reads_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {
+        name: fake.NVMLError_GpuIsLost("GPU is lost")
+        for name in vars(fake)
+        if name.startswith("nvmlDeviceGet")
+    }
+    del lost["nvmlDeviceGetHandleByUUID"]
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(**lost))
+    read = open_nvidia(fake.UUID)
+    with pytest.raises(fake.NVMLError_GpuIsLost):
+        read()
+
+
+def test_a_slice_of_a_device_is_found_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA tells the UUID of a slice, and torch hands it on without NVML's prefix."""
+    nvml = Nvml()
+    sliced = fake.UUID.replace("GPU-", "MIG-")
+
+    def by_uuid(uuid: str) -> str:
+        if uuid != sliced:
+            raise fake.NVMLError_NotFound("Not Found")
+        return uuid
+
+    vars(nvml)["nvmlDeviceGetHandleByUUID"] = by_uuid
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert "memory_bytes" in open_nvidia(fake.UUID.removeprefix("GPU-"))()
+
+
+def test_reasons_are_the_bits_of_the_real_module() -> None:
+    import pynvml as real  # of nvidia-ml-py
+
+    bits = {
+        "application clocks": real.nvmlClocksThrottleReasonApplicationsClocksSetting,
+        "power cap": real.nvmlClocksThrottleReasonSwPowerCap,
+        "hardware slowdown": real.nvmlClocksThrottleReasonHwSlowdown,
+        "sync boost": real.nvmlClocksThrottleReasonSyncBoost,
+        "temperature": real.nvmlClocksThrottleReasonSwThermalSlowdown,
+        "temperature, hardware": real.nvmlClocksThrottleReasonHwThermalSlowdown,
+        "power brake": real.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+        "display clocks": real.nvmlClocksThrottleReasonDisplayClockSetting,
+    }
+    assert {bit: name for name, bit in bits.items()} == nvidia.REASONS
+
+
+# The host
+
+
+def hidden() -> Any:
+    raise PermissionError(13, "Permission denied", "/proc/net/dev")
+
+
+def test_what_a_container_hides_of_its_host_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = open_host()
+    monkeypatch.setattr(host.psutil, "net_io_counters", hidden)
+    monkeypatch.setattr(host.psutil, "disk_io_counters", lambda: None)
+    monkeypatch.setattr(host, "monotonic", lambda: time.monotonic() + 1)
+    found = plausible(read())
+    assert {"utilisation", "memory_bytes"} <= found.keys()
+    assert not [name for name in found if name.endswith("_per_second")]
+
+
+def test_a_host_that_tells_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = open_host()
+    for name in ("virtual_memory", "cpu_times", "disk_io_counters", "net_io_counters"):
+        monkeypatch.setattr(host.psutil, name, hidden)
+    with pytest.raises(PermissionError, match="/proc/net/dev"):
+        read()

@@ -11,7 +11,7 @@ from aiperf.peak import peak_ops_per_second
 from aiperf.replay import Replay
 from aiperf.story import Leg
 
-__all__ = ["measurements"]
+__all__ = ["mean_ceiling", "measurements"]
 
 # Data sheets give a clock that a device keeps up; for a moment it may run faster.
 MOST_OF_THE_PEAK = 1.25
@@ -74,10 +74,17 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
 
 def _share(replay: Replay, tensor_operations: int) -> float | None:
     """Of what all devices could have multiplied in the span; None where a leg has not measured all."""
+    ceiling = mean_ceiling(replay)
+    return tensor_operations / (ceiling * replay.span_seconds) if ceiling else None
+
+
+def mean_ceiling(replay: Replay) -> float | None:
+    """Operations a second of matrix products, of all devices that a leg had, in the mean over the span; None
+    where a leg has not measured all of its own, or none has a span."""
     total = 0.0
     for leg in replay.legs:
         ranks = {rank for group in leg.began.groups for rank in group}
         if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
             return None
         total += leg.span_seconds * fsum(ceiling.product.fastest for ceiling in leg.ceilings.values())
-    return tensor_operations / total if total > 0 else None
+    return total / replay.span_seconds if total > 0 else None

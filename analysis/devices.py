@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.lineage import rebuild
+from aiperf.measured import mean_ceiling
 from aiperf.replay import Replay
 from aiperf.score import Score
 from analysis.limits import limits_of
 from analysis.outliers import Outlier, outlier_text, outliers
+from analysis.robust import LEAST_NUMBER
 from analysis.roofline import image_seconds
 from analysis.table import Table
 from analysis.usage import DeviceUse, Usage, read_usage
@@ -46,12 +47,9 @@ def look(files: RunFiles, replay: Replay) -> Devices:
 
 def ceiling_text(replay: Replay, score: Score) -> str:
     """ "9.3 % of 171 GOPS, …": tensor operations over what the ranks measured just before the span."""
-    leg = next((leg for leg in reversed(replay.legs) if leg.ceilings), None)
-    if leg is None:
+    total = mean_ceiling(replay)
+    if total is None:
         return "unknown (not measured in this run)"
-    total = math.fsum(ceiling.product.fastest for ceiling in leg.ceilings.values())
-    if total <= 0:
-        return "unknown"
     return (
         f"{percent(score.tensor_ops_per_second / total, 1)} of {rate(total)}, matrix products before the span"
     )
@@ -66,9 +64,13 @@ def energy_text(usage: Usage, score: Score) -> str:
     return f"{scaled(usage.joules, 'J')}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
 
 
-def slow_text(slow: Sequence[Outlier]) -> list[str]:
-    """A line for each that was slow."""
-    return [outlier_text(outlier) for outlier in slow] or ["nobody was an outlier"]
+def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:
+    """A line for each that was slow, or why nobody is named."""
+    if slow:
+        return [outlier_text(outlier) for outlier in slow]
+    if replay.legs and len({event.ready.rank for event in replay.leg.ranks}) < LEAST_NUMBER:
+        return ["unknown (fewer than four ranks cannot be compared)"]
+    return ["nobody was an outlier"]
 
 
 def roofline_share_text(replay: Replay) -> str:
@@ -100,7 +102,7 @@ def device_table(usage: Usage) -> Table:
         by_joules = sorted(found, key=lambda use: use.joules or 0.0)
         found = (*by_joules[: DEVICES_SHOWN // 2], *by_joules[-DEVICES_SHOWN // 2 :])
     columns = ("host", "device", "energy", "power", "clock, mean", "clock, least", "temperature", "held back")
-    rows = [_row(use, usage.span_seconds) for use in found]
+    rows = [_row(use) for use in found]
     keys = [
         [
             None,
@@ -117,8 +119,8 @@ def device_table(usage: Usage) -> Table:
     return Table(columns, rows, (False, False, True, True, True, True, True, False), keys)
 
 
-def _row(use: DeviceUse, span: float) -> list[str]:
-    held = ", ".join(f"{clock(seconds)} {reason}" for reason, seconds in use.throttled_seconds.items())
+def _row(use: DeviceUse) -> list[str]:
+    span, held = use.span_seconds, use.throttled_seconds
     return [
         use.host,
         use.device,
@@ -127,8 +129,12 @@ def _row(use: DeviceUse, span: float) -> list[str]:
         _known(use.mean_clock_hertz, "Hz"),
         _known(use.least_clock_hertz, "Hz"),
         "unknown" if use.mean_temperature_celsius is None else f"{use.mean_temperature_celsius:.0f} °C",
-        held or "never, as far as is known",
+        "unknown" if held is None else _held(held) or "never, as far as is known",
     ]
+
+
+def _held(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{clock(each)} {reason}" for reason, each in seconds.items())
 
 
 def _known(value: float | None, unit: str) -> str:

@@ -36,7 +36,7 @@ class Outlier:
 
     hosts: tuple[str, ...]
     devices: tuple[str, ...]
-    """Names; several where a group is."""
+    """Names, with what tells it from the others of its host where it is one; several where a group is."""
     who: str
     """rank 3, or group 2."""
     when: str
@@ -58,7 +58,7 @@ def outliers(replay: Replay, usage: Usage | None = None) -> tuple[Outlier, ...]:
 
 
 def outlier_text(outlier: Outlier) -> str:
-    """ "rank 3 on node7 (NVIDIA H200): …"."""
+    """ "rank 3 on node7 (NVIDIA H200 1f3a…): …"."""
     where = ", ".join(outlier.hosts)
     return f"{outlier.who} on {where} ({', '.join(outlier.devices)}): {outlier.evidence}, {outlier.when}"
 
@@ -69,6 +69,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
     for ceiling in leg.ceilings.values():
         by_device.setdefault(ceiling.device, []).append(ceiling)
     worst: dict[int, Outlier] = {}
+    ready = {event.ready.rank: event.ready for event in leg.ranks}
     for device, ceilings in by_device.items():
         for what, unit, rates in _kinds(ceilings):
             values = np.array([one.typical for one in rates])
@@ -81,7 +82,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
                 ceiling = ceilings[index]
                 outlier = Outlier(
                     hosts=(ceiling.host,),
-                    devices=(device,),
+                    devices=(_spoken(device, ready.get(ceiling.rank)),),
                     who=f"rank {ceiling.rank}",
                     when="before the span",
                     share=share,
@@ -135,12 +136,23 @@ def _of_group(
     first, last = times[0][0], min(times[-1][0] + length, end)
     return Outlier(
         hosts=tuple(dict.fromkeys(one.host for one in ready)),
-        devices=tuple(dict.fromkeys(one.device for one in ready)),
+        devices=_devices(ready),
         who=f"group {group}",
         when=f"between {clock(first)} and {clock(last)} of the span",
         share=share,
         evidence=f"{percent(1 - share, 0)} below the median of the groups' rates on comparable work",
     )
+
+
+def _devices(ready: Sequence[Ready]) -> tuple[str, ...]:
+    if len(ready) == 1:
+        return (_spoken(ready[0].device, ready[0]),)
+    return tuple(dict.fromkeys(one.device for one in ready))
+
+
+def _spoken(name: str, ready: Ready | None) -> str:
+    """ "NVIDIA H200 1f3a…", by which it can be found among eight of that name."""
+    return f"{name} {ready.device_id if ready else ''}".rstrip()
 
 
 def _ready(leg: Leg, group: int) -> list[Ready]:
@@ -170,6 +182,6 @@ def _sensor_facts(mine: Sequence[DeviceUse], others: Sequence[DeviceUse]) -> Ite
         yield f"clock {scaled(min(clocks), 'Hz')} against {scaled(float(np.median(usual)), 'Hz')}"
     held: dict[str, float] = {}
     for use in mine:
-        for reason, seconds in use.throttled_seconds.items():
+        for reason, seconds in (use.throttled_seconds or {}).items():
             held[reason] = max(held.get(reason, 0.0), seconds)
     yield from (f"held back for {clock(seconds)} by: {reason}" for reason, seconds in held.items())

@@ -183,7 +183,7 @@ def _devices(judged: Judged) -> Section:
         ("ceiling", ceiling_text(replay, score)),
         ("roofline", roofline_share_text(replay)),
         ("energy", energy_text(devices.usage, score)),
-        *(("slow", text) for text in slow_text(devices.slow)),
+        *(("slow", text) for text in slow_text(devices.slow, replay)),
     ]
     facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []

@@ -37,7 +37,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("trials", _trials(score)),
         ("time", _time(score)),
         ("control", _control(score.control)),
-        *_named("slow", slow_text(devices.slow)),
+        *_named("slow", slow_text(devices.slow, replay)),
         ("verdict", _verdict(verdict)),
     ]
     text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
@@ -75,7 +75,7 @@ def status_text(replay: Replay, files: RunFiles) -> str:
             )
         )
     if replay.legs:
-        lines += _named("slow", slow_text(look(files, replay).slow))
+        lines += _named("slow", slow_text(look(files, replay).slow, replay))
     return "\n".join(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)
 
 

@@ -95,21 +95,27 @@ class HostClock:
 
     def __init__(self, replay: Replay, host: str) -> None:
         self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
+        self._spans: dict[str, list[tuple[float, float]]] = {}
         for leg in replay.legs:
+            if leg.released is None:
+                continue
+            own = [event for event in leg.ranks if event.ready.host == host]
+            span = -math.inf, math.inf
             try:
                 began = datetime.fromisoformat(leg.began.started).timestamp()
-            except ValueError:  # no time of day: nothing can be placed in this leg
-                continue
-            began += next(
-                (event.clock_offset_seconds for event in leg.ranks if event.ready.host == host), 0.0
-            )
-            if leg.released is not None:
-                self._legs.append((began + leg.released, began + leg.end, began, leg))
+            except ValueError:  # no time of day: nothing can be placed in this leg, nor summed over it
+                pass
+            else:
+                began += own[0].clock_offset_seconds if own else 0.0
+                span = began + leg.released, began + leg.end
+                self._legs.append((*span, began, leg))
+            for device in {event.ready.device_id for event in own}:
+                self._spans.setdefault(device, []).append(span)
 
-    @property
-    def spans(self) -> list[tuple[float, float]]:
-        """The begin and the end of each leg's span, in the host's time of day."""
-        return [(first, last) for first, last, _, _ in self._legs]
+    def spans(self, device: str) -> list[tuple[float, float]]:
+        """The begin and the end of the span of each leg in which a rank had this device of the host, in the
+        host's time of day."""
+        return self._spans.get(device, [])
 
     def span_seconds(self, wall: object) -> float | None:
         if not isinstance(wall, (int, float)):

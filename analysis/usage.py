@@ -26,6 +26,10 @@ LONGEST_GAP_SECONDS = 5.0
 LARGEST = 1e18
 """Of any reading in its unit; joules of a device in a million years."""
 
+MOST_DIFFERENCE = 4.0
+"""Between a counter of energy and the integral of the power: sensors that work differ by some per cent, in a
+span of seconds by more; one that is read in a wrong unit by ten or a thousand."""
+
 Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -39,13 +43,17 @@ class DeviceUse:
     joules: float | None
     by_counter: bool
     """From the device's own counter of energy; otherwise its power is integrated."""
+    contradictory: bool
+    """One of the two tells of many times the energy of the other: one is wrong, and nobody knows which."""
     mean_clock_hertz: float | None
     least_clock_hertz: float | None
     mean_temperature_celsius: float | None
-    throttled_seconds: Mapping[str, float]
-    """By reason, as the device's driver calls it."""
+    throttled_seconds: Mapping[str, float] | None
+    """By reason, as the device's driver calls it; None where it never said whether there was one."""
     seconds: float
     """Of the span, those that its samples cover."""
+    span_seconds: float
+    """Of the legs in which a rank had it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,8 @@ def read_usage(files: RunFiles, replay: Replay) -> Usage:
     """From the recorded files beside the journal."""
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
-    for ready in [event.ready for leg in replay.legs for event in leg.ranks]:
+    timed = [leg for leg in replay.legs if leg.released is not None]
+    for ready in [event.ready for leg in timed or replay.legs for event in leg.ranks]:
         if ready.device_id:
             wanted.setdefault(ready.host, {})[ready.device_id] = None
         else:
@@ -86,14 +95,17 @@ def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
     if nameless or not found:
         return "these devices have no sensor that is read" if nameless else "no rank was ready"
     without = [use for use in found if use.joules is None]
-    if without:
-        more = f" and {len(without) - 1} more" if without[1:] else ""
-        return f"no power of {without[0].device} on {without[0].host}{more} is known over the whole span"
-    return ""
+    if not without:
+        return ""
+    more = f" and {len(without) - 1} more" if without[1:] else ""
+    who = f"{without[0].device} on {without[0].host}{more}"
+    if without[0].contradictory:
+        return f"the energy counter and the power of {who} contradict each other"
+    return f"no power of {who} is known over the whole span"
 
 
 def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, None]) -> Iterator[DeviceUse]:
-    spans = HostClock(replay, host).spans
+    clock = HostClock(replay, host)
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
     for record in records(files.telemetry(host)):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
@@ -104,7 +116,7 @@ def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, N
                 own = reading.get("wall_seconds")  # when it was read, if it says so
                 samples[reading["id"]].append((float((own if _measures(own) else at) or 0.0), reading))
     for device, readings in samples.items():
-        yield _use(host, device, readings, spans)
+        yield _use(host, device, readings, clock.spans(device))
 
 
 def _use(
@@ -118,16 +130,19 @@ def _use(
     heat = _within(_column(readings, "temperature_celsius"), spans)
     counted = _over([_risen(counter, span) for span in spans])
     integrated = _over([_integrated(power, span) for span in spans])
+    contradictory = _contradict(counted, integrated)
     return DeviceUse(
         host=host,
         device=device,
-        joules=integrated if counted is None else counted,
+        joules=None if contradictory else integrated if counted is None else counted,
         by_counter=counted is not None,
+        contradictory=contradictory,
         mean_clock_hertz=float(clocks.mean()) if len(clocks) else None,
         least_clock_hertz=float(clocks.min()) if len(clocks) else None,
         mean_temperature_celsius=float(heat.mean()) if len(heat) else None,
         throttled_seconds=_throttled(readings, spans),
         seconds=sum(_covered(power if len(power[0]) else counter, span) for span in spans),
+        span_seconds=math.fsum(last - first for first, last in spans),
     )
 
 
@@ -154,16 +169,19 @@ def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np
 def _risen(column: Samples, span: tuple[float, float]) -> float | None:
     """How far a counter rose in the span; between two samples it rises evenly.
 
-    None where it is not known around both ends, and where it fell: it then began anew.
+    None where it is not known around both ends, where it fell (it then began anew), and where it did not rise
+    at all: no device needs nothing.
     """
     times, values = column
+    if span[1] <= span[0]:
+        return 0.0
     if not _reaches(times, span):
         return None
     ends = np.interp(span, times, values)
     near = (times >= span[0] - LONGEST_GAP_SECONDS) & (times <= span[1] + LONGEST_GAP_SECONDS)
     if (np.diff(values[near]) < 0).any():
         return None
-    return float(ends[1] - ends[0])
+    return float(ends[1] - ends[0]) or None
 
 
 def _integrated(column: Samples, span: tuple[float, float]) -> float | None:
@@ -187,6 +205,14 @@ def _reaches(times: NDArray[np.float64], span: tuple[float, float]) -> bool:
     return all(times[min(at, len(times) - 1)] - times[max(at - 1, 0)] <= LONGEST_GAP_SECONDS for at in after)
 
 
+def _contradict(counted: float | None, integrated: float | None) -> bool:
+    """A power of nothing is that of a sensor that is not there, or of the second die of one device."""
+    if not counted or not integrated:
+        return False
+    low, high = sorted((counted, integrated))
+    return high > MOST_DIFFERENCE * low
+
+
 def _over(parts: Sequence[float | None]) -> float | None:
     """The sum over all legs, if each is known."""
     known = [part for part in parts if part is not None]
@@ -201,13 +227,15 @@ def _covered(column: Samples, span: tuple[float, float]) -> float:
 
 def _throttled(
     readings: Sequence[tuple[float, dict[str, Any]]], spans: Sequence[tuple[float, float]]
-) -> Mapping[str, float]:
+) -> Mapping[str, float] | None:
     """A reason holds from the sample that tells it to the next one."""
     seconds: dict[str, float] = {}
+    told = False
     for (at, reading), (until, _) in pairwise(readings):
         reasons = reading.get("throttled")
         length = sum(max(0.0, min(until, last) - max(at, first)) for first, last in spans)
         if isinstance(reasons, list) and 0 < until - at <= LONGEST_GAP_SECONDS and length > 0:
+            told = True
             for reason in {str(reason) for reason in reasons}:
                 seconds[reason] = seconds.get(reason, 0.0) + length
-    return dict(sorted(seconds.items(), key=lambda entry: -entry[1]))
+    return dict(sorted(seconds.items(), key=lambda entry: -entry[1])) if told else None

@@ -106,7 +106,7 @@ def test_its_host_is_recorded_over_the_whole_span(whole: tuple[Path, str]) -> No
     assert {"host.utilisation", "host.memory_bytes"} <= {quantity.name for quantity in found.quantities}
     (path,) = files.telemetry_directory.iterdir()
     times = [json.loads(line)["wall_seconds"] for line in path.read_text().splitlines()]
-    ((begin, end),) = HostClock(run, path.stem).spans
+    ((begin, end),) = HostClock(run, path.stem).spans("")
     assert times[0] < begin < end < times[-1]
     assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
     assert "energy                  unknown (these devices have no sensor that is read)" in whole[1]

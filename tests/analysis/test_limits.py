@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.messages import Rate
+from aiperf.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
+from aiperf.measured import mean_ceiling
+from aiperf.messages import Ceiling, Rate
 from aiperf.score import score
 from analysis.devices import ceiling_text
 from analysis.limits import Limits, Machine, Record, limits_of, machine_json, machine_text, read_limits
@@ -18,6 +22,7 @@ from nas.graph import Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
 from nas.seeds import resnet50
+from tests.aiperf.journals import Scene, told
 from tests.analysis.test_outliers import measured
 
 MACHINE = Machine(
@@ -48,11 +53,27 @@ def test_the_text_has_every_row_and_the_share_of_the_listed_peak() -> None:
     ]
 
 
+def test_sixteen_bits_are_fp16_where_a_device_has_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "peak.json"
+    path.write_text(machine_json(replace(MACHINE, products=(Record("fp16", 4096, Rate(1e14, 9e13, 0.0)),))))
+    assert read_limits(path, ("bf16", "fp16")).format == "fp16"
+    with pytest.raises(AiperfError, match=r"peak.json: fp32 was not measured, but fp16; see --bytes"):
+        read_limits(path, ("fp32",))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
+def test_a_ceiling_that_is_none_is_refused(tmp_path: Path, rate: float) -> None:
+    path = tmp_path / "peak.json"
+    path.write_text(machine_json(replace(MACHINE, copy=Rate(rate, rate, 0.0))))
+    with pytest.raises(AiperfError, match=r"peak.json: "):
+        read_limits(path, ("bf16",))
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "peak.json"
     path.write_text(machine_json(MACHINE))
-    assert read_limits(path, "bf16") == Limits("NVIDIA H200", "bf16", 7.9e14, 4.2e12)
-    assert read_limits(path, "fp32").ops_per_second == 5.1e13
+    assert read_limits(path, ("bf16", "fp16")) == Limits("NVIDIA H200", "bf16", 7.9e14, 4.2e12)
+    assert read_limits(path, ("fp32",)).ops_per_second == 5.1e13
 
 
 @pytest.mark.parametrize(
@@ -63,14 +84,14 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         (lambda path: path.write_text("nonsense"), "is not what `aiperf-hpc peak -o` writes"),
         (
             lambda path: path.write_text(json.dumps(json.loads(machine_json(MACHINE)) | {"products": []})),
-            "bf16 was not measured",
+            "peak.json: bf16 or fp16 was not measured, but nothing",
         ),
     ],
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, write: Callable[[Path], object], words: str) -> None:
     write(tmp_path / "peak.json")
     with pytest.raises(AiperfError, match=words):
-        read_limits(tmp_path / "peak.json", "bf16")
+        read_limits(tmp_path / "peak.json", ("bf16", "fp16"))
 
 
 def test_the_limits_of_a_run_are_the_median_of_its_ranks() -> None:
@@ -80,7 +101,31 @@ def test_the_limits_of_a_run_are_the_median_of_its_ranks() -> None:
 
 def test_the_ceiling_stands_beside_the_peak() -> None:
     replay = measured([1e14, 1e14])
+    assert ceiling_text(replay, score(replay, {})) == "unknown (not measured in this run)"
+    replay.add(5.0, Released(None))
+    replay.add(9.0, LegEnded("trials", 9.0))
     assert ceiling_text(replay, score(replay, {})) == "0.0 % of 200.0 TOPS, matrix products before the span"
+
+
+def test_legs_on_other_devices_are_weighted_by_their_spans() -> None:
+    """Four seconds of two devices at 1e14, then twelve of four at 2e14."""
+    replay = measured([1e14, 1e14])
+    replay.add(5.0, Released(None))
+    replay.add(9.0, LegEnded("trials", 9.0))
+    for t, event in told(Scene(groups=4)):
+        if isinstance(event, LegBegan):
+            replay.add(t, replace(event, index=1))
+        elif isinstance(event, RankReady):
+            replay.add(t, event)
+    for rank in (1, 2, 3, 4):
+        rate = Rate(2e14, 2e14, 0.0)
+        replay.add(
+            4.0, CeilingMeasured(Ceiling(rank, f"node{rank}", "NVIDIA H200", "bf16", 8192, rate, rate))
+        )
+    replay.add(5.0, Released(None))
+    replay.add(17.0, LegEnded("trials", 17.0))
+    assert replay.faults == []
+    assert mean_ceiling(replay) == pytest.approx((4 * 2e14 + 12 * 8e14) / 16)
 
 
 SMALL = Graph(

@@ -13,6 +13,7 @@ import pytest
 from aiperf.events import CeilingMeasured
 from aiperf.messages import Ceiling, Rate
 from aiperf.replay import Replay
+from analysis.devices import slow_text
 from analysis.judged import read_run
 from analysis.outliers import outlier_text, outliers
 from analysis.robust import below
@@ -108,13 +109,39 @@ def test_its_sensors_are_evidence() -> None:
             device=f"GPU-{rank}",
             joules=1.0,
             by_counter=True,
+            contradictory=False,
             mean_clock_hertz=1.2e9 if rank == 3 else 1.9e9,
             least_clock_hertz=1e9,
             mean_temperature_celsius=60.0,
-            throttled_seconds={"temperature": 42.0} if rank == 3 else {},
+            throttled_seconds={"temperature": 42.0} if rank == 3 else None,
             seconds=60.0,
+            span_seconds=60.0,
         )
         for rank in range(1, 5)
     )
     (found,) = outliers(replay, Usage(uses, 60.0, ""))
+    assert found.devices == ("NVIDIA H200 GPU-3",)
     assert found.evidence.endswith("; clock 1.200 GHz against 1.900 GHz; held back for 0:42 by: temperature")
+
+
+def test_nobody_says_that_nobody_was_slow_where_nobody_can_tell() -> None:
+    told = "unknown (fewer than four ranks cannot be compared)"
+    assert slow_text((), measured([100.0, 100.0, 50.0])) == [told]
+    assert slow_text((), measured([100.0, 100.0, 100.0, 100.0])) == ["nobody was an outlier"]
+
+
+@pytest.mark.parametrize("number", [4, 8, 64, 512])
+def test_of_few_and_of_many_the_slow_one_alone_is_named(number: int) -> None:
+    """Ranks that differ by one per cent, and one that is slower than the median by a tenth."""
+    rng = random.Random(number)
+    for _ in range(50):
+        rates = np.array([rng.gauss(100.0, 1.0) for _ in range(number)])
+        assert not list(below(np.log(rates), np.full(number, 0.01)))
+        rates[number // 2] = 0.9 * np.median(rates)
+        named = list(below(np.log(rates), np.full(number, 0.01)))
+        assert named in ([number // 2], []) if number == 4 else named == [number // 2]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_of_too_few_nobody_is_named(number: int) -> None:
+    assert not list(below(np.log(np.array([100.0] * (number - 1) + [1.0])), np.zeros(number)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -19,8 +20,10 @@ import pytest
 
 from aiperf.events import LegBegan, LegEnded, RankReady, Released
 from aiperf.files import RunFiles
+from aiperf.messages import Ready
 from aiperf.replay import Replay
 from aiperf.telemetry.recorder import Recorder
+from analysis.telemetry import records
 from analysis.usage import DeviceUse, Usage, read_usage
 from tests.aiperf.groups import READY
 from tests.aiperf.telemetry.fakes import pynvml as fake
@@ -59,14 +62,17 @@ def read(files: RunFiles) -> list[dict[str, Any]]:
 def run_between(began: float, ended: float, started: float) -> Replay:
     """A run of one rank on node1 whose span lies between two times of day."""
     found = Replay()
-    moment = datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds")
-    ready = replace(READY, device_id=DEVICE)
-    found.add(0.0, LegBegan(0, moment, (), ((1,),)))
-    found.add(0.1, RankReady(0, ready, 0.0))
-    found.add(began - started, Released(ended - started))
-    found.add(ended - started, LegEnded("deadline", ended - started))
-    assert not found.faults
+    add_leg(found, began, ended, started, replace(READY, device_id=DEVICE))
     return found
+
+
+def add_leg(run: Replay, began: float, ended: float, started: float, ready: Ready) -> None:
+    moment = datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds")
+    run.add(0.0, LegBegan(run.num_legs, moment, (), ((1,),)))
+    run.add(0.1, RankReady(0, ready, 0.0))
+    run.add(began - started, Released(ended - started))
+    run.add(ended - started, LegEnded("deadline", ended - started))
+    assert not run.faults
 
 
 def use(usage: Usage) -> DeviceUse:
@@ -103,6 +109,71 @@ def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
     by_hand = 0.5 * (200 + 300) / 2 + (300 + 200) / 2 + (200 + 400) / 2 + (400 + 100) / 2 + 0.5 * 100
     assert found.joules == pytest.approx(by_hand)
     assert not use(found).by_counter
+
+
+def drawn(files: RunFiles, host: str, device: str, start: float, seconds: int, **values: float) -> None:
+    """A file of a host on which a device drew 200 W; `values` say at which rate others rise."""
+    files.telemetry(host).parent.mkdir(exist_ok=True)
+    lines = [
+        {"id": device, "power_watts": 200.0, **{name: rate * at for name, rate in values.items()}}
+        for at in range(seconds)
+    ]
+    text = [json.dumps({"wall_seconds": start + at, "devices": [line]}) for at, line in enumerate(lines)]
+    with files.telemetry(host).open("a") as file:
+        file.write("\n".join(text) + "\n")
+
+
+@pytest.mark.parametrize(
+    "second", [("node2", "other"), ("node1", "other"), ("node2", DEVICE), ("node1", DEVICE)]
+)
+def test_a_run_that_goes_on_elsewhere_has_the_energy_of_both_legs(
+    files: RunFiles, second: tuple[str, str]
+) -> None:
+    """On other hosts or devices, as schedulers give them: each counts in the legs in which a rank had it."""
+    start, (host, device) = 1.8e9, second
+    drawn(files, "node1", DEVICE, start, 30)
+    drawn(files, host, device, start + 100, 40)
+    run = run_between(start + 5, start + 25, start - 3)
+    add_leg(run, start + 105, start + 135, start + 97, replace(READY, host=host, device_id=device))
+    found = read_usage(files, run)
+    assert (found.missing, found.joules) == ("", pytest.approx(200 * (20 + 30)))
+    assert sum(use.span_seconds for use in found.devices) == pytest.approx(50)
+
+
+def test_a_device_of_a_leg_whose_clock_did_not_start_is_not_asked_for(files: RunFiles) -> None:
+    start = 1.8e9
+    drawn(files, "node1", DEVICE, start, 30)
+    run = Replay()
+    moment = datetime.fromtimestamp(start - 50, timezone.utc).isoformat(timespec="milliseconds")
+    run.add(0.0, LegBegan(0, moment, (), ((1,),)))
+    run.add(0.1, RankReady(0, replace(READY, host="node9", device_id="broken"), 0.0))
+    run.add(0.2, LegEnded("error: the driver of node9 hangs", 0.2))
+    add_leg(run, start + 5, start + 25, start - 3, replace(READY, device_id=DEVICE))
+    assert read_usage(files, run).joules == pytest.approx(200 * 20)
+
+
+@pytest.mark.parametrize(
+    ("rate", "joules", "why"),
+    [
+        (201.0, 201 * 20, ""),
+        (0.0, 200 * 20, ""),  # a counter that stands still is none
+        (0.2, None, f"the energy counter and the power of {DEVICE} on node1 contradict each other"),
+        (200e3, None, f"the energy counter and the power of {DEVICE} on node1 contradict each other"),
+    ],
+)
+def test_a_counter_is_believed_where_the_power_agrees(
+    files: RunFiles, rate: float, joules: float | None, why: str
+) -> None:
+    start = 1.8e9
+    drawn(files, "node1", DEVICE, start, 30, energy_joules=rate)
+    found = read_usage(files, run_between(start + 5, start + 25, start - 3))
+    assert (found.missing, found.joules) == (why, joules if joules is None else pytest.approx(joules))
+
+
+def test_who_never_said_whether_it_was_held_back_is_not_said_to_be_free(files: RunFiles) -> None:
+    start = 1.8e9
+    drawn(files, "node1", DEVICE, start, 30)
+    assert use(read_usage(files, run_between(start + 5, start + 25, start - 3))).throttled_seconds is None
 
 
 def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:
@@ -155,6 +226,61 @@ def test_where_there_is_no_library_it_says_so(files: RunFiles, monkeypatch: pyte
     assert read(files)[-1]["devices"] == [
         {"id": "some-device", "unknown": "ModuleNotFoundError: No module named 'amdsmi'"}
     ]
+
+
+def test_a_full_disk_costs_the_lines_that_do_not_fit_and_no_more(files: RunFiles) -> None:
+    """As a limit on the size of its file does it, which is lifted after a while."""
+    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
+    path = files.telemetry("node1")
+    try:
+        grown(path, 2)
+        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (path.stat().st_size + 30, -1))
+        time.sleep(3)
+        size = path.stat().st_size
+        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+        until = time.monotonic() + 30
+        while path.stat().st_size < size + 500:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    finally:
+        recorder.close()
+    told = list(records(path))
+    assert told.count(None) == 1, "the line that was cut off"
+    assert told[-1] is not None
+
+
+def test_a_line_that_another_recorder_left_unfinished_spoils_no_other(files: RunFiles) -> None:
+    path = files.telemetry("node1")
+    path.parent.mkdir()
+    path.write_text('{"wall_seconds": 1.0}\n{"wall_sec')
+    recorder = Recorder(path, "", ())
+    try:
+        grown(path, 4)
+    finally:
+        recorder.close()
+    assert path.read_text().splitlines()[1] == '{"wall_sec'
+    told = list(records(path))
+    assert (told[0], told[1]) == ({"wall_seconds": 1.0}, None)
+    assert None not in told[2:]
+
+
+def grown(path: Path, lines: int) -> None:
+    until = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < lines:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_what_dcmi_cannot_be_used_with_is_not_handed_on(
+    files: RunFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "4,5")
+    recorder = Recorder(files.telemetry("node1"), "", ())
+    try:
+        grown(files.telemetry("node1"), 1)
+        assert "ASCEND_RT_VISIBLE_DEVICES" not in psutil.Process(recorder._process.pid).environ()
+    finally:
+        recorder.close()
 
 
 def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:

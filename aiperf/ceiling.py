@@ -19,6 +19,7 @@ import torch
 
 from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT
+from aiperf.errors import WorldError
 from aiperf.messages import Ceiling, Rate
 from aiperf.parallel import Parallel
 
@@ -62,27 +63,45 @@ def measure(device: Device, format: str, parallel: Parallel, rank: int, host: st
 def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
     """One for each side that fits into the memory, in the format, each in so many seconds.
 
-    Raises WorldError where the device has no such format.
+    Raises WorldError where the device has no such format, or no room.
     """
     device.declare(format)
-    return tuple(_products(device, format, SECONDS if seconds is None else seconds))
+    found = tuple(_products(device, format, SECONDS if seconds is None else seconds))
+    if not found:
+        raise _full(device, "the smallest matrices")
+    return found
 
 
 def measure_copy(device: Device, seconds: float | None = None) -> Rate:
-    """Bytes read and written each second within the device's memory."""
+    """Bytes read and written each second within the device's memory. Raises WorldError where it is full."""
     num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
-    source = _bytes(num_bytes, device.torch)
-    target = torch.empty_like(source)
+    try:
+        source = _bytes(num_bytes, device.torch)
+        target = torch.empty_like(source)
+    except torch.OutOfMemoryError:
+        raise _full(device, f"two blocks of {num_bytes >> 20} MiB") from None
     return _rate(device, lambda: target.copy_(source), 2 * source.nbytes, seconds)
 
 
 def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
-    """Bytes each second from pinned memory of the host to the device; None where they are one."""
+    """Bytes each second from pinned memory of the host to the device; None where they are one.
+
+    Raises WorldError where the device is full.
+    """
     if device.kind == "cpu":
         return None
     source = _bytes(UPLOAD_BYTES, torch.device("cpu")).pin_memory()
-    target = torch.empty_like(source, device=device.torch)
+    try:
+        target = torch.empty_like(source, device=device.torch)
+    except torch.OutOfMemoryError:
+        raise _full(device, f"{UPLOAD_BYTES >> 20} MiB") from None
     return _rate(device, lambda: target.copy_(source, non_blocking=True), source.nbytes, seconds)
+
+
+def _full(device: Device, what: str) -> WorldError:
+    return WorldError(
+        f"{device.name} (index {device.index}) has no room for {what}: end what else uses its memory"
+    )
 
 
 def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:

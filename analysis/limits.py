@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -71,13 +72,19 @@ class Machine:
         found = [record for record in self.products if record.format == format]
         return max(found, key=lambda record: record.rate.fastest, default=None)
 
-    def limits(self, format: str) -> Limits:
-        """Raises AiperfError where the format was not measured."""
-        product = self.fastest(format)
+    def limits(self, formats: Sequence[str]) -> Limits:
+        """In the first of these formats that was measured.
+
+        Raises AiperfError where none was, or where a rate is none.
+        """
+        product = next(filter(None, map(self.fastest, formats)), None)
         if product is None:
-            measured = ", ".join(dict.fromkeys(record.format for record in self.products))
-            raise AiperfError(f"{format} was not measured, but {measured}; choose it by --bytes")
-        return Limits(self.device, format, product.rate.fastest, self.copy.fastest)
+            measured = ", ".join(dict.fromkeys(record.format for record in self.products)) or "nothing"
+            raise AiperfError(f"{' or '.join(formats)} was not measured, but {measured}; see --bytes")
+        limits = Limits(self.device, product.format, product.rate.fastest, self.copy.fastest)
+        if not all(0 < rate < math.inf for rate in (limits.ops_per_second, limits.bytes_per_second)):
+            raise AiperfError(f"rates of {self.device} that are no positive numbers; measure it again")
+        return limits
 
 
 def limits_of(run: Replay) -> Limits | None:
@@ -92,8 +99,9 @@ def limits_of(run: Replay) -> Limits | None:
     return Limits(ceilings[0].device, ceilings[0].format, products, copies)
 
 
-def read_limits(path: Path, format: str) -> Limits:
-    """From what `peak -o` wrote, or from the directory of a run, which has its own format.
+def read_limits(path: Path, formats: Sequence[str]) -> Limits:
+    """From what `peak -o` wrote, in the first of these formats that it has, or from the directory of a run,
+    which has its own format.
 
     Raises AiperfError for what is neither.
     """
@@ -109,7 +117,10 @@ def read_limits(path: Path, format: str) -> Limits:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecordError) as error:
         raise AiperfError(f"{path} is not what `aiperf-hpc peak -o` writes: {error}") from None
-    return machine.limits(format)
+    try:
+        return machine.limits(formats)
+    except AiperfError as error:
+        raise AiperfError(f"{path}: {error}") from None
 
 
 def machine_json(machine: Machine) -> str:

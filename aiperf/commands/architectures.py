@@ -21,6 +21,9 @@ from nas.seeds import SEEDS, resolve_seed
 
 __all__ = ["count", "graph"]
 
+FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
+"""Whose ceiling is meant: the first that a device has."""
+
 
 @click.command()
 @click.option(
@@ -80,8 +83,8 @@ def count(
     if ceiling is not None and not roofline:
         raise click.UsageError("--ceiling is for --roofline")
     if roofline:
-        format = "fp32" if element_bytes == "4" else "bf16"
-        limits = measured_limits(format) if ceiling is None else read_limits(ceiling, format)
+        formats = FORMATS_OF_BYTES[element_bytes]
+        limits = measured_limits(formats) if ceiling is None else read_limits(ceiling, formats)
         if as_json:
             click.echo(json.dumps(roofline_json(found, limits, batch_size), indent=1))
         else:

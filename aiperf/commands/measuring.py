@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,20 +48,35 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
     """
     from aiperf.device import bind  # torch
 
+    if output is not None:
+        _refuse_unwritable(output)
     found = _measured(bind(device, 0), formats, seconds)
+    click.echo(machine_json(found) if as_json else machine_text(found), nl=False)
     if output is not None:
         try:
             output.write_text(machine_json(found), encoding="utf-8")
         except OSError as error:
             raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
-    click.echo(machine_json(found) if as_json else machine_text(found), nl=False)
 
 
-def measured_limits(format: str) -> Limits:
-    """Of the first device of this machine, in a few seconds."""
+def measured_limits(formats: Sequence[str]) -> Limits:
+    """Of the first device of this machine, in the first of these formats that it has, in a few seconds."""
     from aiperf.device import bind
 
-    return _measured(bind("auto", 0), (format,), 8.0).limits(format)
+    device = bind("auto", 0)
+    format = next((format for format in formats if format in device.formats), formats[0])
+    return _measured(device, (format,), 8.0).limits(formats)
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Before the time is spent."""
+    try:
+        there = output.exists()
+        output.open("ab").close()
+        if not there:
+            output.unlink()
+    except OSError as error:
+        raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machine:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from aiperf import ceiling
 from aiperf.ceiling import measure, measure_copy, measure_products, measure_upload
+from aiperf.commands import measuring
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.parallel import Solo
+from analysis.limits import read_limits
+from tests.aiperf.commands.typed import Typed
 
 
 @pytest.fixture
@@ -97,3 +101,47 @@ def test_the_message_holds_the_fastest_side(device: Device) -> None:
 def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
     with pytest.raises(WorldError, match=r"training\.format is fp16"):
         measure(device, "fp16", Solo(), 1, "node1")
+
+
+def full(*words: object, **options: object) -> torch.Tensor:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_device_that_others_fill_is_told_in_one_line(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "empty_like", full)
+    with pytest.raises(
+        WorldError, match=r"has no room for two blocks of 4 MiB: end what else uses its memory"
+    ):
+        measure_copy(device)
+    monkeypatch.setattr(torch, "randn", full)
+    with pytest.raises(WorldError, match=r"has no room for the smallest matrices"):
+        measure_products(device, "fp32")
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("output", ["nowhere/peak.json", ""])
+def test_where_peak_cannot_write_it_measures_nothing(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str
+) -> None:
+    monkeypatch.setattr(measuring, "_measured", lambda *words: pytest.fail("a minute spent in vain"))
+    assert typed("peak", "--device", "cpu", "-o", tmp_path / output) == 1
+    assert typed.err.startswith(f"aiperf-hpc: {tmp_path / output} cannot be written: ")
+    assert typed.err.count("\n") == 1
+
+
+def test_what_peak_measured_is_shown_even_where_it_can_no_longer_be_written(
+    typed: Typed, device: Device, tmp_path: Path
+) -> None:
+    """As on a disk that filled up meanwhile."""
+    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", "/dev/full") == 1
+    assert "fp32" in typed.out
+    assert "cannot be written: No space left on device" in typed.err
+    path = tmp_path / "peak.json"
+    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", path) == 0
+    assert read_limits(path, ("fp32",)).ops_per_second > 0

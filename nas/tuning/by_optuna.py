@@ -43,13 +43,20 @@ class OptunaTuner(Tuner):
         self._study.add_trial(self._trial(point, self._optuna.trial.TrialState.RUNNING))
 
     def _ended(self, number: int, point: Point, loss: float) -> None:
-        self._study.tell(self._places.pop(number), loss)
+        began = self._study.get_trials(deepcopy=False)[self._places[number]]
+        if began.params == asdict(point):
+            self._study.tell(self._places.pop(number), loss)
+        else:  # mended since, and Optuna lets nobody change a trial's parameters
+            self._forgotten(number)
+            self._study.add_trial(self._trial(point, self._optuna.trial.TrialState.COMPLETE, loss))
 
     def _forgotten(self, number: int) -> None:
         self._study.tell(self._places.pop(number), state=self._optuna.trial.TrialState.FAIL)
 
-    def _trial(self, point: Point, state: Any) -> Any:
-        return self._optuna.trial.create_trial(params=asdict(point), distributions=self._space, state=state)
+    def _trial(self, point: Point, state: Any, loss: float | None = None) -> Any:
+        return self._optuna.trial.create_trial(
+            params=asdict(point), distributions=self._space, state=state, value=loss
+        )
 
 
 def _distribution(optuna: Any, dimension: Dimension) -> Any:

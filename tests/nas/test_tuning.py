@@ -110,6 +110,20 @@ class TunerConformance:
         assert tuner.num_told == 30
         assert isinstance(tuner.ask(30, START), Point)
 
+    def test_what_was_mended_is_told_as_it_was_trained(self) -> None:
+        """Out of memory a trial goes on with half the batch: that is what its loss says something of."""
+        mended, plain = self.make(), self.make()
+        for number in range(20):
+            asked = plain.ask(number, START)
+            trained = replace(asked, batch=0.5, rate=0.25)
+            mended.dispatched(number, asked)
+            plain.dispatched(number, trained)
+            for tuner in (mended, plain):
+                tuner.tell(number, trained, loss(trained))
+        assert [mended.ask(number, START) for number in range(20, 30)] == [
+            plain.ask(number, START) for number in range(20, 30)
+        ]
+
     def test_who_is_not_running_cannot_end(self) -> None:
         tuner = self.make()
         tuner.dispatched(1, START)

@@ -80,9 +80,12 @@ def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> P
 
 
 def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
-    """With half the batch; None when that would leave a rank with too few images."""
+    """With half the batch, and the learning rate that belongs to it; None when that would leave a rank with
+    too few images."""
     half = hyper.batch_size // 2 // ranks * ranks
-    return replace(hyper, batch_size=half) if half >= LEAST_BATCH * ranks else None
+    if half < LEAST_BATCH * ranks:
+        return None
+    return replace(hyper, batch_size=half, learning_rate=hyper.learning_rate * half / hyper.batch_size)
 
 
 def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.config import TrainingConfig
-from aiperf.hyper import Memory, configured, hyper_parameters, point
+from aiperf.hyper import Memory, configured, halved, hyper_parameters, point
 from nas.seeds import residual
 
 TRAINING = TrainingConfig(
@@ -38,6 +38,17 @@ def test_there_and_back(batch: float, ranks: int) -> None:
     assert hyper_parameters(again, TRAINING, True, ranks) == found
     assert found.batch_size % ranks == 0 or batch == 1  # the configured one was checked at the start
     assert found.learning_rate == pytest.approx(0.1 * 1.7 * found.batch_size / 64)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_half_the_batch_leaves_the_point_within_the_space(ranks: int) -> None:
+    """Were the learning rate left as it is, each lack of memory in a lineage would double it for its
+    children, which take their batch from the tuner."""
+    chosen = replace(configured(TRAINING), rate=4.0, batch=2.0)
+    smaller = halved(hyper_parameters(chosen, TRAINING, True, ranks), ranks)
+    assert smaller is not None
+    assert smaller.batch_size <= 64
+    assert point(smaller, TRAINING, True).rate == 4.0
 
 
 def test_no_rank_is_left_with_one_image() -> None:

@@ -16,6 +16,7 @@ __all__ = ["libraries", "new_search", "new_tuner", "resolved"]
 
 EXTRA_OF_A_SEARCH = {"bayesian": ("scikit-learn", "bayes")}
 DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
+FITTED = ("foresight",)  # searches that fit by it alone
 
 
 def new_search(config: Config, seed: Graph) -> Search:
@@ -57,7 +58,7 @@ def libraries(config: Config) -> Mapping[str, str]:
     wanted = [TUNERS[config.tuning.name].library] if TUNERS[config.tuning.name].library else []
     wanted += [EXTRA_OF_A_SEARCH[config.search.name][0]] if config.search.name in EXTRA_OF_A_SEARCH else []
     found = {}
-    for name in [*wanted, DRAWS] if wanted else []:
+    for name in [*wanted, DRAWS] if wanted or config.search.name in FITTED else []:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

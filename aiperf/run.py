@@ -103,6 +103,12 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
                 f"{files.journal} was begun by another version of the program ({opened.program}, code "
                 f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
             )
+        here = libraries(opened.config)
+        if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
+            raise JournalError(
+                f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
+                f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
+            )
         seed = graph_from_json(opened.seed_graph)
         _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
     return replay

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aiperf.events import LegBegan, Opened
 from aiperf.files import RunFiles
 from aiperf.journal import JournalReader, read_journal
 from aiperf.lineage import recount
@@ -23,6 +25,7 @@ from aiperf.rules import judge
 from aiperf.score import score
 from aiperf.trial import State
 from analysis.telemetry import HostClock, read_telemetry
+from tests.aiperf import journals
 
 pytestmark = [
     pytest.mark.torch,  # in the processes that it starts
@@ -138,6 +141,21 @@ def test_a_complete_run_is_not_resumed(whole: tuple[Path, str]) -> None:
     assert answer.returncode == 1
     assert "this run is complete" in answer.stderr
     assert RunFiles(whole[0]).journal.read_bytes() == before
+
+
+def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on(tmp_path: Path) -> None:
+    """`validate` would find the later proposals to be other ones, and call the run INVALID."""
+    lines = journals.told(journals.Scene(killed_at=20.0, changes=(("search.name", "bayesian"),)))
+    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
+    (t, opened), *others = lines[:second]
+    assert isinstance(opened, Opened)
+    other = replace(opened, libraries={"scikit-learn": "0.1", "numpy": "0.2"})
+    files = journals.write_run(tmp_path / "run", [(t, other), *others])
+    before = files.journal.read_bytes()
+    answer = finished("resume", files.directory, "--device", "cpu")
+    assert answer.returncode == 1
+    assert "its proposals rest on scikit-learn 0.1, numpy 0.2; here it is scikit-learn" in answer.stderr
+    assert files.journal.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -101,6 +101,17 @@ def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
     assert seen.text == f"the run's proposals rest on scikit-learn 0.1, here it is {here}"
 
 
+def test_what_the_search_rests_on_is_recorded() -> None:
+    def found(**changes: str) -> set[str]:
+        overrides = {key.replace("_", "."): value for key, value in changes.items()}
+        return set(libraries(with_overrides(load_preset("digits"), overrides)))
+
+    assert found(search_name="evolution") == set()
+    assert found(search_name="foresight") == {"numpy"}  # a law is fitted
+    assert found(search_name="bayesian") == {"scikit-learn", "numpy"}
+    assert found(tuning_name="optuna", search_name="bayesian") == {"optuna", "scikit-learn", "numpy"}
+
+
 def test_a_third_of_a_rung_is_trained_on_to_the_next() -> None:
     found = trials(replayed(timed(HALVING, minutes=1.5, groups=1)))
     by_number = {trial.number: trial for trial in found}

@@ -50,7 +50,9 @@ def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
 
 def complete(evidence: Evidence) -> Seen:
     replay = evidence.replay
-    if not replay.legs or replay.leg.ended is None:
+    if all(leg.released is None for leg in replay.legs):
+        return Seen("", ["it ended before the clock was started: there is no score"])
+    if replay.leg.ended is None:
         return Seen("", ["the run has not ended"])
     reason = replay.leg.ended.reason
     return Seen(f"it ended by its {reason}", [] if reason == "deadline" else [f"it ended by: {reason}"])

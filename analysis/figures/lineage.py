@@ -79,7 +79,7 @@ def lineage(shown: Sequence[Row], total: int, best: int | None, span_seconds: fl
         Key("amber", "the best network and its ancestors", "line"),
     ]
     if failed:
-        legend.append(Key("red", "a trial without a validation", "cross"))
+        legend.append(Key("red", "a trial without a validation, so at no error: the upper edge", "cross"))
     return Picture(
         name="lineage",
         title="Trials by time and validation error",

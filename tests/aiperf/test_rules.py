@@ -354,6 +354,14 @@ def _interrupted(run: Ranked) -> None:
     run.replay.leg.ended = LegEnded("interrupted", 12.0 + 3600)
 
 
+def _killed(run: Ranked) -> None:
+    run.replay.leg.ended = None
+
+
+def _killed_before_the_clock(run: Ranked) -> None:
+    run.replay.leg.ended = run.replay.leg.released = None
+
+
 def _worse(run: Ranked) -> None:
     run.replay.tested = events.Tested(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
 
@@ -381,6 +389,8 @@ def _long_segment(run: Ranked) -> None:
         (_shorter, "ranked span", "the span is 59.98 minutes; 60 are needed"),
         (_two_legs, "ranked span", "it was made in 2 legs, not in one"),
         (_interrupted, "complete", "it ended by: interrupted"),
+        (_killed, "complete", "the run has not ended"),
+        (_killed_before_the_clock, "complete", "before the clock was started: there is no score"),
         (_worse, "ranked error", "the error is 30.0%, above 30%"),
         (_untested, "ranked error", "no network was tested"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),

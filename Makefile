@@ -21,7 +21,9 @@ SHELL := /bin/bash
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
-# Bytecode is made when a module is first imported, which saves a good part of the installation.
+# Bytecode is made when a module is first imported, which saves a good part of the installation. It must then be
+# kept, or every import of torch compiles its sources again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
 STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
 
@@ -31,9 +33,9 @@ help:
 run: $(VENV)/.installed
 	@$(BIN)/aiperf-hpc run $(ARGS)
 
-# A file's tests share what they set up, so they stay in one process.
+# A file's tests share what they set up, so they stay in one process. Few long tests are not left to the end.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not mpi" -o timeout=900 $(PYTEST_ARGS)

@@ -125,6 +125,7 @@ class Job:
         )
 
     def wait_until(self, so: Callable[[], bool], what: str) -> None:
+        """Until it is so. Fails when the job ends before, or after WAIT_SECONDS."""
         until = time.monotonic() + WAIT_SECONDS
         while not so():
             assert time.monotonic() < until, f"no {what}; {self.told_so_far()}"

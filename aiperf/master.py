@@ -60,7 +60,7 @@ from aiperf.messages import (
     Validated,
     Working,
 )
-from aiperf.plausible import misdeclared
+from aiperf.plausible import CLOCK_SECONDS, misdeclared
 from aiperf.replay import Replay
 from aiperf.trial import State
 from aiperf.world import Gone, World
@@ -185,6 +185,7 @@ class Master:
         self._refuse_unrankable()
         self._tell_of_apart()
         self._refuse_other_formats()
+        self._refuse_other_clocks()
         self._say_all(self._observe())
         self._say_all(MeasureCeiling())
         self._await(lambda: all(group.ceilings == group.ranks for group in self.groups))
@@ -204,6 +205,15 @@ class Master:
             for wrong in misdeclared(self.config.training.format, ready):
                 raise WorldError(f"{wrong}; unset what makes its libraries do so, or declare that format")
 
+    def _refuse_other_clocks(self) -> None:
+        """Nor would one whose hosts tell other times of day be valid."""
+        for event in self.replay.ranks:
+            if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
+                raise WorldError(
+                    f"the clock of {event.ready.host} and that of the master differ by "
+                    f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
+                )
+
     def _refuse_unrankable(self) -> None:
         """A run that is to be ranked is not let run for an hour in vain."""
         if self.config.ranked and (wrong := foreseen(self.config, self.replay.ranks[0].ready.data)):
@@ -216,7 +226,13 @@ class Master:
             if self._stop_asked:
                 raise StoppedEarly(self._stop_asked)
             if self._t() > until:
-                raise WorldError(f"not all ranks were ready in {READY_SECONDS / 60:.0f} minutes; see logs/")
+                told = f"not all ranks were ready in {READY_SECONDS / 60:.0f} minutes{self._late()}"
+                raise WorldError(f"{told}; see logs/")
+
+    def _late(self) -> str:
+        ready = {event.ready.rank for event in self.replay.ranks}
+        late = [rank for ranks in self.world.groups for rank in ranks if rank not in ready]
+        return f", of {len(late)} no word came: rank {', '.join(map(str, late[:10]))}" if late else ""
 
     def _release(self) -> None:
         limit = self.config.limits.minutes * 60

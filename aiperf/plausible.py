@@ -10,7 +10,17 @@ from aiperf.findings import Evidence, Seen
 from aiperf.messages import Ready
 from aiperf.replay import Replay
 
-__all__ = ["PRODUCTS", "clocks", "code", "initialisation", "misdeclared", "precision", "ranks", "speed"]
+__all__ = [
+    "CLOCK_SECONDS",
+    "PRODUCTS",
+    "clocks",
+    "code",
+    "initialisation",
+    "misdeclared",
+    "precision",
+    "ranks",
+    "speed",
+]
 
 CLOCK_SECONDS = 1.0
 TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on

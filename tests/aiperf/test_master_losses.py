@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from aiperf.events import Closed, Event
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.master import Master
-from aiperf.messages import Assign, Evaluate, Started
+from aiperf.messages import Assign, Evaluate, Ready, Started
 from aiperf.replay import replay
 from aiperf.trial import State
 from aiperf.world import Gone
@@ -186,3 +187,20 @@ def test_the_test_does_not_wait_for_a_group_that_may_never_come_back(
     assert told.tested is not None
     assert time.monotonic() - began < 20
     assert len(told.leg.losses) == 1
+
+
+def test_hosts_of_other_times_of_day_are_refused_before_the_clock_runs(tmp_path: Path) -> None:
+    class Ahead(Obedient):
+        def ready(self, rank: int) -> Ready:
+            return replace(super().ready(rank), host="node2", wall_seconds=time.time() + 3.0)
+
+    with pytest.raises(WorldError, match=r"the clock of node2 and that of the master differ by 3\.0 s"):
+        Run(tmp_path, FakeWorld(Obedient, Ahead), max_trials=2).go()
+    told = replay(read_journal(RunFiles(tmp_path / "run").journal))
+    assert told.leg.released is None
+
+
+def test_ranks_that_never_are_ready_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master_module, "READY_SECONDS", 0.5)
+    with pytest.raises(WorldError, match="of 1 no word came: rank 2; see logs/"):
+        Run(tmp_path, FakeWorld(Obedient, NeverReady), max_trials=2).go()

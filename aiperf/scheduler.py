@@ -12,6 +12,9 @@ MARGIN_SECONDS = 300.0
 two minutes before the limit, which Slurm may give a minute early: a span that fits must not hear it."""
 
 
+UNLIMITED_SECONDS = 360 * 86400.0  # Slurm lets a job without a limit end in a year (slurmctld/job_mgr.c)
+
+
 def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None:
     """Seconds to the end of the job; None outside of one, or where its limit cannot be learnt.
 
@@ -21,7 +24,8 @@ def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None
     if "SLURM_JOB_ID" not in environment:
         return None
     if end := environment.get("SLURM_JOB_END_TIME"):
-        return float(end) - now
+        left = float(end) - now
+        return left if left < UNLIMITED_SECONDS else None
     command = ["squeue", "--noheader", "--job", environment["SLURM_JOB_ID"], "--format", "%L"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -35,3 +35,8 @@ def test_an_older_slurm_is_asked(
 def test_without_squeue_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert job_seconds_left({"SLURM_JOB_ID": "7"}, 0.0) is None
+
+
+def test_a_job_without_a_limit_has_none() -> None:
+    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(365 * 86400)}, 5.0) is None
+    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(30 * 86400)}, 0.0) == 30 * 86400

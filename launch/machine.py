@@ -78,7 +78,7 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         ("[container]", "", ""),
         ("image", _quoted(""), "an Apptainer image that holds the program; empty: none"),
         ("[scratch]", "", ""),
-        ("directory", _quoted(""), 'on each node\'s own disk, as "/local/$SLURM_JOB_ID"; empty: none'),
+        ("directory", _quoted(""), 'on each node\'s own disk, as "/local"; empty: none'),
         ("stage", _quoted(""), "run once on every node: it brings images into $scratch"),
         ("[environment]", "", ""),
     ]
@@ -93,8 +93,8 @@ def _line(name: str, value: str, comment: str) -> str:
 
 def _devices(resources: str) -> tuple[str, int]:
     """Name and number in Slurm's list of generic resources: gpu:a100:8(S:0-1),nvme:1."""
-    for resource in resources.split(","):
-        name, *kinds = re.sub(r"\(.*?\)", "", resource).split(":")
+    for resource in re.sub(r"\(.*?\)", "", resources).split(","):  # (S:0,2): of sockets
+        name, *kinds = resource.split(":")
         if name in ("gpu", "npu", "xpu", "dcu", "mlu") and kinds and kinds[-1].isdigit():
             return name, int(kinds[-1])
     return "", 0

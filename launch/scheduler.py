@@ -39,6 +39,8 @@ class Scheduler(ABC):
     """Shell text for the number of the job's nodes."""
     arguments: bool = False
     """Whether a script can be given arguments when it is submitted."""
+    srun: bool = False
+    """Whether its own launcher starts ranks."""
     workdir: str = ""
     """A line that goes to where the job was submitted, where the scheduler does not go there itself."""
     warned: bool = True
@@ -50,13 +52,13 @@ class Scheduler(ABC):
     def directives(self, site: Site, job: Job) -> list[str]:
         """The lines at the head of a script."""
 
-    def devices(self, site: Site) -> str:
-        """Shell text for the number of devices of a node."""
-        return str(site.devices.per_node)
+    def devices(self, site: Site) -> list[str]:
+        """Lines that set `devices`, the number of devices of a node."""
+        return [f"devices={site.devices.per_node}"]
 
-    def cores(self, site: Site) -> str:
-        """Shell text for the number of cores of a rank."""
-        return str(site.devices.cores_a_rank)
+    def cores(self, site: Site) -> list[str]:
+        """Lines that set `cores`, the number of cores of a rank."""
+        return [f"cores={site.devices.cores_a_rank}"]
 
     @abstractmethod
     def submit(self, after: Sequence[str] = ()) -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from shlex import join, quote
 
 from aiperf.errors import ConfigError
+from aiperf.events import Tested
+from aiperf.files import RunFiles
 from launch.job import WARNING_SECONDS, Job
 from launch.launchers import UNBOUND, once_a_node, ranks
 from launch.scheduler import Scheduler, marked
@@ -17,22 +19,33 @@ __all__ = ["script_text", "table_text"]
 
 WIDTH = 100
 
+KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is no login shell"
+FOUND = (
+    'type -P "${program[0]}" >/dev/null ||',
+    '    { echo "there is no ${program[0]} here; mend what stands below EDIT 3" >&2; exit 1; }',
+)
+STRICT = "set -uo pipefail # not before: what a site brings may read variables that are not set"
+TESTED = f'"type":"{Tested.__name__}"'
+
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     """The whole script. Raises ConfigError where the site cannot do what the job wants."""
     if site.mpi.launcher == "torchrun" and job.nodes > 1:
         raise ConfigError(f"mpi.launcher is torchrun, which starts ranks on one node; --nodes is {job.nodes}")
+    if site.mpi.launcher == "srun" and not scheduler.srun:
+        raise ConfigError(f"mpi.launcher is srun, which is Slurm's; under {scheduler.title} take mpiexec")
     one = [
         _ranks(scheduler, site),
-        _staging(site),
+        _staging(scheduler, site),
         _doctor(),
         _run(scheduler, job),
     ]
     sections = [
-        [*_title(scheduler, job), *scheduler.directives(site, job), "set -uo pipefail"],
+        [*_title(scheduler, job), *scheduler.directives(site, job)],
         [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
+        _warning(),
         *([_each_size(job, one)] if job.sizes else one),
         _end(scheduler),
     ]
@@ -45,7 +58,7 @@ def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
     machine = replace(site, devices=one_core, mpi=Mpi())
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
     sections = [
-        ["# The table of a scaling study.", *scheduler.directives(machine, job), "set -uo pipefail"],
+        ["# The table of a scaling study.", *scheduler.directives(machine, job)],
         [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine)],
         [status],
     ]
@@ -64,7 +77,9 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
 
 def _setup(site: Site) -> list[str]:
     """Modules, variables, and where the program is."""
-    lines = ["module purge", f"module load {join(site.modules)}"] if site.modules else []
+    lines = []
+    if site.modules:
+        lines = [KNOW_MODULE, "module purge", f"module load {join(site.modules)} || exit 1"]
     lines += [f"export {name}={quote(value)}" for name, value in site.environment.items()]
     if site.mpi.launcher in ("mpiexec", "mpirun"):
         lines += ["# Open MPI must not bind ranks to cores: they share the cores out themselves."]
@@ -75,15 +90,14 @@ def _setup(site: Site) -> list[str]:
     own = [*site.setup, f"program=({' '.join(program)})"]
     edited = max(0, len(site.setup) - 1)
     own[edited : edited + 1] = marked(own[edited], 3, "where the program is")
-    return [*lines, *own]
+    return [*lines, *own, *FOUND, STRICT]
 
 
 def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     """The run's options and its directory, which is the same when the job is queued again."""
     options = join([*job.options, "--hours", f"{job.hours:g}"])
-    own = job.directory or f"runs/{job.name}-${scheduler.job_id}"
-    if job.repeat > 1:
-        own += f"-${scheduler.element}"
+    element = f"-${scheduler.element}" * (job.repeat > 1)
+    own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${scheduler.job_id}{element}}}"
     return [
         *(
             ["# What is run: the options given to this script, or else these.", f"(($#)) || set -- {options}"]
@@ -91,15 +105,24 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
             else ["# What is run.", f"set -- {options}"]
         ),
         "# Where: in a directory of the job's own, the same one when the job is queued again.",
-        f"directory=${{AIPERF_DIRECTORY:-{own}}}",
+        f"directory={quote(job.directory) if job.directory else own}",
     ]
 
 
 def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
     return [
         *([] if job.sizes else [f"nodes={scheduler.nodes}"]),
-        f"devices={scheduler.devices(site)}",
-        f"cores={scheduler.cores(site)}",
+        *scheduler.devices(site),
+        *scheduler.cores(site),
+    ]
+
+
+def _warning() -> list[str]:
+    """Before anything begins: whoever is warned while doctor looks is warned, too."""
+    return [
+        "# A warning before the job's limit is handed on to the run, which stops in time.",
+        "run= warned=",
+        "trap 'warned=1; [[ -z $run ]] || kill -USR1 \"$run\"' USR1 TERM",
     ]
 
 
@@ -116,13 +139,13 @@ def _ranks(scheduler: Scheduler, site: Site) -> list[str]:
     ]
 
 
-def _staging(site: Site) -> list[str]:
+def _staging(scheduler: Scheduler, site: Site) -> list[str]:
     if not site.scratch.directory:
         return []
     stage = site.scratch.stage
     return [
-        "# A folder on every node's own disk.",
-        f"export scratch={site.scratch.directory}",
+        "# A folder of the job's own on every node's own disk; it is removed at the end.",
+        f"export scratch={site.scratch.directory}/aiperf-hpc-${scheduler.job_id}",
         "export TMPDIR=$scratch",
         'uniq "$hosts" >"$hosts.once"',
         f"each=({' '.join(once_a_node(site.mpi))})",
@@ -135,16 +158,15 @@ def _staging(site: Site) -> list[str]:
 def _doctor() -> list[str]:
     return [
         "# Whether the machine is as this run needs it.",
-        '"${ranks[@]}" "${program[@]}" doctor --directory "$directory" "$@" || exit 1',
+        '"${ranks[@]}" "${program[@]}" doctor --directory "$directory" "$@" || [[ -n $warned ]] || exit 1',
     ]
 
 
 def _run(scheduler: Scheduler, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
-    words += [
-        '--directory "$directory/$nodes" --random-seed "$nodes"' if job.sizes else '--directory "$directory"'
-    ]
+    where = '"$directory/$nodes"' if job.sizes else '"$directory"'
+    words += [f"--directory {where}", *['--random-seed "$nodes"'] * bool(job.sizes)]
     if job.repeat > 1:
         words += [f'--random-seed "${scheduler.element}"']
     if not scheduler.warned:
@@ -153,17 +175,27 @@ def _run(scheduler: Scheduler, job: Job) -> list[str]:
             *words,
         ]
     return [
-        "# The run. A warning before the job's limit is handed on to it, and it stops in time.",
-        f"{' '.join(words)} &",
-        "run=$!",
-        "trap 'kill -USR1 \"$run\"' USR1 TERM",
-        'wait "$run"',
-        "code=$?",
-        'while ((code > 128)) && kill -0 "$run" 2>/dev/null; do',
+        "# The run, unless its time is over already.",
+        "code=75",
+        "if [[ -z $warned ]]; then",
+        f"    {' '.join(words)} &",
+        "    run=$!",
         '    wait "$run"',
         "    code=$?",
-        "done",
+        '    while ((code > 128)) && kill -0 "$run" 2>/dev/null; do',
+        '        wait "$run"',
+        "        code=$?",
+        "    done",
+        "    run=",
+        "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
+        f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(TESTED)} || code=75",
+        "fi",
     ]
+
+
+def _journal(job: Job) -> str:
+    directory = "$directory/$nodes" if job.sizes else "$directory"
+    return f'"{RunFiles(Path(directory)).journal}"'
 
 
 def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
@@ -182,7 +214,7 @@ def _end(scheduler: Scheduler) -> list[str]:
         "case $code in",
         '0) echo "done: $directory" ;;',
         "75)",
-        '    echo "stopped in time, to be continued: $directory"',
+        '    echo "stopped, to be continued: $directory"',
         *(f"    {line}" for line in scheduler.requeue),
         "    ;;",
         '*) echo "failed with exit code $code: $directory" >&2 ;;',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -99,8 +100,8 @@ class Scratch:
     """A folder on each node's own disk."""
 
     directory: str = ""
-    """May hold the scheduler's variables, as /local/$SLURM_JOB_ID. Made on every node and removed at
-    the end; TMPDIR of the run."""
+    """In it a folder of the job's own is made on every node, TMPDIR of the run, and removed at the end. May
+    hold variables, as /local/$USER."""
     stage: str = ""
     """A shell command, run once on every node before the run: it brings images into $scratch."""
 
@@ -125,6 +126,11 @@ class Site:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to export."""
 
+    def __post_init__(self) -> None:
+        for name in self.environment:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ConfigError(f"environment.{name} is no name of a variable; use letters, digits and '_'")
+
 
 def load_site(path: Path) -> Site:
     """The site file there. Raises ConfigError."""
@@ -134,6 +140,8 @@ def load_site(path: Path) -> Site:
         raise ConfigError(
             f"{path}: {error.strerror}; give a site file by --site, or make one: aiperf-hpc launch init-site"
         ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: {error.reason}; a site file is text in UTF-8") from None
 
 
 def site_from_toml(text: str, where: str) -> Site:

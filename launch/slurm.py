@@ -11,7 +11,7 @@ from launch.site import Site
 
 __all__ = ["Slurm"]
 
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 MOST_RESTARTS = 20  # a job that is stopped before it gets anywhere must not circle for ever
 
@@ -24,9 +24,15 @@ class Slurm(Scheduler):
     hosts = "scontrol show hostnames"
     nodes = "$SLURM_JOB_NUM_NODES"
     arguments = True
+    srun = True
     requeue = (
-        f"((${{SLURM_RESTART_COUNT:-0}} < {MOST_RESTARTS})) &&",
-        '    scontrol requeue "$SLURM_JOB_ID" && sleep 60 # which ends this script',
+        "# Unless Slurm ends the job itself: because of scancel, or to queue it again.",
+        'if squeue -h -t running -j "$SLURM_JOB_ID" -o %A | grep -qx "$SLURM_JOB_ID" &&',
+        f'    ((${{SLURM_RESTART_COUNT:-0}} < {MOST_RESTARTS})) && scontrol requeue "$SLURM_JOB_ID"; then',
+        "    sleep 60 # meanwhile Slurm ends this script",
+        "else",
+        '    echo "not queued again by this script; to go on: AIPERF_DIRECTORY=$directory sbatch, with it"',
+        "fi",
     )
 
     def directives(self, site: Site, job: Job) -> list[str]:
@@ -48,17 +54,31 @@ class Slurm(Scheduler):
         ]
         return lines
 
-    def devices(self, site: Site) -> str:
+    def devices(self, site: Site) -> list[str]:
         request = site.devices.request
-        if request == "gpus":
-            return "${SLURM_GPUS_PER_NODE##*:}"  # as asked for: alone on a node, a job gets all of its GPUs
         if request == "none":
-            return str(site.devices.per_node)
+            return super().devices(site)
+        missing = f"ask for devices below EDIT 2, as {_request(site).strip()}"
+        if request == "gpus":
+            # As asked for: alone on a node, a job gets all of its GPUs. --gres=gpu:8 sets the second alone.
+            told = f"${{SLURM_GPUS_PER_NODE:-${{SLURM_GPUS_ON_NODE:?{missing}}}}}"
+            return [f"devices={told}", "devices=${devices##*:} # of a100:8"]
         # Slurm tells a job's GPUs alone; of other resources, the script's own directive does.
-        return f"$(sed -n 's/^#SBATCH .*--gres={request}:\\([0-9]*\\).*/\\1/p' \"$0\")"
+        count = rf"s/^#SBATCH .*--gres={request}:\([^ ,]*:\)\{{0,1\}}\([0-9][0-9]*\).*/\2/p"
+        return [f"devices=$(sed -n '{count}' \"$0\")", f': "${{devices:?{missing}}}"']
 
-    def cores(self, site: Site) -> str:
-        return "$((SLURM_CPUS_ON_NODE / (devices + 1)))"
+    def cores(self, site: Site) -> list[str]:
+        """Slurm gives a rank whole cores; where a node has too few for its ranks, srun waits for ever."""
+        if site.mpi.launcher != "srun":
+            return []
+        return [
+            "# Cores of a rank, in threads, and whole ones: of the node that has fewest.",
+            "least=$(tr , '\\n' <<<\"$SLURM_JOB_CPUS_PER_NODE\" | sort -n | head -n 1 | cut -d'(' -f1)",
+            'threads=$(scontrol show node "$SLURMD_NODENAME" | grep -oP "ThreadsPerCore=\\K\\d+")',
+            "cores=$((least / threads / (devices + 1) * threads))",
+            "((cores > 0)) ||",
+            '    { echo "$least CPUs of a node are too few for $((devices + 1)) ranks" >&2; exit 1; }',
+        ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
         dependency = [f"--dependency=afterany:{':'.join(after)}"] * bool(after)

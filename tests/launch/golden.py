@@ -33,7 +33,7 @@ FULL = Site(
     Queue("physics", "gpu", ("--constraint=h100", "--qos=long")),
     Devices(per_node=4, cores_per_node=128),
     Mpi("mpiexec", options=("--with-ft ulfm",)),
-    scratch=Scratch("/local/$SLURM_JOB_ID", 'tar -xf /data/imagenet.tar -C "$scratch"'),
+    scratch=Scratch("/local/$USER", 'tar -xf /data/imagenet.tar -C "$scratch"'),
     modules=("gcc/13", "openmpi/5.0"),
     setup=("source ~/venv/bin/activate",),
     environment={"NCCL_SOCKET_IFNAME": "hsn0", "NAME": "with a space"},
@@ -45,7 +45,7 @@ PBS = Site(
     modules=("openmpi",),
     setup=("source ~/venv/bin/activate",),
 )
-LSF = replace(PBS, mpi=Mpi("mpirun"), scratch=Scratch("/tmp/$LSB_JOBID", 'cp -r /data/set "$scratch"'))
+LSF = replace(PBS, mpi=Mpi("mpirun"), scratch=Scratch("/tmp", 'cp -r /data/set "$scratch"'))
 TORCHRUN = replace(SITE, mpi=Mpi("torchrun"))
 
 SYNTHETIC = ("--preset", "synthetic")

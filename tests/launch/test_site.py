@@ -52,6 +52,9 @@ environment = { A = "1" }
         ("[mpi]\nlauncher = 'mpirn'", "it is one of srun, mpiexec, mpirun, torchrun"),
         ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
         ("modules = ", "s: "),
+        ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is no name of a variable"),
+        ("modules = 'gcc'", "s: modules is 'gcc'; it must be a list"),
+        ("environment = { A = 1 }", "s: environment.A is 1; it must be of type str"),
     ],
 )
 def test_a_wrong_site_is_refused(text: str, told: str) -> None:
@@ -65,6 +68,13 @@ def test_a_missing_site_names_the_command_that_makes_one(tmp_path: Path) -> None
         load_site(tmp_path / "site.toml")
 
 
+def test_a_site_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="a site file is text in UTF-8"):
+        load_site(path)
+
+
 def test_the_partition_with_most_devices_comes_first() -> None:
     found = partitions(SINFO)
     assert [each.name for each in found] == ["gpu", "npu", "batch", "debug"]
@@ -75,6 +85,11 @@ def test_the_partition_with_most_devices_comes_first() -> None:
         "2-00:00:00",
     )
     assert found[2].is_default
+
+
+def test_sockets_of_devices_are_no_further_resource() -> None:
+    (found,) = partitions("gpu|4|64|gpu:a100:4(S:1,3,5,7),nvme:1|infinite|up")
+    assert (found.resource, found.devices) == ("gpu", 4)
 
 
 def test_a_first_site_is_read_back() -> None:

@@ -50,7 +50,7 @@ def test_a_warned_job_is_queued_again_and_goes_on(cluster: Cluster) -> None:
     assert job.field("Restarts") == "1"
     assert told.num_legs == 2
     assert told.span_seconds == pytest.approx(30, abs=0.5)
-    assert "stopped in time, to be continued" in job.output
+    assert "stopped, to be continued" in job.output
 
 
 def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf.errors import ConfigError
+from aiperf.errors import ConfigError, JournalError
 from aiperf.replay import Replay
 from launch.job import Job
 from launch.scheduler import JobState
@@ -52,13 +53,13 @@ class Study:
         return Job(
             nodes=nodes,
             hours=self.hours,
-            name=f"{files.directory.name}-{nodes}",
+            name=f"{files.name}-{nodes}",
             options=("--preset", str(files.config), *seed, *self.options),
             directory=str(files.run(nodes)),
         )
 
     def table_job(self, files: StudyFiles) -> Job:
-        return Job(nodes=1, hours=0.0, name=f"{files.directory.name}-table", alone=False)
+        return Job(nodes=1, hours=0.0, name=f"{files.name}-table", alone=False)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class StudyFiles:
     directory: Path
     ending: str = "sbatch"
     """Of its scripts."""
+
+    @property
+    def name(self) -> str:
+        """Its jobs are called after the directory, by what schedulers take in a name."""
+        return re.sub(r"[^A-Za-z0-9_.-]", "-", self.directory.name).lstrip("-_.") or "study"
 
     @property
     def study(self) -> Path:
@@ -140,9 +146,9 @@ def study_from_json(text: str, where: Path) -> Study:
         raise ConfigError(f"{where} is no scaling study: {error}") from None
 
 
-def standing(nodes: int, run: Replay | None, job: str, states: Mapping[str, JobState]) -> Size:
+def standing(nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]) -> Size:
     """Of one size: its run so far, its last job's id ("" for none), and what the scheduler knows."""
-    if run is not None and _complete(run):
+    if isinstance(run, Replay) and _complete(run):
         return Size(nodes, Standing.DONE)
     state = states.get(job, JobState.GONE)
     if job and state is not JobState.GONE:
@@ -162,7 +168,9 @@ def _complete(run: Replay) -> bool:
     return run.tested is not None
 
 
-def _reached(run: Replay | None) -> str:
+def _reached(run: Replay | JournalError | None) -> str:
+    if isinstance(run, JournalError):
+        return str(run)
     if run is None or not run.legs:
         return "its run never began; see its output"
     ended = run.leg.ended

@@ -11,7 +11,7 @@ from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
-__all__ = ["compare", "scaling", "write_table"]
+__all__ = ["compare", "refuse_no_table", "scaling", "write_table"]
 
 
 @click.command()
@@ -53,6 +53,12 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
             output.write_text(comparison_html(found), encoding="utf-8")
         except OSError as error:
             raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def refuse_no_table() -> None:
+    """Raises MissingExtra where the table of a study could not be made."""
+    with extra("report"):
+        import analysis.study  # noqa: F401
 
 
 def write_table(directories: Sequence[Path], output: Path, published: bool) -> None:

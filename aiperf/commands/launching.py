@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import getpass
-import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 
-from aiperf.commands.running import run as run_command
+from aiperf.commands.options import take_asked
 from aiperf.commands.studying import scaling, status
-from aiperf.commands.submission import hand_in, hours_option, site_option, write_script
+from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
 from launch.job import Job
 from launch.machine import QUESTIONS, site_text
@@ -62,7 +62,7 @@ def _of(scheduler: Scheduler) -> click.Command:
         submit: bool,
         options: tuple[str, ...],
     ) -> None:
-        run_command.make_context("run", [*options, "--hours", str(hours)])  # a wrong option is told now
+        take_asked(dict(run_context(options, hours, several=repeat > 1).params)).config()
         job = Job(nodes, hours, name, options, repeat=repeat)
         path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
         write_script(path, script_text(scheduler, load_site(site), job))
@@ -85,13 +85,21 @@ launch.add_command(status)
 def init_site(output: Path) -> None:
     """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to mend."""
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
-    environment = os.environ.get("VIRTUAL_ENV", sys.prefix)
-    text = site_text(answers, getpass.getuser(), f"source {shlex.quote(environment)}/bin/activate")
+    text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
         raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
     _write(output, text)
     told = ", ".join(answers) or "nothing"
     click.echo(f"{output}, from what {told} told. Read it, then: aiperf-hpc launch slurm --nodes 2")
+
+
+def _installation() -> str:
+    """A line of shell that finds this installation; not every one, as conda's, has a script to source."""
+    activate = Path(sys.prefix, "bin", "activate")
+    if activate.exists():
+        return f"source {shlex.quote(str(activate))}"
+    command = shutil.which("aiperf-hpc") or sys.executable
+    return f'export PATH={shlex.quote(str(Path(command).parent))}:"$PATH"'
 
 
 def _asked(*words: str) -> str:

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.comparing import write_table
+from aiperf.commands.comparing import refuse_no_table, write_table
 from aiperf.commands.options import rank_words, take_asked
-from aiperf.commands.running import run as run_command
-from aiperf.commands.submission import hand_in, hours_option, job_states, site_option, write_script
+from aiperf.commands.submission import (
+    hand_in,
+    hours_option,
+    job_states,
+    run_context,
+    site_option,
+    write_script,
+)
 from aiperf.config import to_toml
-from aiperf.errors import AiperfError, ConfigError
+from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.replay import Replay, replay
@@ -65,25 +71,27 @@ def scaling(
     All sizes run one configuration, each with a random seed of its own, in directories of one study.
     `aiperf-hpc launch status STUDY` shows how it stands and repeats what is missing.
     """
-    context = run_command.make_context("run", [*options, "--hours", str(hours)])
+    context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
     files = StudyFiles(directory.absolute(), chosen.ending)
     sizes = _sizes(nodes)
+    config = to_toml(take_asked(dict(context.params)).config())
+    study = Study(scheduler, sizes, hours, rank_words(context), config_hash(config))
+    if not machine.container.image:  # which may hold more than is installed here
+        refuse_no_table()
     if one_job:
-        job = Job(sizes[-1], hours, directory.name, options, directory=str(files.directory), sizes=sizes)
+        job = Job(sizes[-1], hours, files.name, options, directory=str(files.directory), sizes=sizes)
         path = files.directory / f"weak_scaling.{chosen.ending}"
         write_script(path, script_text(chosen, machine, job))
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
-    config = to_toml(take_asked(dict(context.params)).config())
-    study = Study(scheduler, sizes, hours, rank_words(context), config_hash(config))
     write_script(files.config, config)
     write_script(files.study, study_json(study))
     for size in sizes:
         write_script(files.script(size), script_text(chosen, machine, study.job(size, files)))
     write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
     if submit:
-        _submit(study, files, _standings(study, files, ask=False))
+        _submit(study, files, _standings(study, files, ask=True))
     click.echo(f"{directory}: {len(sizes)} sizes, configuration {study.config_hash[:12]}…")
     click.echo(f"aiperf-hpc launch status {directory}{'' if submit else ' --submit'}")
 
@@ -124,16 +132,26 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
         study = study_from_json(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise AiperfError(f"{path}: {error.strerror}; give the directory of a study") from None
+    if study.scheduler not in SCHEDULERS:
+        raise AiperfError(f"{path}: no scheduler is {study.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
-    if config_hash(files.config.read_text(encoding="utf-8")) != study.config_hash:
+    try:
+        config = files.config.read_text(encoding="utf-8")
+    except OSError as error:
+        raise AiperfError(f"{files.config}: {error.strerror}; begin another study") from None
+    if config_hash(config) != study.config_hash:
         raise AiperfError(f"{files.config} was changed since the study began; begin another study")
     return files, study
 
 
 def _standings(study: Study, files: StudyFiles, ask: bool) -> list[Size]:
     jobs = {nodes: _job_id(files, nodes) for nodes in study.nodes}
-    states = job_states(SCHEDULERS[study.scheduler], [job for job in jobs.values() if job]) if ask else {}
-    return [standing(nodes, _run(files.run(nodes)), jobs[nodes], states) for nodes in study.nodes]
+    runs = {nodes: _run(files.run(nodes)) for nodes in study.nodes}
+    alone = [standing(nodes, runs[nodes], jobs[nodes], {}) for nodes in study.nodes]
+    # A scheduler forgets old jobs, and some fail when asked for one: those of what is done are not asked for.
+    waiting = [jobs[size.nodes] for size in alone if jobs[size.nodes] and size.standing is not Standing.DONE]
+    states = job_states(SCHEDULERS[study.scheduler], waiting) if ask else {}
+    return [standing(nodes, runs[nodes], jobs[nodes], states) for nodes in study.nodes]
 
 
 def _job_id(files: StudyFiles, nodes: int) -> str:
@@ -141,9 +159,13 @@ def _job_id(files: StudyFiles, nodes: int) -> str:
     return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
 
-def _run(directory: Path) -> Replay | None:
+def _run(directory: Path) -> Replay | JournalError | None:
+    """What its journal tells, or what is wrong with that: the other sizes are shown all the same."""
     path = RunFiles(directory).journal
-    return replay(read_journal(path)) if path.exists() and path.stat().st_size else None
+    try:
+        return replay(read_journal(path)) if path.exists() and path.stat().st_size else None
+    except JournalError as error:
+        return error
 
 
 def _submit(study: Study, files: StudyFiles, sizes: Sequence[Size]) -> None:
@@ -155,4 +177,7 @@ def _submit(study: Study, files: StudyFiles, sizes: Sequence[Size]) -> None:
             files.job_id(size.nodes).write_text(f"{job}\n", encoding="utf-8")
             click.echo(f"{size.nodes} nodes: job {job}")
     waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not Standing.DONE]
+    if waited and not any(size.to_submit for size in sizes):
+        click.echo("nothing is missing; the table is made when the last job has ended")
+        return
     click.echo(f"the table: job {hand_in(scheduler, files.table_script, waited)}")

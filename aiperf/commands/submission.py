@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from aiperf.errors import AiperfError
+from aiperf.commands.running import run as run_command
+from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
 
-__all__ = ["hand_in", "hours_option", "job_states", "site_option", "write_script"]
+__all__ = ["hand_in", "hours_option", "job_states", "run_context", "site_option", "write_script"]
 
 SECONDS = 120  # a busy scheduler answers late
+
+DECIDED: Mapping[str, tuple[str, str]] = {
+    "hours": ("--hours", "give the length by --hours, before the --"),
+    "minutes": ("--minutes", "give the length by --hours, before the --"),
+    "directory": ("--directory", "every job has one of its own"),
+    "again": ("--resume", "the script does so by itself"),
+    "dry_run": ("--dry-run", "for a rehearsal: aiperf-hpc run --dry-run"),
+    "images_per_second": ("--images-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
+    "random_seed": ("--random-seed", "each of several runs has one of its own"),
+}
+"""Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
 site_option = click.option(
     "--site",
@@ -31,11 +44,27 @@ hours_option = click.option(
 )
 
 
+def run_context(options: Sequence[str], hours: float, several: bool) -> click.Context:
+    """The run's options as jobs will give them, read now: what is wrong is told before a job waits for hours.
+
+    `several`: whether more than one run is asked for. Raises ConfigError, and what click raises.
+    """
+    context = run_command.make_context("run", list(options))
+    for name, (option, instead) in DECIDED.items():
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and (several or name != "random_seed"):
+            raise ConfigError(f"{option} cannot be given to a job's run: {instead}")
+    context.params["hours"] = hours
+    return context
+
+
 def write_script(path: Path, text: str) -> None:
     """Raises AiperfError where another text is there already: a person may have edited it."""
     try:
         if path.exists() and path.read_text(encoding="utf-8") != text:
-            raise AiperfError(f"{path} is there already and says something else; remove it, or choose -o")
+            raise AiperfError(
+                f"{path} is there already and says something else; remove it, or write elsewhere"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)

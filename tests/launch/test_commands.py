@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from aiperf.commands.launching import launch
 from aiperf.errors import AiperfError
+from launch.site import load_site
+from tests.aiperf import journals
 from tests.launch.golden import ACTIVATE, SHIPPED
 
 SITE = f"""
@@ -60,6 +62,7 @@ def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
 
 @pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
 def test_other_schedulers_are_written_too(run: Launch, scheduler: str) -> None:
+    Path("site.toml").write_text(f"{SITE}mpi.launcher = 'mpiexec'\n", encoding="utf-8")
     told(run(scheduler, "--nodes", 2))
     assert f"#{'PBS' if scheduler == 'pbs' else 'BSUB'} " in Path(f"aiperf-hpc-2.{scheduler}").read_text()
 
@@ -77,6 +80,19 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("slurm", "--", "--presett", "digits"), "--presett"),
         (("slurm", "--hours", "0"), "0"),
         (("slurm", "--name", "a b"), "use letters"),
+        (
+            ("slurm", "--", "--hours", "2"),
+            "--hours cannot be given to a job's run: give the length by --hours",
+        ),
+        (("slurm", "--", "--minutes", "2"), "give the length by --hours, before the --"),
+        (("slurm", "--", "--directory", "mine"), "every job has one of its own"),
+        (("slurm", "--", "--dry-run"), "aiperf-hpc run --dry-run"),
+        (("slurm", "--", "--preset", "nowhere.toml"), "nowhere.toml"),
+        (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has one of its own"),
+        (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has one"),
+        (("scaling", "--nodes", "4,4", "--one-job"), "give every size once"),
+        (("scaling", "--nodes", "8,4", "--one-job"), "from the smallest to the largest"),
+        (("pbs", "--nodes", "2"), "mpi.launcher is srun, which is Slurm's"),
         (("scaling", "--nodes", "4,x"), "give whole numbers with commas between"),
         (("scaling", "--nodes", "8,4"), "from the smallest to the largest"),
         (("status", "nowhere"), "give the directory of a study"),
@@ -154,3 +170,76 @@ def test_the_hash_of_a_study_is_of_its_configuration(run: Launch) -> None:
         if run("scaling", "--nodes", "1,2", *words).exception is None:
             hashes.add(json.loads(Path(f"study{number}/study.json").read_text())["config_hash"])
     assert len(hashes) == 2
+
+
+def test_one_run_may_have_a_random_seed_of_ones_own(run: Launch) -> None:
+    told(run("slurm", "--", "--random-seed", 5))
+    assert "--random-seed 5" in Path("aiperf-hpc-1.sbatch").read_text()
+
+
+def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
+    words = ("scaling", "--nodes", "1,2", "--submit")
+    told(run(*words))
+    Path("bin/squeue").write_text("#!/bin/sh\nprintf '1 RUNNING\\n2 PENDING\\n'\n")
+    output = told(run(*words))
+    assert len(Path("log").read_text().splitlines()) == 3, "two sizes and a table, once"
+    assert "nothing is missing; the table is made when the last job has ended" in output
+
+
+def test_a_directory_may_be_called_anything(run: Launch) -> None:
+    told(run("scaling", "--nodes", "1,2", "--directory", "my study's"))
+    assert "--job-name=my-study-s-2" in Path("my study's/nodes-0002/job.sbatch").read_text()
+
+
+def test_a_study_of_a_scheduler_that_there_is_not_is_refused(run: Launch) -> None:
+    told(run("scaling", "--nodes", "1,2"))
+    path = Path("scaling-study/study.json")
+    path.write_text(path.read_text().replace('"slurm"', '"slrum"'))
+    assert "no scheduler is 'slrum'; there are slurm, pbs, lsf" in str(
+        run("status", "scaling-study").exception
+    )
+
+
+def test_a_study_without_its_configuration_is_refused(run: Launch) -> None:
+    told(run("scaling", "--nodes", "1,2"))
+    Path("scaling-study/config.toml").unlink()
+    assert "config.toml: No such file or directory" in str(run("status", "scaling-study").exception)
+
+
+def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
+    told(run("scaling", "--nodes", "1,2", "--submit"))
+    journal = Path("scaling-study/nodes-0002/2-nodes/journal.jsonl")
+    journal.parent.mkdir()
+    journal.write_text("no journal\n")
+    lines = run("status", "scaling-study").output.splitlines()
+    assert lines[0].split()[2] == "running"
+    assert lines[1].split()[2] == "failed"
+    assert "line 1 is damaged" in lines[1]
+
+
+def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
+    told(run("scaling", "--nodes", "1,2", "--submit"))
+    for nodes in (1, 2):
+        journals.write_run(Path(f"scaling-study/nodes-000{nodes}/{nodes}-nodes"), journals.told())
+    Path("bin/squeue").write_text("#!/bin/sh\necho 'Invalid job id specified' >&2; exit 1\n")
+    assert run("status", "scaling-study").return_value == 0
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_first_site_finds_this_installation(
+    run: Launch, has_script: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment of conda has no script to source; that another one is active means nothing."""
+    prefix = tmp_path / "an env"
+    (prefix / "bin").mkdir(parents=True)
+    if has_script:
+        (prefix / "bin" / "activate").touch()
+    (prefix / "bin" / "aiperf-hpc").touch(mode=0o755)
+    monkeypatch.setattr("sys.prefix", str(prefix))
+    monkeypatch.setenv("VIRTUAL_ENV", "/another")
+    monkeypatch.setenv("PATH", f"{prefix / 'bin'}:/usr/bin:/bin")
+    told(run("init-site", "-o", "first.toml"))
+    (line,) = load_site(Path("first.toml")).setup
+    assert line == (
+        f"source '{prefix}/bin/activate'" if has_script else f"export PATH='{prefix}/bin':\"$PATH\""
+    )

@@ -40,7 +40,9 @@ class SocketLink(Link):
         self._parent = os.getppid()
         self._turn = threading.Lock()
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}"
+        # Without --standalone every run is called "none"; two on a host have different ports.
+        port = os.environ.get("MASTER_PORT", "")
+        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():
             raise WorldError(f"{self._folder} belongs to another; set TMPDIR to a folder of your own")
@@ -48,7 +50,11 @@ class SocketLink(Link):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_BYTES)
         self._socket.setblocking(False)
         self._path(self.rank).unlink(missing_ok=True)
-        self._socket.bind(str(self._path(self.rank)))
+        try:
+            self._socket.bind(str(self._path(self.rank)))
+        except OSError as error:  # a path of more than 107 characters: unix(7)
+            self._socket.close()
+            raise WorldError(f"{self._path(self.rank)}: {error}; set TMPDIR to a shorter path") from None
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
         if len(data) + HEADER > LARGEST_BYTES:

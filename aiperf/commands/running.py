@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = ["preset", "resume", "run"]
 
 CODES = {TERMINATED: 75, "interrupted": 130}
 """EX_TEMPFAIL of sysexits.h: come again. 128 + SIGINT."""
+COARSE_SECONDS = 2.0  # of the times of files on some file systems
 
 
 @click.command()
@@ -110,8 +112,9 @@ def _let_the_lock_age(files: RunFiles) -> None:
     """The master of a killed leg is taken for dead so long after its last line, and the scheduler says that
     it is: this waits for the rest. One that ended by itself has emptied its lock."""
     if files.lock.exists() and files.lock.stat().st_size:
-        age = time.time() - files.journal.stat().st_mtime
-        time.sleep(min(SILENCE_SECONDS, max(0.0, SILENCE_SECONDS - age)))
+        os.utime(files.lock)  # both ages from the file server: no host's clock is compared with it
+        age = files.lock.stat().st_mtime - files.journal.stat().st_mtime
+        time.sleep(max(0.0, min(SILENCE_SECONDS, SILENCE_SECONDS - age) + COARSE_SECONDS))
 
 
 def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:
@@ -127,4 +130,4 @@ def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int
 def _result(replay: Replay, files: RunFiles) -> int:
     click.echo(result_text(replay, files))
     ended = replay.leg.ended
-    return CODES.get(ended.reason if ended else "", 0)
+    return CODES.get(ended.reason if ended else "", int(replay.tested is None))

@@ -68,6 +68,28 @@ def test_several_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         SocketLink(Launched(0, 4, "torchrun", False), "z")
 
 
+def test_two_runs_of_one_name_do_not_hear_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --standalone, torchrun calls every run "none"."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    first = links(2, "none")
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    second = links(2, "none")
+    first[0].send(1, 0, b"of the first")
+    assert second[1].receive(0.2) is None
+    assert first[1].receive(5.0) is not None
+    for link in (*first[::-1], *second[::-1]):
+        link.finalize()
+
+
+def test_a_folder_of_too_long_a_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(WorldError, match="set TMPDIR to a shorter path"):
+        links(1, "none")
+
+
 def test_a_run_under_torchrun_is_valid(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=3", "--no-python"]

@@ -9,6 +9,7 @@ When Given 'Predictable' Data!", 2024).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -61,7 +62,7 @@ def measure(device: Device, format: str, parallel: Parallel, rank: int, host: st
 
 
 def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
-    """One for each side that fits into the memory, in the format, each in so many seconds.
+    """One for each side that fits into the memory and the time, in the format, each in so many seconds.
 
     Raises WorldError where the device has no such format, or no room.
     """
@@ -105,14 +106,21 @@ def _full(device: Device, what: str) -> WorldError:
 
 
 def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
+    """Up to the side of which one product would take all the time: a CPU without instructions for bf16 needs
+    minutes for what others do in milliseconds, and is no faster on larger matrices."""
+    fastest = math.inf
     for side in SIDES[_size(device)]:
+        operations = 2 * side**3
+        if operations > seconds * fastest:
+            return
         try:
             matrices = [_matrix(side, device, format) for _ in range(2 * ROTATED)]
-            multiply = _Multiply(matrices)
-            yield Product(side, _rate(device, multiply, 2 * side**3, seconds))
+            rate = _rate(device, _Multiply(matrices), operations, seconds)
         except torch.OutOfMemoryError:
             device.clean()
             return
+        fastest = rate.fastest
+        yield Product(side, rate)
 
 
 class _Multiply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
     """
     from aiperf.device import bind  # torch
 
+    if math.isnan(seconds):  # in no range, and outside of none
+        raise click.UsageError("--seconds is no number")
     if output is not None:
         _refuse_unwritable(output)
     found = _measured(bind(device, 0), formats, seconds)

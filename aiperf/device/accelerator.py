@@ -35,7 +35,10 @@ class Accelerator(Device):
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         module, seen = cls.module(), cls.count()
         if module is None or seen <= index:
-            raise WorldError(f"{cls.kind} device {index} is wanted, {seen} are visible")
+            raise WorldError(
+                f"{cls.kind} device {index} is wanted, {seen} are visible; choose another --device, or look for "
+                "what hides it: the launcher, a container, a torch without it"
+            )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory
         return cls(index, str(module.get_device_name(index)), int(memory))

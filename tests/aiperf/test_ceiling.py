@@ -69,6 +69,22 @@ def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatc
     assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_side_that_would_take_all_the_time_is_left_out(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in bf16 on a CPU that has no instructions for it: five milliseconds, then forty of twenty."""
+    now = [0.0]
+
+    def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        now[0] += 5e-3 * (len(left) / 64) ** 3
+        return out
+
+    monkeypatch.setattr(torch, "mm", multiply)
+    monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    assert [product.side for product in measure_products(device, "bf16")] == [64]
+    assert now[0] < 0.1
+
+
 def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     used, multiply = list[int](), torch.mm
 
@@ -123,6 +139,11 @@ def test_a_device_that_others_fill_is_told_in_one_line(
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     return Typed(monkeypatch, capsys)
+
+
+def test_no_number_of_seconds_is_wrong_use(typed: Typed) -> None:
+    assert typed("peak", "--device", "cpu", "--seconds", "nan") == 2
+    assert "--seconds" in typed.err
 
 
 @pytest.mark.parametrize("output", ["nowhere/peak.json", ""])

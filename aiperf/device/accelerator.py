@@ -36,8 +36,8 @@ class Accelerator(Device):
         module, seen = cls.module(), cls.count()
         if module is None or seen <= index:
             raise WorldError(
-                f"{cls.kind} device {index} is wanted, {seen} are visible; choose another --device, or look for "
-                "what hides it: the launcher, a container, a torch without it"
+                f"{cls.kind} device {index} is wanted, {seen} are visible; choose another --device, or look "
+                "for what hides it: the launcher, a container, a torch without it"
             )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from launch.site import Mpi
 
-__all__ = ["UNBOUND", "once_a_node", "ranks"]
+__all__ = ["UNBOUND", "once_a_node", "ranks", "warn"]
 
 COUNT = '"$(wc -l <"$hosts")"'
 
@@ -45,8 +45,14 @@ def mpirun(mpi: Mpi) -> list[str]:
 
 
 def torchrun(mpi: Mpi) -> list[str]:
-    """Of one node, where no MPI is needed."""
-    return ["torchrun", "--standalone", "--nproc-per-node=$((devices + 1))", "--no-python"]
+    """Of one node, where no MPI is needed. A warning would kill it before any rank has heard of it."""
+    return [
+        'bash -c \'trap "" USR1; exec "$@"\' ranks',
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node=$((devices + 1))",
+        "--no-python",
+    ]
 
 
 _LAUNCHERS: Mapping[str, Callable[[Mpi], list[str]]] = {
@@ -60,6 +66,11 @@ _LAUNCHERS: Mapping[str, Callable[[Mpi], list[str]]] = {
 def ranks(mpi: Mpi) -> list[str]:
     """The words before the program: one rank for each line of the host file."""
     return [*_LAUNCHERS[mpi.launcher](mpi), *mpi.options]
+
+
+def warn(mpi: Mpi) -> str:
+    """What hands a warning on to the ranks, which the process $run started."""
+    return 'pkill -USR1 -P "$run"' if mpi.launcher == "torchrun" else 'kill -USR1 "$run"'
 
 
 def once_a_node(mpi: Mpi) -> list[str]:

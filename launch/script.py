@@ -8,10 +8,10 @@ from pathlib import Path
 from shlex import join, quote
 
 from aiperf.errors import ConfigError
-from aiperf.events import Tested
+from aiperf.events import TERMINATED, Tested
 from aiperf.files import RunFiles
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import UNBOUND, once_a_node, ranks
+from launch.launchers import UNBOUND, once_a_node, ranks, warn
 from launch.scheduler import Scheduler, marked
 from launch.site import Mpi, Site
 
@@ -25,7 +25,7 @@ FOUND = (
     '    { echo "there is no ${program[0]} here; mend what stands below EDIT 3" >&2; exit 1; }',
 )
 STRICT = "set -uo pipefail # not before: what a site brings may read variables that are not set"
-TESTED = f'"type":"{Tested.__name__}"'
+TESTED, STOPPED = f'"type":"{Tested.__name__}"', f'"reason":"(error: )?{TERMINATED}'
 
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
@@ -38,14 +38,14 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         _ranks(scheduler, site),
         _staging(scheduler, site),
         _doctor(),
-        _run(scheduler, job),
+        _run(scheduler, site, job),
     ]
     sections = [
         [*_title(scheduler, job), *scheduler.directives(site, job)],
         [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
-        _warning(),
+        _warning(site),
         *([_each_size(job, one)] if job.sizes else one),
         _end(scheduler),
     ]
@@ -117,12 +117,12 @@ def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
     ]
 
 
-def _warning() -> list[str]:
+def _warning(site: Site) -> list[str]:
     """Before anything begins: whoever is warned while doctor looks is warned, too."""
     return [
         "# A warning before the job's limit is handed on to the run, which stops in time.",
         "run= warned=",
-        "trap 'warned=1; [[ -z $run ]] || kill -USR1 \"$run\"' USR1 TERM",
+        f"trap 'warned=1; [[ -z $run ]] || {warn(site.mpi)}' USR1 TERM",
     ]
 
 
@@ -162,7 +162,7 @@ def _doctor() -> list[str]:
     ]
 
 
-def _run(scheduler: Scheduler, job: Job) -> list[str]:
+def _run(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
     where = '"$directory/$nodes"' if job.sizes else '"$directory"'
@@ -189,7 +189,18 @@ def _run(scheduler: Scheduler, job: Job) -> list[str]:
         "    run=",
         "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
         f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(TESTED)} || code=75",
+        *_lost_code(site, job),
         "fi",
+    ]
+
+
+def _lost_code(site: Site, job: Job) -> list[str]:
+    if site.mpi.launcher != "torchrun":
+        return []
+    told = f"tail -n 1 {_journal(job)} | grep -qE {quote(STOPPED)}"
+    return [
+        "    # torchrun does not hand on the exit code of a rank.",
+        f"    [[ -n $warned ]] && {told} && code=75",
     ]
 
 

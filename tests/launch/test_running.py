@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiperf import events
+from aiperf.errors import StoppedEarly
 from launch.job import Job
 from launch.schedulers import SCHEDULERS
 from launch.script import script_text
@@ -46,6 +48,21 @@ SRUN = """#!/bin/bash
 [[ $* == *arbitrary* ]] && { echo "srun $*"; uniq -c "$SLURM_HOSTFILE" | xargs; } >>"$LOG"
 while [[ $1 == -* ]]; do shift; done
 exec "$@"
+"""
+TORCHRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+"$@" || exit 1
+"""
+RANK = """
+import os, signal, sys, time
+def stop(*_):
+    with open(sys.argv[1], "a") as journal:
+        print(os.environ["TERMINATED"], file=journal)
+    sys.exit(75)
+signal.signal(signal.SIGUSR1, stop)
+for process in (os.getppid(), int(os.environ["SCRIPT"])):
+    os.kill(process, signal.SIGUSR1)
+time.sleep(30)
 """
 SCONTROL = """#!/bin/bash
 case $1 in
@@ -160,6 +177,21 @@ def test_a_warning_reaches_the_run(machine: Machine) -> None:
     ran = machine.run(RUN="trap 'exit 75' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done")
     assert ran.returncode == 75
     assert machine.asked_for("requeue 7")
+
+
+@pytest.mark.parametrize("reason", ["terminated", f"error: {StoppedEarly('terminated')}"])
+def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) -> None:
+    """It would die of the warning itself, and turns every exit code into 1."""
+    (machine.folder / "bin" / "torchrun").write_text(TORCHRUN, encoding="utf-8")
+    (machine.folder / "bin" / "torchrun").chmod(0o755)
+    (machine.folder / "rank.py").write_text(RANK, encoding="utf-8")
+    site, job = replace(SITE, mpi=Mpi("torchrun"), setup=("export SCRIPT=$$",)), Job(1, 1)
+    run = f'mkdir -p "$directory"; exec {sys.executable} rank.py "$directory/journal.jsonl"'
+    ran = machine.run(site, job, RUN=run, TERMINATED=TERMINATED.replace("terminated", reason))
+    assert ran.returncode == 75, ran.stderr
+    assert machine.asked_for("requeue 7")
+    ran = machine.run(site, job, RUN="exit 3")
+    assert ran.returncode == 1, "it was not warned: what its journal said before is of the leg before"
 
 
 def test_what_a_site_brings_may_read_variables_that_are_not_set(machine: Machine) -> None:

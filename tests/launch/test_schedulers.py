@@ -79,7 +79,10 @@ def test_launchers_whole() -> None:
         ),
         f'mpiexec -n {count} --hostfile "$hosts"',
         f'mpirun -n {count} --hostfile "$hosts"',
-        "torchrun --standalone --nproc-per-node=$((devices + 1)) --no-python",
+        (
+            'bash -c \'trap "" USR1; exec "$@"\' ranks torchrun --standalone '
+            "--nproc-per-node=$((devices + 1)) --no-python"
+        ),
     ]
     assert [" ".join(once_a_node(Mpi(launcher))) for launcher in LAUNCHERS] == [
         'srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1',

@@ -178,8 +178,8 @@ def _risen(column: Samples, span: tuple[float, float]) -> float | None:
     if not _reaches(times, span):
         return None
     ends = np.interp(span, times, values)
-    near = (times >= span[0] - LONGEST_GAP_SECONDS) & (times <= span[1] + LONGEST_GAP_SECONDS)
-    if (np.diff(values[near]) < 0).any():
+    around = slice(np.searchsorted(times, span[0], "right") - 1, np.searchsorted(times, span[1]) + 1)
+    if (np.diff(values[around]) < 0).any():
         return None
     return float(ends[1] - ends[0]) or None
 

@@ -66,10 +66,12 @@ def run_between(began: float, ended: float, started: float) -> Replay:
     return found
 
 
-def add_leg(run: Replay, began: float, ended: float, started: float, ready: Ready) -> None:
+def add_leg(
+    run: Replay, began: float, ended: float, started: float, ready: Ready, offset: float = 0.0
+) -> None:
     moment = datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds")
     run.add(0.0, LegBegan(run.num_legs, moment, (), ((1,),)))
-    run.add(0.1, RankReady(0, ready, 0.0))
+    run.add(0.1, RankReady(0, ready, offset))
     run.add(began - started, Released(ended - started))
     run.add(ended - started, LegEnded("deadline", ended - started))
     assert not run.faults
@@ -168,6 +170,66 @@ def test_a_counter_is_believed_where_the_power_agrees(
     drawn(files, "node1", DEVICE, start, 30, energy_joules=rate)
     found = read_usage(files, run_between(start + 5, start + 25, start - 3))
     assert (found.missing, found.joules) == (why, joules if joules is None else pytest.approx(joules))
+
+
+@pytest.mark.parametrize(
+    ("counter", "power", "hole", "joules"),
+    [
+        (True, False, (12, 18), 200 * 20),  # a counter counts on meanwhile
+        (False, True, (12, 18), None),
+        (True, True, (23, 30), None),  # nobody knows what it was at the end
+        (True, True, (0, 6), None),
+    ],
+)
+def test_where_samples_are_missing_nothing_is_made_up(
+    files: RunFiles, counter: bool, power: bool, hole: tuple[int, int], joules: float | None
+) -> None:
+    start, path = 1.8e9, files.telemetry("node1")
+    path.parent.mkdir()
+    readings = [
+        (at, {"power_watts": 200.0} if power else {}, {"energy_joules": 200.0 * at} if counter else {})
+        for at in range(30)
+        if not hole[0] <= at < hole[1]
+    ]
+    lines = [
+        json.dumps({"wall_seconds": start + at, "devices": [{"id": DEVICE, **one, **two}]})
+        for at, one, two in readings
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    found = read_usage(files, run_between(start + 5, start + 25, start - 3))
+    assert found.joules == (None if joules is None else pytest.approx(joules))
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_a_counter_that_began_anew_is_none(files: RunFiles, power: bool) -> None:
+    """As when a driver is loaded again; another leg of the run has its own count."""
+    start, path = 1.8e9, files.telemetry("node1")
+    path.parent.mkdir()
+    lines = [
+        {"id": DEVICE, "energy_joules": 200.0 * (at % 15), **({"power_watts": 200.0} if power else {})}
+        for at in range(30)
+    ]
+    text = [json.dumps({"wall_seconds": start + at, "devices": [line]}) for at, line in enumerate(lines)]
+    path.write_text("\n".join(text) + "\n")
+    found = read_usage(files, run_between(start + 5, start + 25, start - 3))
+    assert found.joules == (pytest.approx(200 * 20) if power else None)
+    two = run_between(start + 1, start + 13, start - 3)
+    add_leg(two, start + 16, start + 28, start + 14, replace(READY, device_id=DEVICE))
+    assert read_usage(files, two).joules == pytest.approx(200 * 24)
+
+
+def test_the_span_is_on_the_clock_of_the_host(files: RunFiles) -> None:
+    """It is 0.8 s ahead of the master's, and its device drew more from second to second."""
+    start, path = 1.8e9, files.telemetry("node1")
+    path.parent.mkdir()
+    text = [
+        json.dumps({"wall_seconds": start + 0.8 + at, "devices": [{"id": DEVICE, "power_watts": 10.0 * at}]})
+        for at in range(30)
+    ]
+    path.write_text("\n".join(text) + "\n")
+    run = Replay()
+    add_leg(run, start + 5, start + 25, start - 3, replace(READY, device_id=DEVICE), offset=0.8)
+    assert read_usage(files, run).joules == pytest.approx(10 * (25**2 - 5**2) / 2)
 
 
 def test_who_never_said_whether_it_was_held_back_is_not_said_to_be_free(files: RunFiles) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.telemetry import ascend, host, nvidia
+from aiperf.telemetry import ascend, host, nvidia, sensor
 from aiperf.telemetry.amd import open_amd
 from aiperf.telemetry.ascend import open_ascend
 from aiperf.telemetry.host import open_host
@@ -345,3 +345,34 @@ def test_a_host_that_tells_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(host.psutil, name, hidden)
     with pytest.raises(PermissionError, match="/proc/net/dev"):
         read()
+
+
+# Any of them
+
+
+def test_a_sensor_that_failed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensor, "REOPEN_SECONDS", 0.3)
+    opened = list[int]()
+
+    def open_it() -> Any:
+        opened.append(len(opened))
+        if opened[-1] == 0:
+            raise OSError("the driver is being loaded")
+        readings = iter([{"power_watts": 1.0}])
+        return lambda: next(readings) if opened[-1] == 1 else {"power_watts": 2.0}
+
+    watched, told = sensor.Sensor("device", open_it), list[tuple[object, str]]()
+    until = time.monotonic() + 30
+    while (2.0, "") not in told:
+        assert time.monotonic() < until, told
+        watched.ask()
+        reading, fault = watched.answer(time.monotonic() + 5)
+        told.append((reading.get("power_watts"), fault))
+        time.sleep(0.05)
+    assert list(dict.fromkeys(told)) == [
+        (None, "OSError: the driver is being loaded"),
+        (1.0, ""),
+        (None, "StopIteration: "),
+        (2.0, ""),
+    ]
+    assert opened == [0, 1, 2]

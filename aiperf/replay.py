@@ -141,9 +141,10 @@ class Replay:
             return self._began_leg(t, event)
         if not self.legs:
             return "stands before the first leg"
-        before, self.leg.last = self.leg.last, max(t, self.leg.last)
-        self.leg.longest_silence = max(self.leg.longest_silence, t - before)
-        if self.leg.ended is not None and not isinstance(event, (Beat, GroupLost, RankReady, Tested)):
+        leg = self.legs[-1]
+        before, leg.last = leg.last, max(t, leg.last)
+        leg.longest_silence = max(leg.longest_silence, t - before)
+        if leg.ended is not None and not isinstance(event, (Beat, GroupLost, RankReady, Tested)):
             return "stands after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
         if not text and t < before:

@@ -63,7 +63,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
             f"{path or kind.__name__} is {_shown(record)}; it must be an object of {kind.__name__}"
         )
     named: Any = kind  # mypy takes no type[T] for hashable
-    tagged = bool(kind.__subclasses__()) or _is_member(named)
+    tagged = _is_family(named)
     member = _member(named, record.get("type"), path) if tagged else named
     known = _plan(member)
     values = {}
@@ -185,6 +185,12 @@ def _member_named(family: Any, name: str) -> Any:
 def _members(family: type[T]) -> list[type[T]]:
     direct = family.__subclasses__()
     return direct + [member for child in direct for member in _members(child)]
+
+
+@cache
+def _is_family(kind: Any) -> bool:
+    """A family, or a member of one: its records name the class."""
+    return bool(kind.__subclasses__()) or _is_member(kind)
 
 
 @cache

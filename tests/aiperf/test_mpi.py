@@ -246,6 +246,7 @@ def test_a_leader_hands_on_what_is_for_its_group(wire: Wire, leader: Post, tmp_p
         assert leader.receive(0) == message
         assert wire.said() == [(4, 5, message)]
     for message in (Beat(), Disband(), Quit()):
+        assert not leader.quit.is_set()
         wire.arrive(0, 5, message)
         leader.receive(0)
         assert wire.said() == []

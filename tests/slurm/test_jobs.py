@@ -53,6 +53,15 @@ def test_a_warned_job_is_queued_again_and_goes_on(cluster: Cluster) -> None:
     assert "stopped, to be continued" in job.output
 
 
+def test_a_cancelled_job_stays_cancelled(cluster: Cluster) -> None:
+    """Its run stops in time, too; Slurm would take the job back if it were asked to queue it again."""
+    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 5)
+    job.wait_for('"type":"Released"')
+    cluster.run("scancel", job.id)
+    assert job.wait_for_state("CANCELLED", "PENDING", "REQUEUED") == "CANCELLED", job.output
+    assert job.field("Restarts") == "0"
+
+
 def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
     job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 2)
     job.wait_for('"type":"Released"')

@@ -54,7 +54,8 @@ class Jobs:
         self._again: deque[_Open] = deque()
         self._asked: _Open | None = None
         self._completed: dict[int, _Completed] = {}
-        self._seed_error: float | None = None
+        self._first_error: float | None = None
+        """Of the first trial that completed; it is the seed, where nothing went wrong."""
         self._memory = Memory()
         halving = config.training.schedule == "halving"
         self._halving = Halving(len(config.training.epochs)) if halving else None
@@ -150,13 +151,15 @@ class Jobs:
             else:
                 self.tuner.drop(number)
             self.search.drop(number)
+            if self._halving and event.state is State.STOPPED:
+                self._halving.stopped(number)
 
     def _complete(self, number: int) -> None:
         attempt = self.replay.trials[number].attempts[-1]
         error = attempt.error
         assert error is not None
-        if number == 0:
-            self._seed_error = error
+        if self._first_error is None:
+            self._first_error = error
         self._tell_tuner(attempt.trial, error)
         if self._halving:
             self._halving.tell(number, error)
@@ -166,12 +169,13 @@ class Jobs:
         self._completed = {old: what for old, what in self._completed.items() if old in living}
 
     def _tell_tuner(self, trial: Trial, error: float) -> None:
-        """By how much it is better than its parent, or than the seed where it has none: of trials that
-        carry weights the later ones are better, whatever their hyper-parameters."""
+        """By how much it is better than its parent, or than the first that completed where it has none: of
+        trials that carry weights the later ones are better, whatever their hyper-parameters. A failure
+        before anything completed is as bad as can be."""
         parent = self._completed.get(-1 if trial.parent is None else trial.parent)
-        reference = parent.error if parent else self._seed_error
+        reference = parent.error if parent else self._first_error
         least = 0.5 / self.config.data.validation_images
-        loss = 0.0 if reference is None else log(max(error, least) / max(reference, least))
+        loss = log(max(error, least) / max(reference or 0.0, least))
         self.tuner.tell(trial.number, self._point(trial), loss)
 
     def _lost(self, lost: _Open) -> None:

@@ -19,7 +19,7 @@ class Halving:
 
     def __init__(self, num_rungs: int) -> None:
         self._rungs: list[list[tuple[float, int, int]]] = [[] for _ in range(num_rungs)]
-        self._promoted: set[int] = set()
+        self._promoted: dict[int, int] = {}  # who goes on with it
         self._rung: dict[int, int] = {}
         self._arrivals = 0
 
@@ -31,7 +31,11 @@ class Halving:
         """A trial began: a new one, or one that goes on with `promoted`."""
         self._rung[number] = 0 if promoted is None else self.rung_after(promoted)
         if promoted is not None:
-            self._promoted.add(promoted)
+            self._promoted[promoted] = number
+
+    def stopped(self, number: int) -> None:
+        """By the end of a leg, which says nothing of it: another may go on with the same one."""
+        self._promoted = {old: by for old, by in self._promoted.items() if by != number}
 
     def tell(self, number: int, error: float) -> None:
         """A trial completed its rung. Raises ValueError for an error that is no number."""

@@ -207,6 +207,43 @@ def test_failures_only_stop_nobody_and_all_are_told() -> None:
     assert all(math.isfinite(loss) for _, loss in tuner.heard)
 
 
+def test_without_a_seed_to_compare_with_failures_are_worse_than_what_completes() -> None:
+    story = Story()
+    tuner = listened(story)
+    for state, error in ((State.FAILED, 0.1), (State.FAILED, 0.1), (State.COMPLETE, 0.4)):
+        story.end(story.dispatch(), state, error)
+    first, second, third = (loss for _, loss in tuner.heard)
+    assert first == second > third == 0.0
+    ahead = [story.dispatch() for _ in range(2)]  # of the seed, which has failed
+    assert [job.trial.parent for job in ahead] == [None, None]
+    story.end(ahead[0], State.COMPLETE, 0.2)
+    story.end(ahead[1], State.FAILED)
+    assert tuner.heard[3:] == [(3, pytest.approx(math.log(0.5))), (4, pytest.approx(math.log(1 / 0.4)))]
+
+
+HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9), "search.population": 30}
+
+
+def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
+    """Once: a rung loses nobody by an interruption, and trains nobody on twice."""
+    story = Story(with_overrides(load_preset("digits"), HALVING))
+    for error in (0.3, 0.1, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    promoted = story.dispatch()
+    assert (promoted.trial.parent, promoted.trial.morphisms) == (1, ())
+    story.end(promoted, State.STOPPED)
+    again = story.dispatch()
+    assert (again.trial.number, again.trial.parent, again.trial.morphisms) == (4, 1, ())
+    assert (again.trial.epochs, again.trial.round) == (2, 5)
+    story.end(again, State.COMPLETE)
+    assert story.dispatch().trial.morphisms  # nobody else is among the best third
+    story = Story(with_overrides(load_preset("digits"), HALVING))
+    for error in (0.3, 0.1, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    story.end(story.dispatch(), State.FAILED)  # that would happen again
+    assert story.dispatch().trial.morphisms
+
+
 def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
     story = Story()
     tuner = listened(story)

@@ -244,6 +244,63 @@ def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
     assert story.dispatch().trial.morphisms
 
 
+class Doubling(Untuned):
+    """Proposes twice the batch, and remembers for whom."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.asked: list[int] = []
+
+    def ask(self, number: int, start: Point) -> Point:
+        self.asked.append(number)
+        return replace(start, batch=2.0)
+
+
+def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[Story, Doubling]:
+    story = Story(with_overrides(load_preset("digits"), {"tuning.first_round": 3} | overrides))
+    story.jobs.tuner = tuner = Doubling()
+    (event,) = story.replay.leg.ranks
+    story.replay.leg.ranks[:] = [replace(event, ready=replace(event.ready, memory_bytes=memory_bytes))]
+    return story, tuner
+
+
+def test_hyper_parameters_are_tuned_from_their_round_on_and_those_of_a_promotion_are_not() -> None:
+    story, tuner = doubled(HALVING)
+    jobs = []
+    for error in (0.3, 0.1, 0.2, 0.2, 0.2):
+        jobs.append(story.dispatch())
+        story.end(jobs[-1], State.COMPLETE, error)
+    assert [(job.trial.round, job.trial.hyper.batch_size) for job in jobs] == [
+        *((1, 50), (2, 50), (3, 100)),
+        (4, 50),  # goes on with trial 1
+        (5, 100),
+    ]
+    assert jobs[3].trial.parent == 1
+    assert tuner.asked == [2, 4]
+
+
+def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran_out_of_it() -> None:
+    story, _ = doubled({}, memory_bytes=1000)
+    assert [story.dispatch().trial.hyper.batch_size for _ in range(4)] == [50] * 4
+    story, _ = doubled({})
+    assert [story.dispatch().trial.hyper.batch_size for _ in range(3)] == [50, 50, 100]
+    (large,) = [story.replay.trials[2].attempts[-1].dispatched]
+    story.end(large, State.FAILED, out_of_memory=True)
+    again = story.dispatch()
+    assert (again.trial.number, again.trial.hyper.batch_size) == (2, 50)
+    later = [story.dispatch() for _ in range(12)]
+    assert 50 in {job.trial.hyper.batch_size for job in later}
+    assert all(
+        (job.trial.hyper.batch_size == 100) is (graph_of(story, job) < graph_of(story, large))
+        for job in later
+    )
+
+
+def graph_of(story: Story, job: Dispatched) -> int:
+    """Elements of all its outputs."""
+    return story.jobs._open[job.trial.number].graph.num_activations
+
+
 def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
     story = Story()
     tuner = listened(story)

@@ -139,6 +139,39 @@ class TunerConformance:
             pytest.skip("it proposes nothing")
         assert self.make(1).ask(0, START) != self.make(2).ask(0, START)
 
+    def test_rates_are_drawn_evenly_by_their_logarithm(self) -> None:
+        """Before anything is known: as many below the configured one as above it, as many decays below the
+        middle of their logarithms. About half of them are the parent's."""
+        if self.kind is Untuned:
+            pytest.skip("it proposes nothing")
+        tuner = self.make()
+        asked = [tuner.ask(number, START) for number in range(300)]
+        for name, middle in (("rate", 1.0), ("weight_decay", 1e-5 * 500**0.5)):
+            drawn = [getattr(point, name) for point in asked if getattr(point, name) != getattr(START, name)]
+            assert 100 < len(drawn) < 200
+            assert 0.35 < sum(value < middle for value in drawn) / len(drawn) < 0.65, name
+
+    def test_what_runs_is_known_and_not_taken_for_the_best(self) -> None:
+        if self.kind is Untuned:
+            pytest.skip("it proposes nothing")
+
+        def asked(runs_at: float | None) -> list[float]:
+            """A hundred rates, after forty trials that are best at 0.5 and while ten run."""
+            tuner = self.make()
+            for number in range(40):
+                point = replace(START, rate=0.25 * 16 ** (number / 39))
+                tuner.dispatched(number, point)
+                tuner.tell(number, point, 1 + abs(math.log(point.rate / 0.5)))
+            for number in range(40, 50) if runs_at else ():
+                tuner.dispatched(number, replace(START, rate=runs_at))
+            rates = [tuner.ask(number, replace(START, rate=-1.0)).rate for number in range(100, 200)]
+            return [rate for rate in rates if rate > 0]
+
+        nothing_runs = asked(None)
+        assert asked(0.5) != nothing_runs
+        near = [sum(abs(math.log(rate / 3.5)) < 0.3 for rate in each) for each in (asked(3.5), nothing_runs)]
+        assert near[0] <= near[1] + 5
+
     def test_it_learns(self) -> None:
         """The last proposals are better than as many drawn evenly."""
         if self.kind is Untuned:

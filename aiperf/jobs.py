@@ -1,5 +1,4 @@
-"""Which trial a group is given next: a new one from the search, one that goes on with another, or one
-that needs a further attempt.
+"""Which trial a group is given next: a new one, one that goes on with another, or a further attempt.
 
 Everything here follows from the events of the journal in their order, whether they happen now or are
 read again: that is how a run is resumed, and how its proposals are made again.
@@ -54,11 +53,10 @@ class Jobs:
         self._again: deque[_Open] = deque()
         self._asked: _Open | None = None
         self._completed: dict[int, _Completed] = {}
-        self._first_error: float | None = None
-        """Of the first trial that completed; it is the seed, where nothing went wrong."""
+        self._first_error: float | None = None  # of the first to complete: the seed, if nothing went wrong
         self._memory = Memory()
-        halving = config.training.schedule == "halving"
-        self._halving = Halving(len(config.training.epochs)) if halving else None
+        rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
+        self._halving = Halving(rungs) if rungs else None
 
     @classmethod
     def of(cls, config: Config, seed: Graph, replay: Replay) -> Jobs:
@@ -158,8 +156,7 @@ class Jobs:
         attempt = self.replay.trials[number].attempts[-1]
         error = attempt.error
         assert error is not None
-        if self._first_error is None:
-            self._first_error = error
+        self._first_error = error if self._first_error is None else self._first_error
         self._tell_tuner(attempt.trial, error)
         if self._halving:
             self._halving.tell(number, error)
@@ -169,13 +166,12 @@ class Jobs:
         self._completed = {old: what for old, what in self._completed.items() if old in living}
 
     def _tell_tuner(self, trial: Trial, error: float) -> None:
-        """By how much it is better than its parent, or than the first that completed where it has none: of
-        trials that carry weights the later ones are better, whatever their hyper-parameters. A failure
-        before anything completed is as bad as can be."""
+        """By how much it is better than its parent, or else the first that completed: of trials that carry
+        weights the later ones are better anyway. Before anything completed, failures are as bad as can be."""
         parent = self._completed.get(-1 if trial.parent is None else trial.parent)
-        reference = parent.error if parent else self._first_error
+        reference = (parent.error if parent else self._first_error) or 0.0
         least = 0.5 / self.config.data.validation_images
-        loss = log(max(error, least) / max(reference or 0.0, least))
+        loss = log(max(error, least) / max(reference, least))
         self.tuner.tell(trial.number, self._point(trial), loss)
 
     def _lost(self, lost: _Open) -> None:

@@ -43,7 +43,8 @@ def main() -> int:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "aiperf-hpc"
         if "No such command" in error.format_message():
-            known = sorted(command.name or "" for command in COMMANDS)
+            of = error.ctx.command if error.ctx else group
+            known = sorted(of.commands if isinstance(of, click.Group) else ())
             print(f"{error.format_message()} There are: {', '.join(known)}.", file=sys.stderr)
         else:
             print(f"aiperf-hpc: {error.format_message()} Try '{command} --help'.", file=sys.stderr)

@@ -49,7 +49,7 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 
     `several`: whether more than one run is asked for. Raises ConfigError, and what click raises.
     """
-    context = run_command.make_context("run", list(options))
+    context = run_command.make_context("aiperf-hpc run", list(options))
     for name, (option, instead) in DECIDED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and (several or name != "random_seed"):

@@ -117,6 +117,8 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     [
         (("run", "--minuts", "1"), 2, "there is no option --minuts; there are: --preset, --minutes"),
         (("rum",), 2, "There are: compare, count, "),
+        (("launch", "slrum"), 2, "There are: init-site, lsf, pbs, scaling, slurm, status."),
+        (("launch", "slurm", "--", "--presett", "x"), 2, "there is no option --presett; there are: --preset"),
         (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
         (("run", "--preset", "cifar"), 1, "no preset is called 'cifar'; there are: digits"),
         (("run", "--minutes", "1", "--hours", "1"), 1, "give one"),

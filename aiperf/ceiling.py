@@ -31,7 +31,7 @@ ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache becaus
 WINDOW_SECONDS = 0.04
 LEAST_WINDOWS = 3
 SECONDS = 0.5  # of one kind of work, on one size
-# Beyond the caches of accelerators, and of all but the largest processors: those with 256 MiB of cache and more
+# Beyond the caches of accelerators and of most processors: the largest, with 256 MiB of cache and more,
 # copy within it, and their ceiling of memory comes out too high.
 COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}
 UPLOAD_BYTES = 256 << 20

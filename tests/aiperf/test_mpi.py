@@ -14,10 +14,10 @@ import pytest
 from aiperf import mpi, relay
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.layout import Beat, Bye, Disband, Hello, Lost, Place, layout
+from aiperf.layout import Beat, Bye, Describe, Described, Disband, Hello, Lost, Place, layout
 from aiperf.link import Link, Received
 from aiperf.messages import Assign, Evaluate, Finished, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
-from aiperf.mpi import MpiWorld, dismiss, gather
+from aiperf.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.relay import Post
 from aiperf.shipping import is_piece, pieces
 from aiperf.trial import HyperParameters, State, Trial
@@ -321,3 +321,33 @@ def test_a_rank_notices_that_the_master_is_gone(
         monkeypatch.setattr(relay, "MASTER_SILENCE_SECONDS", -1.0)
     with pytest.raises(EOFError):
         leader.receive(0)
+
+
+# Before a rehearsal
+
+
+def test_every_rank_says_what_device_it_would_have(wire: Wire) -> None:
+    for rank in (4, 2, 3, 1):
+        wire.arrive(rank, 0, Described(rank, f"device {rank}", "cpu", 5))
+    assert describe(linked(wire), PLACES) == tuple(
+        Described(rank, f"device {rank}", "cpu", 5) for rank in (1, 2, 3, 4)
+    )
+    assert wire.said() == [(place.rank, 0, said) for place in PLACES for said in (place, Describe())]
+
+
+def test_a_rank_that_says_nothing_of_its_device_ends_the_rehearsal(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi, "HELLO_SECONDS", 0.0)
+    wire.arrive(1, 0, Described(1, "a device"))
+    with pytest.raises(WorldError, match="3 ranks did not say what device they have"):
+        describe(linked(wire), PLACES)
+
+
+def test_a_rank_that_is_asked_looks_at_its_device(
+    wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "describe_device", lambda place, kind: Described(place.rank, kind))
+    wire.arrive(0, 0, Describe())
+    assert leader.receive(0) is None
+    assert wire.said(FromGroup) == [(0, 0, Described(3, "cpu"))]

@@ -13,9 +13,10 @@ from aiperf.files import RunFiles
 from aiperf.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
 from aiperf.on_nni.messages import Began, Given, call, hear, tell
 from aiperf.parallel import Solo
+from aiperf.trial import State
 from aiperf.worker import Worker, bind_place
 
-__all__ = ["train_one"]
+__all__ = ["Channel", "train_one"]
 
 
 def train_one() -> int:
@@ -28,31 +29,35 @@ def train_one() -> int:
     given = hear(connection)
     if not isinstance(given, Given):
         raise WorldError(f"trial {parameters['trial']} is not waited for; the run is over")
-    channel = _Channel(connection, nni)
+    channel = Channel(connection, nni)
     setup = channel.receive()
     assert isinstance(setup, Setup), setup
     device = bind_place(given.device, given.place)
     Worker(setup, channel, device, given.place, Solo()).serve()
-    return 0
+    return int(channel.failed)
 
 
-class _Channel:
-    """To the master, and what NNI should know of it to NNI: accuracies, of which the best is the result."""
+class Channel:
+    """To the master, and what NNI should know of it to NNI: accuracies, of which the best is the result. A
+    trial that failed, or validated nothing, has none; the process of a failed one ends with 1."""
 
     def __init__(self, connection: Connection, nni: Any) -> None:
         self._connection, self._nni = connection, nni
         self._sending = threading.Lock()
-        self._best = 0.0
+        self._best: float | None = None
+        self.failed = False
 
     def send(self, message: FromGroup) -> None:
         with self._sending:
             self._connection.send_bytes(pack(message))
             if isinstance(message, Validated):
                 accuracy = 1 - message.segment.error
-                self._best = max(self._best, accuracy)
+                self._best = accuracy if self._best is None else max(self._best, accuracy)
                 self._nni.report_intermediate_result(accuracy)
             elif isinstance(message, Finished):
-                self._nni.report_final_result(self._best)
+                self.failed = message.state is State.FAILED
+                if self._best is not None and not self.failed:
+                    self._nni.report_final_result(self._best)
 
     def receive(self) -> ToGroup:
         with contextlib.suppress(ConnectionResetError):

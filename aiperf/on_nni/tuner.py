@@ -26,13 +26,16 @@ class SearchTuner:
 
     def __init__(self, command: list[str], folder: str) -> None:
         """`command`: the arguments of `aiperf-hpc nni master`, the directory last, as typed in `folder`."""
-        self._files = RunFiles(Path(command[-1]))
-        words = [sys.executable, "-m", "aiperf", "nni", "master", *command]
-        # Its lines are NNI's log of the dispatcher.
-        self._master = subprocess.Popen(words, stdin=subprocess.DEVNULL, cwd=folder)
+        self._files, self._folder = RunFiles(Path(command[-1])), folder
+        self._words = [sys.executable, "-m", "aiperf", "nni", "master", *command]
+        self._started: subprocess.Popen[bytes] | None = None
 
     def update_search_space(self, space: Any) -> None:
-        """NNI tells it before anything else; ours stands in the configuration of the run."""
+        """NNI tells it before anything else; ours stands in the configuration of the run. The dispatcher has
+        reached NNI's manager then, which waits only ten seconds for it: nothing else may be busy before."""
+        if self._started is None:
+            # Its lines are NNI's log of the dispatcher.
+            self._started = subprocess.Popen(self._words, stdin=subprocess.DEVNULL, cwd=self._folder)
 
     def generate_multiple_parameters(self, identifiers: list[int], **_: Any) -> list[dict[str, Any]]:
         """What is to be trained next; fewer than were asked for when the run is over."""
@@ -52,17 +55,18 @@ class SearchTuner:
 
     trial_end = receive_trial_result
     import_data = receive_trial_result
-    save_checkpoint = load_checkpoint = update_search_space  # the journal is the run
+    save_checkpoint = load_checkpoint = receive_trial_result  # the journal is the run
 
     def _on_exit(self) -> None:
         """`nnictl stop`: the run ends with a result for what was done."""
-        if self._master.poll() is None:
-            self._master.terminate()
+        master = self._started
+        if master is not None and master.poll() is None:
+            master.terminate()
             try:
-                self._master.wait(STOP_SECONDS)
+                master.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                self._master.kill()
-                self._master.wait()
+                master.kill()
+                master.wait()
 
     _on_error = _on_exit
 
@@ -72,6 +76,6 @@ class SearchTuner:
             try:
                 return call(self._files)
             except WorldError:
-                if self._master.poll() is not None or time.monotonic() > until:
+                if self._started is None or self._started.poll() is not None or time.monotonic() > until:
                     raise
                 time.sleep(0.2)

@@ -203,7 +203,7 @@ def a_ceiling_after_the_release(timed: list[Timed]) -> list[Timed]:
 
 def a_learning_rate_of_further_attempts(timed: list[Timed]) -> list[Timed]:
     def other(event: Dispatched) -> Event:
-        hyper = replace(event.trial.hyper, learning_rate=0.05)
+        hyper = replace(event.trial.hyper, learning_rate=0.07)
         return replace(event, trial=replace(event.trial, hyper=hyper)) if event.attempt > 1 else event
 
     return each(Dispatched, other)(timed)

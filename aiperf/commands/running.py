@@ -23,6 +23,7 @@ from aiperf.replay import Replay
 from aiperf.replay import replay as replayed
 from aiperf.run import Watch, begin, new_run_id
 from aiperf.run import resume as resume_run
+from aiperf.trial import State
 
 __all__ = ["preset", "resume", "run"]
 
@@ -130,4 +131,20 @@ def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int
 def _result(replay: Replay, files: RunFiles) -> int:
     click.echo(result_text(replay, files))
     ended = replay.leg.ended
-    return CODES.get(ended.reason if ended else "", int(replay.tested is None))
+    code = CODES.get(ended.reason if ended else "", 0)
+    if code or replay.tested is not None:
+        return code
+    click.echo(f"aiperf-hpc: there is no result, for no network was tested: {_untested(replay)}", err=True)
+    return 1
+
+
+def _untested(replay: Replay) -> str:
+    ended, attempts = replay.leg.ended, replay.attempts
+    failed = next((a.ended for a in attempts if a.ended and a.state is State.FAILED), None)
+    if ended is not None and ended.reason.startswith("error"):
+        return ended.reason
+    if replay.best is not None:
+        return "the test did not end; `aiperf-hpc resume` does it again"
+    if failed is not None:
+        return f"no trial was validated; the first to fail, trial {failed.trial}, says: {failed.reason}"
+    return "no trial was validated in time; give it more --minutes"

@@ -16,10 +16,14 @@ from tests.aiperf import journals
 
 
 @pytest.mark.parametrize(("tested", "code"), [(True, 0), (False, 1)])
-def test_a_run_without_a_tested_network_has_failed(tested: bool, code: int, tmp_path: Path) -> None:
+def test_a_run_without_a_tested_network_has_failed(
+    tested: bool, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = [line for line in journals.told() if tested or not isinstance(line[1], events.Tested)]
     files = journals.write_run(tmp_path / "run", lines)
     assert running._result(replay(read_journal(files.journal)), files) == code
+    told = capsys.readouterr().err
+    assert ("the test did not end; `aiperf-hpc resume` does it again" in told) == (not tested)
 
 
 @pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -172,12 +173,23 @@ def _complete(system: dict[str, str]) -> None:
                 "(`package --print-system` prints one) and give it by --system"
             )
         return
+    click.echo("The system's description. Return leaves out what may be left out.", err=True)
     choices = {name: entry.get("enum") for name, entry in schema("system-1")["properties"].items()}
     for name, about in fields().items():
         if not system[name] and name != "division":
-            kind = click.Choice(choices[name]) if choices[name] else str
+            question, options = f"{name} ({about.rstrip('.')})", choices[name]
             default = None if name in needed() else ""
-            system[name] = click.prompt(f"{name} ({about})", type=kind, default=default, show_default=False)
+            system[name] = (
+                _chosen(question, options)
+                if options
+                else click.prompt(question, default=default, show_default=False)
+            )
+
+
+def _chosen(question: str, options: Sequence[str]) -> str:
+    """By its number: an option may be a whole line."""
+    click.echo("\n".join(f"  {number}  {option}" for number, option in enumerate(options, start=1)), err=True)
+    return options[click.prompt(question, type=click.IntRange(1, len(options)), err=True) - 1]
 
 
 def _asked(option: str, what: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
 import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import urllib.error
@@ -60,6 +63,29 @@ def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles
         f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; "
         "give another place by -o\n"
     )
+
+
+def test_package_asks_a_person_for_what_it_cannot_know(run: RunFiles, tmp_path: Path) -> None:
+    """At a real terminal: a number that is none is asked for again; Return leaves out what may be."""
+    terminal, end = pty.openpty()
+    archive = tmp_path / "asked.tar.gz"
+    command = [sys.executable, "-m", "aiperf", "package", str(run.directory), "-o", str(archive)]
+    command += ["--person", "A. Person", "--address", "person@example.org"]
+    answers = ["Example University", "9", "4", "Testbed", *[""] * 60]
+    os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
+    asked = subprocess.run(command, stdin=end, capture_output=True, text=True, timeout=100)
+    os.close(terminal)
+    os.close(end)
+    assert asked.returncode == 0, asked.stderr
+    assert "  3  Research, Development, or Internal (RDI)" in asked.stderr
+    assert "9 is not in the range 1<=x<=4" in asked.stderr
+    with tarfile.open(archive) as packed:
+        (name,) = [name for name in packed.getnames() if name.endswith("system.json")]
+        told = packed.extractfile(name)
+        assert told is not None
+        system = json.loads(told.read())
+    chosen = [system[name] for name in ("submitter", "status", "system_name")]
+    assert chosen == ["Example University", "Preview", "Testbed"]
 
 
 @pytest.mark.parametrize(

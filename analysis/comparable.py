@@ -73,7 +73,8 @@ class Work:
 
     def below(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
         """Groups that are slow between two times, each with its share of the median rate."""
-        inside = np.nonzero((self.ends > begin) & (self.ends <= end))[0]
+        first, last = np.searchsorted(self.ends, [begin, end], side="right", sorter=self._by_end)
+        inside = np.sort(self._by_end[first:last])
         if not len(inside):
             return
         of_group = dict(zip(np.unique(self.groups[inside]).tolist(), _parted(self.groups[inside], inside)))
@@ -103,6 +104,11 @@ class Work:
                 changes[group] = np.median(earlier) - np.median(now)
                 own.append(deviation(earlier))
         yield from _named(changes, np.array(own))
+
+    @cached_property
+    def _by_end(self) -> NDArray[np.int64]:
+        """Rows in the order of their ends: a long run is looked at through hundreds of windows."""
+        return np.argsort(self.ends, kind="stable")
 
     @cached_property
     def _rows(self) -> Mapping[int, NDArray[np.int64]]:

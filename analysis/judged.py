@@ -91,6 +91,11 @@ def glance(files: RunFiles) -> Judged:
     kept = validation.load(files, replay)
     if kept is None and len(replay.trials) <= COUNTED_AGAIN:
         return examine(files)
+    with _uncollected():
+        return _glanced(files, replay, kept)
+
+
+def _glanced(files: RunFiles, replay: Replay, kept: validation.Validation | None) -> Judged:
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     found = Recount(counts, {}, frozenset())
     credited = credit(replay)

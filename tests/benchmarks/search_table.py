@@ -16,8 +16,10 @@ ARMS = (
     *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
     *("slow evolution", "slow evolution+nni"),
 )
+NAMES = {"digits": "digits", "fashion": "Fashion-MNIST"}
 REFERENCE = "evolution-anew"
 POINTS = 30  # of a line of the figure
+TICKS = (1, 2, 3, 4, 6, 10, 15, 20, 30, 40, 60)  # percent
 DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew")
 
 
@@ -52,7 +54,7 @@ def table(results: list[Result]) -> Iterator[str]:
     for data in dict.fromkeys(result.data for result in results):
         here = [result for result in results if result.data == data]
         gops = statistics.median(result.operations for result in here) / 1e9
-        yield f"\n{data}, {gops:.0f} GOP a run\n"
+        yield f"\n{NAMES[data]}, {gops:,.0f} GOP a run\n"
         # What networks from new weights end with: how soon do the others have it?
         anew = [result.validation_error for result in here if result.arm == REFERENCE]
         goal = statistics.median(anew) if anew else 0.1
@@ -111,9 +113,10 @@ def figure(results: list[Result], path: Path) -> None:
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "search"
     from matplotlib import pyplot
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
     sets = list(dict.fromkeys(result.data for result in results))
-    drawing, axes = pyplot.subplots(1, len(sets), figsize=(6 * len(sets), 4.2), squeeze=False)
+    drawing, axes = pyplot.subplots(1, len(sets), figsize=(5 * len(sets), 4), squeeze=False)
     for axis, data in zip(axes[0], sets):
         for arm in DRAWN:
             runs = [result for result in results if (result.data, result.arm) == (data, arm)]
@@ -128,9 +131,17 @@ def figure(results: list[Result], path: Path) -> None:
                 x, [100 * min(line) for line in lines], [100 * max(line) for line in lines], alpha=0.08
             )
         axis.set(
-            title=data, xlabel="credited operations, GOP", ylabel="best validation error, %", yscale="log"
+            title=NAMES[data],
+            xlabel="credited operations, GOP",
+            ylabel="best validation error, %",
+            yscale="log",
         )
-        axis.legend(fontsize="small")
+        axis.yaxis.set_major_locator(FixedLocator(TICKS))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize="small", frameon=False)
     drawing.tight_layout()
     drawing.savefig(path, metadata={"Date": None})
 

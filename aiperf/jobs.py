@@ -6,7 +6,8 @@ read again: that is how a run is resumed, and how its proposals are made again.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
+from collections import defaultdict, deque
 from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
 from math import log
@@ -41,6 +42,7 @@ class _Completed:
 
     point: Point
     error: float
+    epochs: int
 
 
 class Jobs:
@@ -54,6 +56,7 @@ class Jobs:
         self._asked: _Open | None = None
         self._completed: dict[int, _Completed] = {}
         self._first_error: float | None = None  # of the first to complete: the seed, if nothing went wrong
+        self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
         self._memory = Memory()
         rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
         self._halving = Halving(rungs) if rungs else None
@@ -158,21 +161,36 @@ class Jobs:
         assert error is not None
         self._first_error = error if self._first_error is None else self._first_error
         self._tell_tuner(attempt.trial, error)
+        insort(self._of_its_length(attempt.trial), self._change(attempt.trial, error))
         if self._halving:
             self._halving.tell(number, error)
-        self._completed[number] = _Completed(self._point(attempt.trial), error)
+        self._completed[number] = _Completed(self._point(attempt.trial), error, attempt.trial.epochs)
         self.search.tell(self._observation(number))
-        living = self.search.alive()
-        self._completed = {old: what for old, what in self._completed.items() if old in living}
+        needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
+        self._completed = {old: what for old, what in self._completed.items() if old in needed}
 
     def _tell_tuner(self, trial: Trial, error: float) -> None:
-        """By how much it is better than its parent, or else the first that completed: of trials that carry
-        weights the later ones are better anyway. Before anything completed, failures are as bad as can be."""
-        parent = self._completed.get(-1 if trial.parent is None else trial.parent)
+        """How much more it improved than trials of its length usually do."""
+        before = self._of_its_length(trial)
+        usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
+        self.tuner.tell(trial.number, self._point(trial), self._change(trial, error) - usual)
+
+    def _change(self, trial: Trial, error: float) -> float:
+        """Against its parent, or else the first that completed: of trials that carry weights the later ones
+        are better anyway. Before anything completed, failures are as bad as can be."""
+        parent = self._parent(trial)
         reference = (parent.error if parent else self._first_error) or 0.0
         least = 0.5 / self.config.data.validation_images
-        loss = log(max(error, least) / max(reference, least))
-        self.tuner.tell(trial.number, self._point(trial), loss)
+        return log(max(error, least) / max(reference, least))
+
+    def _of_its_length(self, trial: Trial) -> list[float]:
+        """The changes of those that completed before it, as long as it, of parents as long as its own: a
+        long trial after a short one is better anyway, too."""
+        parent = self._parent(trial)
+        return self._changes[parent.epochs if parent else 0, trial.epochs]
+
+    def _parent(self, trial: Trial) -> _Completed | None:
+        return None if trial.parent is None else self._completed.get(trial.parent)
 
     def _lost(self, lost: _Open) -> None:
         job = lost.job
@@ -216,7 +234,7 @@ class Jobs:
     ) -> HyperParameters:
         """The parent's; from some round on, the tuner's."""
         training, ranks = self.config.training, self._ranks(group)
-        parent = self._completed.get(-1 if candidate.parent is None else candidate.parent)
+        parent = None if candidate.parent is None else self._completed.get(candidate.parent)
         chosen = parent.point if parent else configured(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)

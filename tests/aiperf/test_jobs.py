@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -183,10 +184,11 @@ def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_
     story.end(story.dispatch(), State.COMPLETE, 0.2)
     story.end(story.dispatch(), State.COMPLETE, 0.1)  # without a parent: compared with the seed
     third = story.dispatch()
+    assert third.trial.parent is not None
     story.end(third, State.COMPLETE, 0.05)
     story.end(story.dispatch(), State.FAILED)
     story.end(story.dispatch(), State.STOPPED)
-    of_parent = {None: 0.2, 0: 0.2, 1: 0.1}[third.trial.parent]
+    of_parent = {0: 0.2, 1: 0.1}[third.trial.parent]
     assert tuner.heard[:3] == [
         (0, 0.0),
         (1, pytest.approx(math.log(0.5))),
@@ -196,6 +198,42 @@ def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_
     assert number == 3
     assert loss >= math.log(1 / 0.2)
     assert len(tuner.heard) == 4  # one that was stopped says nothing
+
+
+def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
+    """What trials of a length and a parent's length do improve is taken off."""
+    story = Story(with_overrides(load_preset("digits"), {"training.epochs": (2, 2, 2, 2, 40)}))
+    tuner = listened(story)
+    gains: dict[tuple[int, int], list[float]] = {}
+    errors, epochs = {}, {}
+    for number in range(24):
+        job = story.dispatch()
+        error = 0.1 + 0.01 * number + 0.2 * (number > 3)  # so that the short ones become parents
+        story.end(job, State.COMPLETE, error)
+        counted = 1 - round(400 * (1 - error)) / 400
+        parent = job.trial.parent
+        gain = math.log(counted / errors.get(parent, errors.get(0, counted)))
+        before = gains.setdefault((epochs.get(parent, 0), job.trial.epochs), [])
+        usual = statistics.median(before) if before else 0.0
+        assert tuner.heard[number] == (number, pytest.approx(gain - usual))
+        gains[epochs.get(parent, 0), job.trial.epochs].append(gain)
+        errors[number], epochs[number] = counted, job.trial.epochs
+    assert {length for _, length in gains} == {2, 40}
+    assert any(of == 2 and length == 40 and len(seen) > 1 for (of, length), seen in gains.items())
+
+
+def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -> None:
+    story = Story(with_overrides(load_preset("digits"), {"search.population": 4}))
+    tuner = listened(story)
+    for error in (0.2, 0.1):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    child = story.dispatch()
+    assert child.trial.parent == 1
+    while 1 in story.jobs.search.living:
+        other = story.dispatch()
+        story.end(other, State.COMPLETE, 0.2 if other.trial.parent is None else 0.1)
+    story.end(child, State.COMPLETE, 0.1)
+    assert tuner.heard[-1] == (2, 0.0)
 
 
 def test_failures_only_stop_nobody_and_all_are_told() -> None:
@@ -218,7 +256,8 @@ def test_without_a_seed_to_compare_with_failures_are_worse_than_what_completes()
     assert [job.trial.parent for job in ahead] == [None, None]
     story.end(ahead[0], State.COMPLETE, 0.2)
     story.end(ahead[1], State.FAILED)
-    assert tuner.heard[3:] == [(3, pytest.approx(math.log(0.5))), (4, pytest.approx(math.log(1 / 0.4)))]
+    worse = math.log(1 / 0.4) - math.log(0.5) / 2  # against the median of those two
+    assert tuner.heard[3:] == [(3, pytest.approx(math.log(0.5))), (4, pytest.approx(worse))]
 
 
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9), "search.population": 30}

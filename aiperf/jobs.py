@@ -6,15 +6,14 @@ read again: that is how a run is resumed, and how its proposals are made again.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
-from math import log
 
 from aiperf.config import Config
 from aiperf.events import Dispatched, Ended, Event, GroupLost, LegBegan
 from aiperf.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
+from aiperf.losses import ALL_WRONG, Losses, Outcome
 from aiperf.proposals import new_search, new_tuner
 from aiperf.replay import Replay
 from aiperf.trial import HyperParameters, State, Trial
@@ -25,7 +24,6 @@ from nas.tuning import Point, Tuner
 __all__ = ["ATTEMPTS", "Jobs"]
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
-ALL_WRONG = 1.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,7 @@ class _Completed:
     """What a child needs to know of its parent."""
 
     point: Point
-    error: float
-    epochs: int
+    outcome: Outcome
 
 
 class Jobs:
@@ -55,8 +52,7 @@ class Jobs:
         self._again: deque[_Open] = deque()
         self._asked: _Open | None = None
         self._completed: dict[int, _Completed] = {}
-        self._first_error: float | None = None  # of the first to complete: the seed, if nothing went wrong
-        self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+        self._losses = Losses(config.data.validation_images)
         self._memory = Memory()
         rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
         self._halving = Halving(rungs) if rungs else None
@@ -148,49 +144,33 @@ class Jobs:
             self._again.append(replace(ended, job=again))
         else:
             if event.state is State.FAILED and not event.out_of_memory:
-                self._tell_tuner(ended.job.trial, ALL_WRONG)  # a rate too high fails: that is to be learnt
+                self._failed(ended.job.trial)
             else:
                 self.tuner.drop(number)
             self.search.drop(number)
             if self._halving and event.state is State.STOPPED:
                 self._halving.stopped(number)
 
+    def _failed(self, trial: Trial) -> None:
+        loss = self._losses.of(Outcome(ALL_WRONG, trial.epochs), self._outcome_of_parent(trial))
+        self.tuner.tell(trial.number, self._point(trial), loss)
+
     def _complete(self, number: int) -> None:
         attempt = self.replay.trials[number].attempts[-1]
-        error = attempt.error
+        trial, error = attempt.trial, attempt.error
         assert error is not None
-        self._first_error = error if self._first_error is None else self._first_error
-        self._tell_tuner(attempt.trial, error)
-        insort(self._of_its_length(attempt.trial), self._change(attempt.trial, error))
+        trained_with, outcome = self._point(trial), Outcome(error, trial.epochs)
+        self.tuner.tell(number, trained_with, self._losses.completed(outcome, self._outcome_of_parent(trial)))
         if self._halving:
             self._halving.tell(number, error)
-        self._completed[number] = _Completed(self._point(attempt.trial), error, attempt.trial.epochs)
+        self._completed[number] = _Completed(trained_with, outcome)
         self.search.tell(self._observation(number))
         needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
         self._completed = {old: what for old, what in self._completed.items() if old in needed}
 
-    def _tell_tuner(self, trial: Trial, error: float) -> None:
-        """How much more it improved than trials of its length usually do."""
-        before = self._of_its_length(trial)
-        usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
-        self.tuner.tell(trial.number, self._point(trial), self._change(trial, error) - usual)
-
-    def _change(self, trial: Trial, error: float) -> float:
-        """Against its parent, or else the first that completed: of trials that carry weights the later ones
-        are better anyway. Before anything completed, failures are as bad as can be."""
-        parent = self._parent(trial)
-        reference = (parent.error if parent else self._first_error) or 0.0
-        least = 0.5 / self.config.data.validation_images
-        return log(max(error, least) / max(reference, least))
-
-    def _of_its_length(self, trial: Trial) -> list[float]:
-        """The changes of those that completed before it, as long as it, of parents as long as its own: a
-        long trial after a short one is better anyway, too."""
-        parent = self._parent(trial)
-        return self._changes[parent.epochs if parent else 0, trial.epochs]
-
-    def _parent(self, trial: Trial) -> _Completed | None:
-        return None if trial.parent is None else self._completed.get(trial.parent)
+    def _outcome_of_parent(self, trial: Trial) -> Outcome | None:
+        parent = None if trial.parent is None else self._completed.get(trial.parent)
+        return parent.outcome if parent else None
 
     def _lost(self, lost: _Open) -> None:
         job = lost.job

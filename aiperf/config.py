@@ -275,7 +275,7 @@ def from_toml(text: str, where: str) -> Config:
     """Raises ConfigError, which names `where`, the key, and the keys there are."""
     try:
         return _checked(tomllib.loads(text))
-    except (ConfigError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, or arrays of arrays
         raise ConfigError(f"{where}: {error}") from None
 
 
@@ -286,7 +286,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"{text!r} is no setting; write KEY=VALUE")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key, value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,15 +55,15 @@ class RunFiles:
         return self.directory / "telemetry"
 
     def telemetry(self, host: str) -> Path:
-        return self.telemetry_directory / f"{host}.jsonl"
+        return self.telemetry_directory / f"{_named(host)}.jsonl"
 
     def log(self, host: str, rank: int | None = None) -> Path:
         """What the workers of a host print, or one of them where there are not too many."""
-        return self.directory / "logs" / (f"{host}.log" if rank is None else f"{host}.rank{rank}.log")
+        return self.directory / "logs" / (_named(host) + (".log" if rank is None else f".rank{rank}.log"))
 
     def witness(self, host: str, rank: int) -> Path:
         """The steps of one rank as it logged them itself, before it reported them."""
-        return self.directory / "logs" / f"{host}.rank{rank}.steps.jsonl"
+        return self.directory / "logs" / f"{_named(host)}.rank{rank}.steps.jsonl"
 
     @property
     def report(self) -> Path:
@@ -82,3 +83,8 @@ class RunFiles:
     def validation(self) -> Path:
         """What `validate` found last."""
         return self.directory / "validation.json"
+
+
+def _named(host: str) -> str:
+    """A journal of somebody else's may call a host anything; its files lie here all the same."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", host)[:120]

@@ -30,6 +30,8 @@ VERSION = 1
 """Of the journal's form; a reader refuses what is newer."""
 
 _TAIL = len(',"chain":""}') + 64
+LONGEST_LINE = 4 << 20
+"""Bytes, four times what the ranks of the largest machine take; more would fill gigabytes when parsed."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class JournalReader:
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
         try:
+            if len(raw) > LONGEST_LINE:
+                raise ValueError(f"it has {len(raw):,} bytes")
             record = strict.parsed(raw)
             if number == 1:
                 self._refuse_foreign(record)

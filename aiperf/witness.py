@@ -126,7 +126,7 @@ def _read(path: Path) -> _Testimony:
                 found.work[place] = steps + int(record["steps"]), images + int(record["images"])
             else:
                 found.answers[place] = int(record["correct"]), int(record["of"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             found.damage = f"line {number} of {path} is damaged: {type(error).__name__} {error}"
             break
     return found

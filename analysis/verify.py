@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.config import from_toml
-from aiperf.errors import AiperfError, ConfigError, JournalError
+from aiperf.errors import AiperfError, JournalError
 from analysis.archive import read_archive
 from analysis.canonical import CanonicalError, file_digest, parse
 from analysis.facts import flat
@@ -31,6 +31,8 @@ NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 RELATIVE_ERROR = 1e-9
 """Between two machines' sums of the same numbers; integers are compared exactly."""
 SHOWN = 5
+LARGEST_BYTES = 32 << 20
+"""Of a file that is taken in whole: a manifest of all files that an archive may hold has two thirds of it."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,18 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
 def _parsed(path: Path, name: str, names: Sequence[str]) -> Any:
     if name not in names:
         raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
+    _refuse_large(path, name)
     try:
         return parse(path.read_bytes())
     except CanonicalError as error:
         raise AiperfError(f"{name}: {error}") from None
+
+
+def _refuse_large(path: Path, name: str) -> None:
+    """JSON and TOML take fifty times their size in memory."""
+    if path.stat().st_size > LARGEST_BYTES:
+        size = path.stat().st_size
+        raise AiperfError(f"{name} has {size:,} bytes; no package needs more than {LARGEST_BYTES:,}")
 
 
 def _refuse_other_form(value: Any, form: str, path: Path) -> None:
@@ -181,10 +191,11 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     except (AiperfError, SchemaError) as error:
         found.append(Reason(f"{where}/result.json", str(error)))
     try:
+        _refuse_large(run.config, "it")
         stated = from_toml(run.config.read_text(encoding="utf-8"), where="it")
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
-    except (ConfigError, OSError, UnicodeError) as error:
+    except (AiperfError, OSError, UnicodeError) as error:
         found.append(Reason(f"{where}/config.toml", f"it cannot be read: {error}"))
     return Checked(name, judged, found)
 

@@ -86,6 +86,13 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name(tmp_path: Path) -> None
         load_preset(str(broken))
 
 
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "9" * 5000], ids=["nested", "digits"])
+def test_a_hostile_file_is_refused_like_any_other(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^here: "):
+        from_toml(text, "here")
+    assert parse_setting(text.replace(" ", ""))[1] == text[4:]
+
+
 def test_a_missing_key_is_named() -> None:
     text = preset_text("digits").replace("batch_size", "#batch_size")
     with pytest.raises(ConfigError, match="batch_size"):

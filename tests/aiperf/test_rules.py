@@ -258,8 +258,13 @@ def test_a_damaged_log_is_named_and_a_torn_end_is_not(files: RunFiles) -> None:
     whole = path.read_text()
     path.write_text(whole + '{"trial": 3, "att')
     assert found(verdict_on(TIMED, files), "witnesses")[0] is Outcome.PASSED
-    path.write_text("nonsense\n" + whole)
-    assert "line 1 of" in found(verdict_on(TIMED, files), "witnesses")[1]
+    for nonsense in (
+        "nonsense",
+        "[" * 100_000,
+        whole.splitlines()[0].replace('"steps": ', '"steps": Infinity, "x": '),
+    ):
+        path.write_text(f"{nonsense}\n{whole}")
+        assert "line 1 of" in found(verdict_on(TIMED, files), "witnesses")[1]
 
 
 def test_steps_that_were_written_but_never_reported_are_no_contradiction(tmp_path: Path) -> None:

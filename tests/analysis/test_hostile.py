@@ -28,6 +28,7 @@ from analysis.watch import watch_text
 from nas.record import RecordError
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 Line = dict[str, Any]
 WORDS = (
@@ -150,3 +151,18 @@ def test_more_of_it(seed: int, lines: list[Line], tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_can_be_drawn(lines: list[Line], tmp_path: Path) -> None:
     assert tried(7, 40, lines, tmp_path / "run") < 40
+
+
+@pytest.mark.parametrize(
+    "host", ["\0", "x" * 5000, "../../elsewhere", "/absent"], ids=["nul", "long", "up", "root"]
+)
+def test_a_host_may_be_called_anything_and_no_other_file_is_read(host: str, tmp_path: Path) -> None:
+    machine = Machine(groups=1, devices_per_group=1, watts=300.0)
+    run = write_run(tmp_path / "a" / "run", resized(CIFAR, 0.2), machine)
+    (recorded,) = run.telemetry_directory.iterdir()
+    recorded.rename(tmp_path / "a" / "elsewhere.jsonl")
+    text = run.journal.read_text().replace('"node0001"', json.dumps(host))
+    judged = examine(written([json.loads(line) for line in text.splitlines()], run.directory))
+    assert judged.verdict.valid
+    assert result(judged)["energy"]["unknown_because"].startswith("no power of ")
+    report_html(judged)

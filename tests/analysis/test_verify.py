@@ -252,6 +252,23 @@ def test_another_version_is_told_apart(files: Contents, tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.usefixtures("one_count")
+def test_what_would_fill_the_memory_is_not_parsed(
+    files: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "LARGEST_BYTES", 10_000)
+    large = {**files, "manifest.json": b"[" + b"[]," * 5000 + b"[]]\n"}
+    assert verdict(packed(tmp_path / "p", large)) == (
+        False,
+        "refused: manifest.json has 15,005 bytes; no package needs more than 10,000",
+    )
+    name = "runs/short/config.toml"
+    for config in (b"a = " + b"[" * 9000, b"a = " + b"9" * 9000, b"#" * 15_000):
+        valid, reasons = verdict(packed(tmp_path / "p", resealed({**files, name: config})))
+        assert not valid
+        assert f"{name}: it cannot be read: it" in reasons
+
+
 FIELDS = (b'"images":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[')
 GIGANTIC = (b"1e999", b"9" * 5000, b"9" * 400, b"99999999999999999999", b"-1", b"NaN")
 

@@ -66,6 +66,8 @@ class Replay:
         """What the search follows from, in order."""
         self.lines = 0
         self.last_chain = ""
+        self.begin_chain = ""
+        """Of the line that began the first leg: a run is told by it, however many lines follow."""
         self._opened: Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
@@ -119,6 +121,8 @@ class Replay:
         if not line.intact:
             self.broken.append(line.number)
         self.last_chain = line.chain
+        if not self.begin_chain and isinstance(line.event, LegBegan):
+            self.begin_chain = line.chain
         self.add(line.t, line.event)
 
     def add(self, t: float, event: Event) -> None:

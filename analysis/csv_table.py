@@ -9,7 +9,7 @@ from analysis.judged import Judged
 from analysis.trials import rows
 from analysis.wording import plain
 
-__all__ = ["csv_text"]
+__all__ = ["csv_text", "harmless"]
 
 COLUMNS = (
     "trial",
@@ -43,7 +43,7 @@ def csv_text(judged: Judged) -> str:
                 row.parent,
                 "; ".join(row.morphisms),
                 row.state.value,
-                _harmless(row.reason),
+                harmless(row.reason),
                 row.error,
                 row.operations,
                 row.parameters,
@@ -60,7 +60,7 @@ def csv_text(judged: Judged) -> str:
     return out.getvalue()
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """A line that no spreadsheet takes for a formula (OWASP, "CSV Injection")."""
     text = plain(text)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

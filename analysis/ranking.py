@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, MissingExtra
 from analysis import facts
 from analysis.key import num_devices
 from analysis.page import page
 from analysis.report import report_html
+from analysis.standing import Entry, Found, Refused, Standing, standing
 from analysis.system import fields
 from analysis.table import Table
 from analysis.usage import read_usage
 from analysis.verify import Checked, Submission, checked
 from analysis.wording import percent, rate
 
-__all__ = ["Entry", "Found", "Refused", "Standing", "index_html", "of_one_set", "rank"]
+__all__ = ["index_html", "rank"]
 
 VENDORS = (
     ("NVIDIA", r"NVIDIA|Tesla|GeForce"),
@@ -31,49 +30,6 @@ SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devic
 LARGEST = "more than 512 devices"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A valid run of a submission. What is not known is None."""
-
-    page: str
-    """File name of its own page."""
-    system: str
-    submitter: str
-    run: str
-    run_class: str
-    vendor: str
-    device: str
-    precision: str
-    devices: int
-    size: str
-    ops_per_second: float
-    regulated_score: float | None
-    mfu: float | None
-    ops_per_joule: float | None
-    """Of the devices only, as measured over the span."""
-    error: float | None
-    signed: bool
-
-    @property
-    def ops_per_second_per_device(self) -> float:
-        return self.ops_per_second / max(1, self.devices)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A package, or a run of one, that is not ranked, and why."""
-
-    package: str
-    reasons: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Standing:
-    entries: Sequence[Entry]
-    """By sustained OPS, those of the class ranked first."""
-    refused: Sequence[Refused]
-
-
 def rank(
     packages: Sequence[Path], write: Callable[[str, str], object], show: Callable[[str], object]
 ) -> Standing:
@@ -81,7 +37,7 @@ def rank(
 
     No package ends the ranking: what is wrong with it stands in `refused`.
     """
-    found, refused, used, journals = list[Found](), list[Refused](), set[str](), dict[str, str]()
+    found, refused, used = list[Found](), list[Refused](), set[str]()
     for path in packages:
         show(path.name)
         try:
@@ -90,73 +46,42 @@ def rank(
                 for run in submission.runs:
                     if not run.valid or submission.reasons:
                         continue
-                    if why := _not_ranked(run, journals):
-                        reasons.append(f"runs/{run.name}: {why}")
+                    if not run.judged.score.ops_per_second:
+                        reasons.append(f"runs/{run.name}: nothing was credited in it")
                         continue
-                    journals[run.judged.replay.last_chain] = path.name
                     entry = _entry(submission, run, used)
-                    found.append(Found(entry, path.name, _images(run)))
-                    write(entry.page, report_html(run.judged, _aside(submission)))
+                    write(entry.page, report_html(run.judged, _aside(submission), "index.html"))
+                    found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(Refused(path.name, reasons))
+        except MissingExtra:  # nothing is wrong with the package
+            raise
         except AiperfError as error:
             # Where it lay is of no use to the reader.
             refused.append(Refused(path.name, [str(error).replace(str(path), path.name)]))
         except Exception as error:  # a package is anybody's: it may hold what nobody has thought of
             refused.append(Refused(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"]))
-    alike, others = of_one_set(found)
-    order = sorted(alike, key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second))
-    standing = Standing(order, [*refused, *others])
-    write("index.html", index_html(standing))
-    return standing
+    made = standing(found, refused)
+    write("index.html", index_html(made))
+    return made
 
 
-@dataclass(frozen=True)
-class Found:
-    """A valid run, and what decides whether it may stand beside the others."""
-
-    entry: Entry
-    package: str
-    images: str
-    """SHA-256 of the list of its images."""
+def _found(entry: Entry, package: str, run: Checked) -> Found:
+    replay = run.judged.replay
+    images = str(replay.manifest.get("sha256"))
+    return Found(entry, package, f"runs/{run.name}", replay.begin_chain, replay.lines, images)
 
 
-def _not_ranked(run: Checked, journals: Mapping[str, str]) -> str:
-    """Why a valid run has no place; empty: it has one. `journals`: packages by the journals they hold."""
-    if not run.judged.score.ops_per_second:
-        return "nothing was credited in it"
-    if first := journals.get(run.judged.replay.last_chain):
-        return f"its journal is one of {first}; a run stands once"
-    return ""
-
-
-def _images(run: Checked) -> str:
-    return str(run.judged.replay.manifest.get("sha256"))
-
-
-def of_one_set(found: Sequence[Found]) -> tuple[list[Entry], list[Refused]]:
-    """Ranked runs saw the same images: of several sets those that most of them saw."""
-    sets = Counter(one.images for one in found if one.entry.run_class == "ranked")
-    usual = max(sets, key=lambda images: sets[images], default="")
-    other = [one for one in found if one.entry.run_class == "ranked" and one.images != usual]
-    reasons = [
-        f"{one.entry.run}: its images are not those of the other ranked runs: SHA-256 of their list "
-        f"{one.images:.12}…, not {usual:.12}…"
-        for one in other
-    ]
-    refused = [Refused(one.package, [reason]) for one, reason in zip(other, reasons)]
-    return [one.entry for one in found if one not in other], refused
-
-
-def index_html(standing: Standing) -> str:
+def index_html(made: Standing) -> str:
     values = {
-        name: sorted({getattr(entry, name) for entry in standing.entries})
+        name: sorted({getattr(entry, name) for entry in made.entries})
         for name in ("run_class", "vendor", "precision", "size")
     }
     return page(
         "ranking.html",
-        entries=standing.entries,
-        refused=standing.refused,
+        entries=made.entries,
+        refused=made.refused,
+        classes=len(values["run_class"]),
         filters=[
             ("class", "run_class", values["run_class"]),
             ("vendor", "vendor", values["vendor"]),

@@ -81,9 +81,10 @@ class Report:
     footer: str
 
 
-def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = ()) -> str:
-    """`aside`: tables of what is known beside the journal, each with its title."""
-    return page("report.html", report=_report(judged), aside=aside)
+def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = (), back: str = "") -> str:
+    """`aside`: tables of what is known beside the journal, each with its title. `back`: the page of the
+    ranking that this one belongs to."""
+    return page("report.html", report=_report(judged), aside=aside, back=back)
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:

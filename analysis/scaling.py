@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -12,6 +13,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from analysis import facts
+from analysis.csv_table import harmless
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.table import Table
@@ -80,10 +82,10 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
             raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
     seen: dict[str, Judged] = {}
     for run in runs:
-        if first := seen.get(run.replay.last_chain):
+        if first := seen.get(run.replay.begin_chain):
             twice = f"{run.files.directory} is the run of {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
-        seen[run.replay.last_chain] = run
+        seen[run.replay.begin_chain] = run
     for other in runs[1:]:
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]
@@ -154,7 +156,9 @@ def csv_text(found: Scaling) -> str:
     writer.writerow([*names, "interval_low", "interval_high", "base_devices"])
     for point in found.points:
         low, high = point.interval or (None, None)
-        writer.writerow([*(getattr(point, name) for name in names), low, high, found.base_devices])
+        cells = [getattr(point, name) for name in names]
+        cells = [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
+        writer.writerow([*cells, low, high, found.base_devices])
     return out.getvalue()
 
 
@@ -163,9 +167,14 @@ def markdown_text(found: Scaling) -> str:
     rows = [
         content.columns,
         ["-:" if figure else "-" for figure in content.figures],
-        *[[plain(cell).replace("|", "\\|") for cell in row] for row in content.rows],
+        *[[_marked_down(cell) for cell in row] for row in content.rows],
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _marked_down(cell: str) -> str:
+    """As text: a run may be called anything."""
+    return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
 
 
 def published() -> list[Published]:
@@ -177,7 +186,7 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> Point:
     score, quality = run.score, run.score.quality
     return Point(
         run=run.replay.opened.run_id,
-        nodes=len({event.ready.host for leg in run.replay.legs for event in leg.ranks}),
+        nodes=max(len({event.ready.host for event in leg.ranks}) for leg in run.replay.legs),
         devices=devices,
         ops_per_second=score.ops_per_second,
         interval=score.timeline.stable_interval,

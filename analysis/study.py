@@ -33,13 +33,19 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
     )
     return page(
         "scaling.html",
-        title=f"{found.base_devices:,} to {found.points[-1].devices:,} devices",
+        title=_sizes(found),
         subtitle=f"preset {config.preset} · {config.training.format} · up to {devices_text(largest.replay)}",
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),
         base=found.base_devices,
         others=beside if others else None,
     )
+
+
+def _sizes(found: Scaling) -> str:
+    first, last = found.base_devices, found.points[-1].devices
+    sizes = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    return f"{sizes} device{'' if last == 1 else 's'}"
 
 
 def write_scaling(

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas
 from analysis.scaling import Published, Scaling, table
-from analysis.wording import percent, rate, scaled
+from analysis.wording import percent, plain, rate, scaled
 
 __all__ = ["weak_scaling"]
 
@@ -77,7 +77,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     if others:
         legend.append(Key("amber", "published by others under AIPerf 1.0 rules", "dot"))
     labels = [
-        f"{point.devices:,} devices, {point.run}\n{rate(point.ops_per_second)}\n"
+        f"{point.devices:,} devices, {plain(point.run)}\n{rate(point.ops_per_second)}\n"
         f"efficiency {percent(point.efficiency, 1)}"
         for point in found.points
     ]
@@ -97,7 +97,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 def _says(found: Scaling) -> str:
     last = found.points[-1]
-    invalid = [point.run for point in found.points if point.verdict.startswith("INVALID")]
+    invalid = [plain(point.run) for point in found.points if point.verdict.startswith("INVALID")]
     warning = f" Not to be believed, for INVALID: {', '.join(invalid)}." if invalid else ""
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "

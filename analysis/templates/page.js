@@ -27,10 +27,15 @@ function sortBy(heading, order) {
   body.append(...keyed.map(one => one.row));
 }
 
+// Nothing that a spreadsheet would take for a formula (OWASP, "CSV Injection"); a figure may have a sign.
+function harmless(text) {
+  return /^[=@+-]/.test(text) && !/^[+-][\d.,]+( \S+)?$/.test(text) ? `'${text}` : text;
+}
+
 // What stands in lines of their own is set apart: a system, who submitted it, its devices.
 function plain(cell) {
   const parts = cell.querySelector("span") ? [...cell.children] : [cell];
-  return parts.map(part => part.textContent.trim().replace(/\s+/g, " ")).join("; ");
+  return harmless(parts.map(part => part.textContent.trim().replace(/\s+/g, " ")).join("; "));
 }
 
 async function copy(button) {

@@ -214,6 +214,15 @@ def test_of_a_ranking_what_is_shown_is_copied(site: Path, show: Callable[..., Sh
     assert lines[1].startswith("\tSystem C; Example University; NVIDIA A100-SXM4-80GB · bf16 · smoke\t")
 
 
+def test_no_spreadsheet_takes_what_is_copied_for_a_formula(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    cells = ["=1+1", "@x", "-2+3+cmd|' /C x'!A0", "+1.5 %", "-0.3 ms", "12"]
+    assert page.evaluate("cells => cells.map(harmless)", cells) == [
+        *(f"'{cell}" for cell in cells[:3]),
+        *cells[3:],
+    ]
+
+
 def test_what_is_to_be_typed_looks_so(site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / "report.html").page
     assert page.locator("footer code").inner_text() == "aiperf-hpc validate"
@@ -337,6 +346,7 @@ def test_every_system_has_its_page(site: Path, show: Callable[..., Shown]) -> No
     assert len(set(names)) == 3
     for name in names:
         page = show(site / name).page
+        assert page.locator("header a", has_text="Ranking").get_attribute("href") == "index.html"
         assert page.locator("h1").count() == 1
         assert page.locator("figure").count() == 7
 

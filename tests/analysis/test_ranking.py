@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.ranking import Found, Standing, index_html, of_one_set, rank
+from aiperf.errors import MissingExtra
+from aiperf.files import RunFiles
+from analysis import ranking
+from analysis.ranking import index_html, rank
+from analysis.standing import Found, Standing, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 from tests.analysis.test_report import HOSTILE, Elements
@@ -43,7 +47,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     result = "runs/small/result.json"
     forged = resealed(changed(files, result, ten_times_as_fast))
     packed(folder / "forged.tar.gz", forged)
-    shutil.copyfile(folder / "small.tar.gz", folder / "small-again.tar.gz")
+    cut = RunFiles(tmp_path_factory.mktemp("runs") / "another")
+    cut.directory.mkdir()
+    cut.journal.write_bytes(b"".join(files["runs/small/journal.jsonl"].splitlines(keepends=True)[:-1]))
+    make(folder / "another.tar.gz", cut, submitter="Somebody else", system_name="Another")
     begun = write_run(tmp_path_factory.mktemp("runs") / "begun", resized(CIFAR, 0.5), Machine(groups=1))
     lines = begun.journal.read_bytes().splitlines(keepends=True)
     begun.journal.write_bytes(b"".join(lines[:3]))
@@ -71,11 +78,9 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
 
 def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
     refused = {one.package: one.reasons for one in site[0].refused}
-    assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz", "small.tar.gz"}
+    assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz", "another.tar.gz"}
     assert refused["begun.tar.gz"] == ["runs/begun: nothing was credited in it"]
-    assert refused["small.tar.gz"] == [
-        "runs/small: its journal is one of small-again.tar.gz; a run stands once"
-    ]
+    assert refused["another.tar.gz"] == ["runs/another: its run is that of small.tar.gz; a run stands once"]
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is no gzip'ed tar archive")
 
@@ -84,22 +89,24 @@ def test_ranked_runs_saw_the_same_images(site: tuple[Standing, Pages]) -> None:
     """Of several sets that stands which most of them saw; a smoke run may have seen anything."""
     ranked = replace(site[0].entries[0], run_class="ranked")
     found = [
-        Found(replace(ranked, run="a"), "a.tar.gz", "1" * 64),
-        Found(replace(ranked, run="b"), "b.tar.gz", "2" * 64),
-        Found(replace(ranked, run="c"), "c.tar.gz", "2" * 64),
-        Found(site[0].entries[1], "d.tar.gz", "3" * 64),
+        Found(replace(ranked, run=name), f"{name}.tar.gz", "runs/x", name, 9, digit * 64)
+        for name, digit in (("a", "1"), ("b", "2"), ("c", "2"))
     ]
-    alike, others = of_one_set(found)
-    assert [entry.run for entry in alike] == ["b", "c", site[0].entries[1].run]
-    (refused,) = others
+    smoke = Found(site[0].entries[1], "d.tar.gz", "runs/x", "d", 9, "3" * 64)
+    made = standing([*found, smoke], [])
+    assert [entry.run for entry in made.entries] == ["b", "c", site[0].entries[1].run]
+    (refused,) = made.refused
     assert refused.package == "a.tar.gz"
     assert "SHA-256 of their list 111111111111…, not 222222222222…" in refused.reasons[0]
-    assert of_one_set([]) == ([], [])
+    assert standing([], []) == Standing([], [])
 
 
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
     standing, pages = site
-    assert set(pages) == {"index.html", *(entry.page for entry in standing.entries)}
+    aside = [one.page for one in standing.refused if one.page]
+    assert aside == ["somebody-else-another-another.html"]
+    assert set(pages) == {"index.html", *aside, *(entry.page for entry in standing.entries)}
+    assert f'<a href="{aside[0]}">its report</a>' in pages["index.html"]
     assert all(re.fullmatch(r"[a-z0-9-]+\.html", name) for name in pages)
     for entry in standing.entries:
         assert f'href="{entry.page}"' in pages["index.html"]
@@ -126,3 +133,14 @@ def test_nothing_is_fetched(site: tuple[Standing, Pages]) -> None:
 
 def test_an_empty_list_is_a_page() -> None:
     assert "No valid submission is here." in index_html(Standing([], []))
+
+
+def test_what_the_ranker_lacks_is_no_fault_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(path: Path, show: object) -> object:
+        raise MissingExtra("cryptography", "sign")
+
+    monkeypatch.setattr(ranking, "checked", checked)
+    with pytest.raises(MissingExtra):
+        rank([tmp_path / "signed.tar.gz"], lambda name, text: None, lambda text: None)

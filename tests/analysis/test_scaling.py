@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
 from aiperf.findings import Outcome
 from aiperf.rules import Verdict
 from analysis import scaling as module
@@ -93,6 +95,33 @@ def test_other_code_is_refused_and_another_seed_is_not(runs: list[Judged], tmp_p
 def test_a_run_that_is_given_twice_is_no_second_run(runs: list[Judged]) -> None:
     with pytest.raises(AiperfError, match=r"run-1 is the run of .*run-1; give each run once"):
         scaling([runs[0], runs[1], runs[0]])
+
+
+def test_a_run_that_was_cut_off_is_the_same_run(runs: list[Judged], tmp_path: Path) -> None:
+    lines = runs[1].files.journal.read_bytes().splitlines(keepends=True)
+    cut = RunFiles(tmp_path / "cut")
+    cut.directory.mkdir()
+    cut.journal.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(AiperfError, match=r"cut is the run of .*run-2; give each run once"):
+        scaling([runs[0], runs[1], examine(cut)])
+
+
+def test_a_run_may_be_called_anything(runs: list[Judged], tmp_path: Path) -> None:
+    name = "=cmd()|<b>[x](y)"
+    run = write_run(tmp_path / "run", resized(CIFAR, 1.0), Machine(groups=2))
+    run.journal.write_text(run.journal.read_text().replace('"run_id":"run"', f'"run_id":"{name}"'))
+    found = scaling([runs[0], examine(run)])
+    assert [row["run"] for row in csv.DictReader(io.StringIO(csv_text(found)))] == ["run-1", f"'{name}"]
+    assert "| =cmd()\\|\\<b>\\[x](y) |" in markdown_text(found)
+
+
+def test_nodes_are_those_of_one_leg(runs: list[Judged]) -> None:
+    """A run that was resumed on other hosts did not have more of them."""
+    leg = runs[1].replay.leg
+    ranks = [replace(one, ready=replace(one.ready, host=f"other-{one.ready.host}")) for one in leg.ranks]
+    again = copy(runs[1].replay)
+    again.legs = [leg, replace(leg, index=1, ranks=ranks)]
+    assert scaling([runs[0], replace(runs[1], replay=again)]).points[1].nodes == 2
 
 
 def test_what_is_invalid_is_said_beside_the_figure(runs: list[Judged]) -> None:

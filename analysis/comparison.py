@@ -16,6 +16,8 @@ from analysis.wording import clock, figure, percent, plain, rate, scaled
 
 __all__ = ["Comparison", "compare", "comparison_text"]
 
+HOSTS_SHOWN = 8
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -39,7 +41,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
         facts.flat(asdict(first.replay.opened.config)),
         facts.flat(asdict(second.replay.opened.config)),
     )
-    machine = _differences(names, _machine(first), _machine(second))
+    machine = _differences(names, _machine(first, second), _machine(second, first))
     software = _differences(names, _software(first), _software(second))
     others = {"configuration": configuration, "machine": machine, "software": software}
     return Comparison(
@@ -161,15 +163,21 @@ def _time(first: Judged, second: Judged) -> list[list[str]]:
     return [[part, percent(a[part], 2), percent(b[part], 2), _points(a[part], b[part])] for part in PARTS]
 
 
-def _machine(judged: Judged) -> dict[str, str]:
+def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     replay = judged.replay
-    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    own = sorted(_hosts(judged) - _hosts(other))
+    more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
         "devices": facts.devices_text(replay),
-        "hosts": ", ".join(sorted({ready.host for ready in ranks.values()})[:8]),
+        "hosts that the other had not": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.legs), default=0)),
-        "images": str(next((ready.data.get("sha256") for ready in ranks.values()), "none")),
+        "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),
+        "images": str(replay.manifest.get("sha256", "none")),
     }
+
+
+def _hosts(judged: Judged) -> set[str]:
+    return {event.ready.host for leg in judged.replay.legs for event in leg.ranks}
 
 
 def _software(judged: Judged) -> dict[str, str]:

@@ -83,14 +83,15 @@ def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: 
 
 
 def glance(files: RunFiles) -> Judged:
-    """As `examine` where that is quick or was done before; else with the operations that are recorded.
+    """As `examine` where that is quick; of a longer run with the operations that are recorded.
 
-    What needs the rebuilt architectures is then "unknown" in the verdict, never taken for granted.
+    What needs the rebuilt architectures is then as `validate` found it on this very journal, else "unknown",
+    never taken for granted.
     """
     replay = read_run(files)
-    kept = validation.load(files, replay)
-    if kept is None and len(replay.trials) <= COUNTED_AGAIN:
+    if len(replay.trials) <= COUNTED_AGAIN:
         return examine(files)
+    kept = validation.load(files, replay)
     with _uncollected():
         return _glanced(files, replay, kept)
 

@@ -45,6 +45,8 @@ class Occupancy:
     seconds: NDArray[np.float64]
     """A row for each group, a column for each of PARTS."""
     span_of_group: NDArray[np.float64]
+    resumed: tuple[float, ...]
+    """Where the legs after the first begin."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -61,8 +63,9 @@ def occupancy(replay: Replay, credited: Credit) -> Occupancy:
     span_of_group = np.array(
         [sum(leg.span_seconds for leg in replay.legs if group < leg.groups) for group in range(num_groups)]
     )
+    resumed = tuple(axis.begins[1:].tolist())
     if not num_groups or not span_of_group.any():
-        return Occupancy(num_groups, 0.0, (), (), seconds, span_of_group)
+        return Occupancy(num_groups, 0.0, (), (), seconds, span_of_group, resumed)
     last_work = _work(replay, credited, axis, seconds)
     bars = _bars(replay, axis, last_work)
     lost = _lost_groups(replay, axis, bars)
@@ -71,7 +74,7 @@ def occupancy(replay: Replay, credited: Credit) -> Occupancy:
     _gaps(replay, axis, bars, seconds)
     wait = PARTS.index("wait")
     seconds[:, wait] = np.maximum(0.0, span_of_group - np.delete(seconds, wait, axis=1).sum(axis=1))
-    return Occupancy(num_groups, replay.span_seconds, bars, lost, seconds, span_of_group)
+    return Occupancy(num_groups, replay.span_seconds, bars, lost, seconds, span_of_group, resumed)
 
 
 def _work(
@@ -114,16 +117,14 @@ def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tup
 
 def _lost_groups(replay: Replay, axis: SpanAxis, bars: Sequence[Bar]) -> tuple[tuple[int, float, float], ...]:
     """A loss is told without its time; it lies after the group's last work."""
-    found = []
+    found = list[tuple[int, float, float]]()
     for leg in replay.legs:
         begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
-        gone = {loss.group for loss in leg.losses if loss.group not in leg.alive}
-        for group in sorted(gone):
-            last = max(
-                (bar.end for bar in bars if bar.group == group and begin <= bar.end <= end), default=begin
-            )
-            if end > last:
-                found.append((group, last, end))
+        last = {loss.group: begin for loss in leg.losses if loss.group not in leg.alive}
+        for bar in bars:
+            if bar.group in last and begin <= bar.end <= end:
+                last[bar.group] = max(last[bar.group], bar.end)
+        found += [(group, last[group], end) for group in sorted(last) if end > last[group]]
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.live import Snapshot
+from analysis.wording import plain
 
 __all__ = ["live_openmetrics_text", "openmetrics_text"]
 
@@ -18,11 +19,11 @@ def openmetrics_text(judged: Judged) -> str:
     """Gauges of the run so far; what is not known is left out. Units are in the names."""
     registry = CollectorRegistry()
     replay, score = judged.replay, judged.score
-    run = replay.opened.run_id
+    run = plain(replay.opened.run_id)
     about = {
         "run": run,
-        "preset": replay.opened.config.preset,
-        "program": replay.opened.program,
+        "preset": replay.opened.config.preset,  # printable, or it was refused
+        "program": plain(replay.opened.program),
         "format": replay.opened.config.training.format,
     }
     Info("aiperf_run", "What the run is.", registry=registry).info(about)
@@ -60,8 +61,8 @@ def openmetrics_text(judged: Judged) -> str:
 
 def live_openmetrics_text(now: Snapshot) -> str:
     """The gauges that can be told while the run goes on."""
-    registry = CollectorRegistry()
-    Info("aiperf_run", "What the run is.", registry=registry).info({"run": now.run, "preset": now.preset})
+    registry, run = CollectorRegistry(), plain(now.run)
+    Info("aiperf_run", "What the run is.", registry=registry).info({"run": run, "preset": now.preset})
     values = {
         "ops_per_second": ("Credited operations over the span so far.", now.ops_per_second),
         "span_seconds": ("So far.", now.span_seconds),
@@ -69,8 +70,8 @@ def live_openmetrics_text(now: Snapshot) -> str:
         "validation_error_ratio": ("Lowest so far.", None if now.best is None else now.best[1]),
         "groups_training": ("Groups at work.", float(sum(g.doing == "training" for g in now.groups))),
     }
-    _set(registry, now.run, values)
-    _set_trials(registry, now.run, now.trials)
+    _set(registry, run, values)
+    _set_trials(registry, run, now.trials)
     return str(generate_latest(registry).decode())  # type: ignore[no-untyped-call]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aiperf.score import Score
 from analysis.table import Table
 from analysis.trials import Row
-from analysis.wording import clock, percent
+from analysis.wording import clock, percent, plain
 
 __all__ = ["trial_table", "trial_tip", "trials_text"]
 
@@ -70,5 +70,5 @@ def trial_tip(row: Row) -> str:
     if row.began is not None and row.ended is not None:
         lines.append(f"group {row.group}, {clock(row.began)} to {clock(row.ended)}")
     if row.reason:
-        lines.append(row.reason)
+        lines.append(plain(row.reason))
     return "\n".join(lines)

@@ -23,7 +23,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
         f"{now.state}, {clock(now.span_seconds)} of the span{left}",
         "",
         f"OPS      {rate(now.ops_per_second)} credited so far",
-        f"         {sparkline(now.curve, min(60, width - 10))}",
+        f"         {sparkline(now.curve, max(1, min(60, width - 10)))}",
         f"error    {best}",
         f"trials   {trials or 'none'}",
         *_slow(now.slow),
@@ -31,7 +31,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
     ]
     around = len(lines) + 2  # the table's head, and the count of those that have no place
     shown = [*lines, *_table(now.groups, max(1, height - around - 1))]
-    return "\n".join(plain(line)[:width] for line in shown)
+    return "\n".join(plain(line)[:width] for line in shown[:height])
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

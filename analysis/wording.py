@@ -22,8 +22,12 @@ __all__ = [
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
-_TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that set the direction of what follows (Unicode, UAX #9)."""
+COUNTABLE = 1e15
+"""A journal may hold any number, and none may fill a page."""
+
+_TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that set the direction of what follows (Unicode, UAX #9), and halves of pairs,
+which UTF-8 does not write."""
 
 
 def scaled(value: float, unit: str, digits: int = 4) -> str:
@@ -35,8 +39,8 @@ def scaled(value: float, unit: str, digits: int = 4) -> str:
 
 
 def figure(value: float) -> str:
-    """Four digits that matter, thousands apart, never an exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """Four digits that matter, thousands apart; an exponent only where nobody would count the digits."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < COUNTABLE else f"{value:.4g}"
 
 
 def rate(ops_per_second: float) -> str:
@@ -44,11 +48,15 @@ def rate(ops_per_second: float) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    return "unknown" if share is None else f"{100 * share:.{digits}f} %"
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.{digits}f} %" if abs(share) < COUNTABLE else f"{100 * share:.4g} %"
 
 
 def clock(seconds: float) -> str:
     """1:05 or 2:00:05."""
+    if seconds >= COUNTABLE:
+        return f"{seconds:.4g} s"
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

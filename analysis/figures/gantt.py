@@ -10,6 +10,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from aiperf.trial import State
+from analysis.facts import listed
 from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis
 from analysis.occupancy import Bar, Occupancy
@@ -45,6 +46,8 @@ def gantt(found: Occupancy) -> Picture:
             patch = PathPatch(shape, facecolor=COLOURS[colour], lw=0, rasterized=len(bars) > RASTERISED)
             axes.add_artist(patch)
         _lost(axes, found)
+        for begin in found.resumed:
+            axes.axvline(begin, color=COLOURS["ink"], lw=0.8, dashes=(2, 3))
         axes.set_ylim(max(1, found.num_groups) - 0.5, -0.5)
         ticks = _ticks(found.num_groups)
         axes.set_yticks(ticks, [f"group {tick}" if tick == ticks[0] else str(tick) for tick in ticks])
@@ -113,6 +116,8 @@ def _legend(colours: set[str], found: Occupancy) -> list[Key]:
     there = [Key(colour, text) for colour, text in _WORDS.items() if colour in colours]
     if found.lost:
         there.append(Key("plum", "the group was gone", "hatch"))
+    if found.resumed:
+        there.append(Key("ink", "the run was resumed", "line"))
     return there
 
 
@@ -122,10 +127,13 @@ def _table(found: Occupancy) -> Table:
     by_group: dict[int, list[Bar]] = {}
     for bar in found.bars:
         by_group.setdefault(bar.group, []).append(bar)
+    lost_for = dict.fromkeys(range(found.num_groups), 0.0)
+    for group, begin, end in found.lost:
+        lost_for[group] += end - begin
     for group in range(found.num_groups):
         mine = by_group.get(group, [])
         busy = sum(bar.end - bar.begin for bar in mine) / max(found.span_of_group[group], 1e-9)
-        gone = sum(end - begin for lost, begin, end in found.lost if lost == group)
+        gone = lost_for[group]
         num_failed = sum(bar.state is State.FAILED for bar in mine)
         rows.append(
             [
@@ -155,4 +163,9 @@ def _says(found: Occupancy) -> str:
         named = ", ".join(f"{group} at {clock(begin)}" for group, begin, _ in found.lost[:5])
         more = f" and {len(found.lost) - 5} more" if len(found.lost) > 5 else ""
         text += f". Lost: group {named}{more}"
+    if found.resumed:
+        times = [clock(begin) for begin in found.resumed[:5]]
+        if len(found.resumed) > len(times):
+            times.append(f"{len(found.resumed) - len(times)} times more")
+        text += f". Resumed at {listed(times)}"
     return text + "."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -
         "do not overlap. They differ in configuration (1) and machine (1) as well; what made the difference, "
         "no figure here can tell."
     )
+
+
+def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 0.1), Machine(groups=12))
+    first = examine(run)
+    run.journal.write_text(run.journal.read_text().replace("node0011", "node0099"))
+    assert compare(first, examine(run)).machine.rows == [
+        ["hosts that the other had not", "node0011", "node0099", ""]
+    ]
 
 
 def test_differences_are_computed(judged: Judged, other: Judged) -> None:

@@ -10,6 +10,7 @@ import pytest
 from aiperf.credit import work
 from aiperf.files import RunFiles
 from aiperf.findings import Outcome
+from aiperf.rules import Verdict
 from analysis import judged as module
 from analysis import validation
 from analysis.facts import verdict_word
@@ -60,6 +61,12 @@ def test_a_validation_is_remembered(
     assert found.validated
     assert found.verdict == judged.verdict
     assert found.layers == judged.layers
+
+
+def test_of_a_short_run_no_earlier_validation_is_believed(copied: RunFiles, judged: Judged) -> None:
+    """Whoever has the directory may have written it."""
+    validation.save(copied, judged.replay, Verdict(()), {})
+    assert glance(copied).verdict == judged.verdict
 
 
 @pytest.mark.parametrize("field", ["chain", "lines", "code_hash", "findings"])

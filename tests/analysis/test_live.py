@@ -171,6 +171,13 @@ def test_a_small_screen_shows_those_that_do_not_train() -> None:
     assert lines[-1] == "       and 491 more groups"
 
 
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (9, 4), (10, 12), (11, 3)])
+def test_the_smallest_screen_is_filled_and_no_more(width: int, height: int) -> None:
+    lines = watch_text(snapshot(5), width, height).splitlines()
+    assert 0 < len(lines) <= height
+    assert max(map(len, lines)) <= width
+
+
 def test_who_is_slow_is_named_and_counted() -> None:
     lines = watch_text(snapshot(3, slow=1), 100, 24).splitlines()
     assert lines[7:9] == ["slow     rank 0 on n0 (a device): 40 % below the median", ""]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from aiperf.trial import HyperParameters, Trial
-from analysis.wording import figure, moment, origin, spoken
+from analysis.wording import clock, figure, moment, origin, percent, plain, spoken
 from nas.morphisms import Morphism, WidenTrunk
 from nas.seeds import residual
 
@@ -18,6 +18,15 @@ from nas.seeds import residual
 )
 def test_a_figure_has_no_exponent(value: float, text: str) -> None:
     assert figure(value) == text
+
+
+def test_no_number_fills_a_page() -> None:
+    assert [figure(1e300), percent(1e300), clock(1e300)] == ["1e+300", "1e+302 %", "1e+300 s"]
+    assert [figure(-1e300), percent(-1e300), clock(-1e300)] == ["-1e+300", "-1e+302 %", "0:00"]
+
+
+def test_a_name_turns_nothing_and_can_be_written() -> None:
+    assert plain("a\x1b[31m\u202eb\u061cc\ud800\n") == "a\ufffd[31m\ufffdb\ufffdc\ufffd "
 
 
 @pytest.mark.parametrize(

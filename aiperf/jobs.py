@@ -185,8 +185,10 @@ class Jobs:
 
     def _observation(self, number: int) -> Observation:
         attempt = self.replay.trials[number].attempts[-1]
-        training_images = int(self.replay.ranks[0].ready.data["training_images"])
-        return Observation(number, attempt.trial.epochs * training_images, tuple(attempt.curve))
+        schedule = attempt.trial.epochs * int(self.replay.ranks[0].ready.data["training_images"])
+        # The last step reads a whole batch, beyond the last pass where that is no multiple of it.
+        curve = tuple((min(images, schedule), error) for images, error in attempt.curve)
+        return Observation(number, schedule, curve)
 
     def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:
         round_ = 1 + number // len(self.replay.leg.began.groups)

@@ -357,3 +357,19 @@ def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() 
     assert (second.trial.number, second.attempt) == (0, 2)
     again.tell(replace(lost), GroupLost(0, "killed"), replace(second))
     assert again.dispatch().trial.number == live.dispatch().trial.number == 1
+
+
+def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last step reads beyond the last pass; a tournament at that schedule looks at what it led to."""
+    story, seen = Story(with_overrides(load_preset("digits"), {"training.batch_size": 64})), []
+    monkeypatch.setattr(story.jobs.search, "tell", seen.append)
+    job = story.dispatch()
+    story.tell(Began(0, 1, job.graph_key, 0.1, 0.0))
+    for index, (steps, right) in enumerate([(10, 200), (9, 360)]):  # 6 passes of 200 images
+        story.tell(Closed(Segment(0, 1, index, steps, 64 * steps, 1.0, right, 400, 0.1), 0.0))
+    story.tell(Ended(0, 1, State.COMPLETE, "", "", "", 0.0))
+    (observation,) = seen
+    assert observation.errors == ((640, 0.5), (1200, pytest.approx(0.1)))
+    assert observation.error_within(observation.schedule) == pytest.approx(0.1)

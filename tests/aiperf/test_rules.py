@@ -267,6 +267,27 @@ def test_a_damaged_log_is_named_and_a_torn_end_is_not(files: RunFiles) -> None:
         assert "line 1 of" in found(verdict_on(TIMED, files), "witnesses")[1]
 
 
+@pytest.mark.parametrize("steps", ["1e999", "NaN", "[" * 100_000, "null", '"\u0000"'])
+def test_a_log_of_nonsense_is_named(steps: str, files: RunFiles) -> None:
+    path = files.witness("node1", 1)
+    path.write_text(f'{{"trial": 0, "attempt": 1, "segment": 0, "images": 1, "steps": {steps}}}\n')
+    assert "line 1 of" in found(verdict_on(TIMED, files), "witnesses")[1]
+
+
+def test_what_lies_where_logs_and_weights_should_is_not_at_hand(files: RunFiles) -> None:
+    """Hosts are named by the journal, which is anybody's."""
+    for host in ("node1", "node2"):
+        path = files.witness(host, int(host[-1]))
+        path.unlink()
+        path.mkdir()
+    assert found(verdict_on(TIMED, files), "witnesses")[0] is Outcome.UNKNOWN
+    long = [
+        (t, replace(e, ready=replace(e.ready, host="h" * 5000)) if isinstance(e, RankReady) else e)
+        for t, e in TIMED
+    ]
+    assert found(verdict_on(long, files), "witnesses")[0] is Outcome.UNKNOWN
+
+
 def test_steps_that_were_written_but_never_reported_are_no_contradiction(tmp_path: Path) -> None:
     """The master was killed: the ranks were some blocks ahead of the journal."""
     place = max(place for place, (_, event) in enumerate(TIMED) if isinstance(event, Stepped))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from collections import Counter
 
-from aiperf.config import Config
+from aiperf.config import Config, DataConfig
 from aiperf.control import time_steps
 from aiperf.device import bind
-from aiperf.errors import WorldError
+from aiperf.errors import ConfigError, WorldError
 from aiperf.forecast import forecast
 from aiperf.layout import Described, Place
 from aiperf.ranks import Ranks
@@ -19,8 +19,9 @@ __all__ = ["rehearsal_text"]
 
 MEASURED_SECONDS, LEAST_STEPS = 3.0, 5
 GROUPS_SHOWN = 8
-# ImageNet's training part, less nothing: what a folder holds is only known when it is read.
-TRAINING_IMAGES = {"digits": 200, "idx": 60_000, "cifar10": 50_000, "imagefolder": 1_281_167}
+DIGITS = 200  # the pinned list, beside which validation has its own
+# Before validation is taken out of them, as a rule: what a folder holds is only known when it is read.
+OFFICIAL_IMAGES = {"idx": 60_000, "cifar10": 50_000, "imagefolder": 1_281_167}
 
 
 def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None) -> str:
@@ -28,7 +29,7 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
 
     Raises WorldError or ConfigError for a layout that cannot be.
     """
-    seed, training = starting_graph(config), config.training
+    seed, training, images = starting_graph(config), config.training, _training_images(config.data)
     places, devices = ranks.places(config), ranks.devices(config)
     for each in devices:
         if not each.kind:
@@ -42,7 +43,6 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
         share = training.batch_size // ranks_of_a_group
         steps = time_steps(seed, device, training.format, share, LEAST_STEPS, MEASURED_SECONDS)
         rate = steps.images_per_second * ranks_of_a_group
-    images = config.data.training_images or TRAINING_IMAGES[config.data.name] - config.data.validation_images
     seen = forecast(config, seed, images, rate, groups, ranks_of_a_group)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
@@ -80,6 +80,18 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
         ),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
+
+
+def _training_images(data: DataConfig) -> int:
+    if data.training_images or data.name == "digits":
+        return data.training_images or DIGITS
+    official = OFFICIAL_IMAGES.get(data.name, 0)
+    if official <= data.validation_images:
+        raise ConfigError(
+            f"data.training_images is not given, and {data.validation_images:,} images for validation leave "
+            f"none of the {official:,} that {data.name} is supposed to have; give data.training_images"
+        )
+    return official - data.validation_images
 
 
 def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, ...]) -> list[tuple[str, str]]:

@@ -327,7 +327,7 @@ class Worker:
                 attempt=attempt,
                 state=State.FAILED,
                 reason=self._signed(f"{type(error).__name__}: {error}"),
-                out_of_memory=isinstance(error, (torch.OutOfMemoryError, MemoryError)),
+                out_of_memory=_is_out_of_memory(error),
                 traceback=text,
             )
         )
@@ -343,6 +343,12 @@ class Worker:
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """On the host torch has no class for it, only words (c10/core/impl/alloc_cpu.cpp)."""
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
 
 class _SocketChannel:

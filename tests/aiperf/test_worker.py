@@ -214,16 +214,25 @@ def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
     assert good.state is State.COMPLETE
 
 
+def no_memory_of_a_device() -> None:
+    raise torch.OutOfMemoryError("no memory left")
+
+
+def no_memory_of_the_host() -> None:
+    torch.empty(1 << 60)
+
+
 @pytest.mark.parametrize("failing", ["build", "train"])
+@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
 def test_too_little_memory_is_told_as_such(
-    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = getattr(worker_module, failing)
 
     def full(rank: object, what: Any, *others: object) -> object:
         number = what.number if isinstance(what, Trial) else what.trial.number
         if number == 0:
-            raise torch.OutOfMemoryError("no memory left")
+            fill()
         return real(rank, what, *others)
 
     monkeypatch.setattr(worker_module, failing, full)

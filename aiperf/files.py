@@ -47,8 +47,9 @@ class RunFiles:
         return self.weights_directory / f"{trial}.safetensors"
 
     def kept_weights(self) -> list[Path]:
-        """Every file of weights that lies there."""
-        return list(self.weights_directory.glob("*.safetensors"))
+        """The file of every trial that lies there; what else lies beside them is not ours."""
+        found = self.weights_directory.glob("*.safetensors")
+        return [path for path in found if path.stem.isdecimal()]
 
     @property
     def telemetry_directory(self) -> Path:

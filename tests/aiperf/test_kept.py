@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiperf.errors import DataError
+from aiperf.files import RunFiles
 from aiperf.kept import Kept, read_kept, write_kept
 from nas.seeds import residual
 from nas.weights import initial
@@ -58,3 +59,12 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     write_kept(tmp_path / "1.safetensors", Kept(GRAPH, weights, {}))
     with pytest.raises(DataError, match="do not fit the architecture"):
         read_kept(tmp_path / "1.safetensors")
+
+
+def test_what_else_lies_beside_them_is_left_alone(tmp_path: Path) -> None:
+    """The master removes files by the numbers of their trials."""
+    files = RunFiles(tmp_path)
+    for number in (3, 12):
+        write_kept(files.weights(number), kept())
+    (files.weights_directory / "best.safetensors").write_bytes(b"somebody's own copy")
+    assert sorted(files.kept_weights()) == [files.weights(12), files.weights(3)]

@@ -18,6 +18,7 @@ __all__ = ["INPUT", "Graph", "Node", "Row", "once"]
 T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the image
+LONGEST_NAME = 200  # characters; the seeds' own have 25 at the most
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,11 @@ class Node:
 
     def __post_init__(self) -> None:
         # Names become keys of weight files and words of error lines.
-        if not self.name or not self.name.isprintable():
-            raise ShapeError(f"a node is named {self.name!r:.80}; a name needs printable characters only")
+        if not self.name.isprintable() or not 1 <= len(self.name) <= LONGEST_NAME:
+            raise ShapeError(
+                f"a node is named {self.name!r:.80}; a name needs printable characters only, "
+                f"and at most {LONGEST_NAME}"
+            )
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,7 @@ TOO_LONG = "9" * 5000
         (changed(node(colour=1)), RecordError, "unknown key nodes[1].colour; known: name, layer, inputs"),
         (changed(node(name=5)), RecordError, "nodes[1].name is 5; it must be of type str"),
         (changed(node(name="")), ShapeError, "nodes[1]: a node is named ''; a name needs printable"),
+        (changed(node(name="n" * 201)), ShapeError, "nodes[1]: a node is named 'nnn"),
         (
             changed(node(name="\ud800")),
             ShapeError,

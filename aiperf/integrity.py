@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 
+from aiperf.config import DataConfig
 from aiperf.findings import Evidence, Seen
 from aiperf.lineage import recorded
 from aiperf.replay import Replay
@@ -167,14 +168,26 @@ def data(evidence: Evidence) -> Seen:
             manifest = event.ready.data
             if manifest != replay.manifest:
                 contradictions.append(f"rank {event.ready.rank} of {event.ready.host} saw other images")
-            for what in ("name", "channels", "size", "classes", "validation_images"):
+            for what in _declared(config):
                 if manifest.get(what) != getattr(config, what):
                     contradictions.append(
                         f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
                     )
+            used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+            if used > (official := manifest.get("official_training_images", used)):
+                contradictions.append(f"{used} images to train and to validate, out of {official}")
             if manifest.get("synthetic") != (config.name == "synthetic"):
                 contradictions.append(f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}")
     return Seen(f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…", contradictions)
+
+
+def _declared(config: DataConfig) -> Iterator[str]:
+    """The keys of a manifest that the configuration fixes."""
+    yield from ("name", "channels", "size", "classes", "validation_images")
+    if config.training_images:
+        yield "training_images"
+    if config.name == "synthetic":
+        yield "test_images"
 
 
 def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:

@@ -57,7 +57,7 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     device.declare(config.training.format)
     data_config = replace(config.data, path=path) if path else config.data
     data = load(data_config, device.torch, config.random_seed)
-    if data.manifest != dict(replay.ranks[0].ready.data):
+    if data.manifest != dict(replay.manifest):
         raise DataError(
             f"the {config.data.name} images here are not those of the run; give the same by --data"
         )

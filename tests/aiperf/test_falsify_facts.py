@@ -311,6 +311,12 @@ CASES = [
     Case("images below zero", with_manifest(test_images=-1), "order", "is -1, no whole number"),
     Case("no training images", with_manifest(training_images=0), "images", "did not say how many training"),
     Case("fewer to validate", with_config(**{"data.validation_images": 100}), "data", "is 400, declared 100"),
+    Case(
+        "more images",
+        with_manifest(training_images=400),
+        "data",
+        "800 images to train and to validate, out of 600",
+    ),
     Case("made to be generated", with_manifest(synthetic=True), "data", "data.synthetic is True of digits"),
     Case(
         "the test before the end", the_test_before_the_end, "order", "Tested stands before the end of its leg"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
 
 import click
@@ -31,6 +34,9 @@ def group() -> None:
 def main() -> int:
     """Runs the command of `sys.argv` and returns its exit code: 0 done, 1 failed or INVALID, 2 wrong use,
     75 stopped in time and to be resumed, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of a locale that has no "−" a run must not die
+            stream.reconfigure(errors="replace")
     try:
         return int(group.main(prog_name="aiperf-hpc", standalone_mode=False) or 0)
     except click.NoSuchOption as error:
@@ -58,8 +64,17 @@ def main() -> int:
     except (KeyboardInterrupt, click.Abort):
         print("aiperf-hpc: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # `aiperf-hpc … | head`
-        return 0
+    except OSError as error:  # a disk that is full, mostly; of `aiperf-hpc … | head` click takes care
+        _say_no_more()
+        where = f"{error.filename}: " if error.filename else ""
+        print(plain(f"aiperf-hpc: {where}{error.strerror or error}"), file=sys.stderr)
+        return FAILURE
+
+
+def _say_no_more() -> None:
+    """What standard output still holds would be tried again at the exit, and fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _options(context: click.Context | None) -> list[str]:

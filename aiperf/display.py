@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from math import inf
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -48,13 +50,22 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.live is not None:
-            self.live.stop()
+            with suppress(OSError):  # as in `show`
+                self.live.stop()
 
     def show(self, replay: Replay, t: float) -> None:
         """`t` is the leg's time [s]."""
         if t - self._shown < (_plain_seconds(replay) if self.live is None else LIVE_SECONDS):
             return
         self._shown = t
+        try:
+            self._draw(replay, t)
+        except OSError as error:  # whoever watched is gone, or a log's disk is full
+            self._shown = inf
+            with suppress(OSError):
+                print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
+
+    def _draw(self, replay: Replay, t: float) -> None:
         if self.live is not None:
             self.live.update(self._panel(replay, t), refresh=True)
         else:

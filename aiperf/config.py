@@ -30,6 +30,7 @@ __all__ = [
     "TrainingConfig",
     "TuningConfig",
     "from_toml",
+    "leaves",
     "load_preset",
     "parse_setting",
     "preset_names",
@@ -204,7 +205,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """When a run ends: at the first of these. 0 or below for one that does not hold."""
+    """When a run ends: at the first of these. 0 for one that does not hold."""
 
     minutes: float = 0.0
     max_trials: int = 0
@@ -240,7 +241,9 @@ class Config:
         _at_least("random_seed", self.random_seed, 0)
         if not self.preset.isprintable():
             raise ConfigError(f"preset is {self.preset!r}; it names the run's directory: letters and digits")
-        for key, value in _leaves(asdict(self)):
+        for key, value in leaves(self).items():
+            if isinstance(value, str) and not value.isascii():
+                _refuse_no_text(key, value)
             for number in value if isinstance(value, tuple) else (value,):
                 if isinstance(number, (int, float)) and not abs(number) <= LARGEST:
                     raise ConfigError(f"{key} is {number:g}; it must be a number up to {LARGEST}")
@@ -294,6 +297,11 @@ def to_toml(config: Config) -> str:
     return tomli_w.dumps(asdict(config))
 
 
+def leaves(config: Config) -> dict[str, Any]:
+    """Every value by its dotted key: {"training.batch_size": 64, …}."""
+    return dict(_leaves(asdict(config)))
+
+
 def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
     """Changes by dotted key: {"training.batch_size": 64}. Raises ConfigError for an unknown key."""
     record = asdict(config)
@@ -303,7 +311,7 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
         for part in path:
             table = table.get(part, {}) if isinstance(table, dict) else {}
         if not isinstance(table, dict) or last not in table:
-            raise ConfigError(f"there is no key {key!r}; there are: {', '.join(_dotted(asdict(config)))}")
+            raise ConfigError(f"there is no key {key!r}; there are: {', '.join(leaves(config))}")
         table[last] = value
     return _checked(record)
 
@@ -313,10 +321,6 @@ def _checked(record: Mapping[str, Any]) -> Config:
         return decode(Config, record)
     except RecordError as error:
         raise ConfigError(str(error)) from None
-
-
-def _dotted(record: Mapping[str, Any]) -> list[str]:
-    return [key for key, _ in _leaves(record)]
 
 
 def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -331,6 +335,13 @@ def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{key} is {value!r}; it is one of {', '.join(known)}")
+
+
+def _refuse_no_text(key: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{key} is {value!r}, which is no UTF-8; rename it") from None
 
 
 def _at_least(key: str, value: int, least: int) -> None:

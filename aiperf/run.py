@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -87,10 +87,16 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
 
     def follow(line: Line) -> None:
         replay.add_line(line)
-        if isinstance(line.event, Opened):
-            jobs.append(_jobs(line.event, replay))
-        else:
-            jobs[0].follow(line.event)
+        try:
+            if isinstance(line.event, Opened):
+                jobs.append(_jobs(line.event, replay))
+            else:
+                jobs[0].follow(line.event)
+        except (ValueError, LookupError) as error:
+            _refuse_other_program(replay.opened, files)
+            raise _not_continued(files, line, str(error)) from None
+        if replay.faults:
+            raise _not_continued(files, line, replay.faults[0].text)
 
     with JournalWriter.resume(files, follow) as journal:
         opened = replay.opened
@@ -98,20 +104,32 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         over = bool(limit) and replay.span_seconds >= limit
         if replay.tested is not None or (over and replay.best is None):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
-        if opened.code_hash != code_hash():
-            raise JournalError(
-                f"{files.journal} was begun by another version of the program ({opened.program}, code "
-                f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
-            )
-        here = libraries(opened.config)
-        if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
-            raise JournalError(
-                f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
-                f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
-            )
+        _refuse_other_program(opened, files)
         seed = graph_from_json(opened.seed_graph)
         _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
     return replay
+
+
+def _refuse_other_program(opened: Opened, files: RunFiles) -> None:
+    """What a run proposes must follow from one program, from its first line to its last."""
+    if opened.code_hash != code_hash():
+        raise JournalError(
+            f"{files.journal} was begun by another version of the program ({opened.program}, code "
+            f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
+        )
+    here = libraries(opened.config)
+    if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
+        raise JournalError(
+            f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
+            f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
+        )
+
+
+def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:
+    return JournalError(
+        f"{files.journal}, line {line.number} does not follow from those above it: {why}; this run cannot be "
+        "continued, begin another"
+    )
 
 
 def _jobs(opened: Opened, replay: Replay) -> Jobs:
@@ -170,7 +188,8 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
         # print: the handler may stand in the middle of one.
         told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and its result follows; if it does "
         told += f"not, the job was killed: aiperf-hpc resume {files.directory}\n"
-        os.write(STDERR, told.encode())
+        with suppress(OSError):  # nobody may be there to read it any more
+            os.write(STDERR, told.encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

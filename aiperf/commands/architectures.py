@@ -75,9 +75,10 @@ def count(
 ) -> None:
     """Count the operations of an architecture for one image, by kind of layer and by pass."""
     try:
-        own = resolve_seed(seed)
-        shape = (channels or own.input[0], image or own.input[1], image or own.input[2])
-        found = resolve_seed(seed, shape, classes)
+        found = resolve_seed(seed)
+        shape = (channels or found.input[0], image or found.input[1], image or found.input[2])
+        if (shape, classes or found.classes) != (found.input, found.classes):  # a pipe is read only once
+            found = resolve_seed(seed, shape, classes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if ceiling is not None and not roofline:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import Asked, config_options, rank_options
+from aiperf.commands.options import Asked, Number, config_options, rank_options
 from aiperf.doctor.check import Outcome, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
@@ -31,7 +31,7 @@ __all__ = ["doctor"]
 @rank_options
 @click.option(
     "--wait-seconds",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=50.0,
     show_default=True,
     envvar="AIPERF_DOCTOR_SECONDS",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiperf.commands.options import device_option
+from aiperf.commands.options import Number, device_option
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError, WorldError
 from analysis.limits import Limits, Machine, Record, machine_json, machine_text
@@ -34,7 +34,7 @@ SHARE_OF_COPIES = 0.2
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 600),
+    type=Number(1, 600),
     default=40.0,
     show_default=True,
     help="For all of it [s], data and warm-up apart.",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from math import isnan
 from typing import Any
 
 import click
@@ -18,9 +19,20 @@ from aiperf.errors import ConfigError
 from aiperf.ranks import BACKENDS, Wanted
 from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
-__all__ = ["Asked", "config_options", "device_option", "rank_options", "rank_words", "take_asked"]
+__all__ = ["Asked", "Number", "config_options", "device_option", "rank_options", "rank_words", "take_asked"]
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
+
+
+class Number(click.FloatRange):
+    """Of a range; NaN, of which click supposes that it lies in every one, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        found: float = super().convert(value, param, context)
+        if isnan(found):
+            self.fail(f"{value!r} is no number.", param, context)
+        return found
+
 
 device_option = click.option(
     "--device",
@@ -39,16 +51,12 @@ _CONFIG_OPTIONS = (
         metavar="NAME|FILE",
         help="What is run: digits, synthetic or ranked, or a TOML file.",
     ),
-    click.option(
-        "--minutes", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [min]."
-    ),
-    click.option(
-        "--hours", type=click.FloatRange(min=0, min_open=True), help="Length of the timed span [h]."
-    ),
+    click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
+    click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
     click.option("--max-trials", type=click.IntRange(1), help="End after so many trials."),
     click.option(
         "--target-error",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(0, 1, min_open=True),
         help="End at this validation error [0 to 1].",
     ),
     click.option("--data", "path", help="Folder of the images, for sets that are not bundled."),
@@ -109,7 +117,7 @@ _RANK_OPTIONS = (
     ),
     click.option(
         "--silence-seconds",
-        type=click.FloatRange(min=1),
+        type=Number(min=1),
         default=60.0,
         show_default=True,
         help="A group that says nothing for so long [s] is lost, and its trial given to another.",
@@ -145,20 +153,25 @@ class Asked:
 
     def config(self) -> Config:
         """Raises ConfigError."""
-        overrides = dict(self.overrides)
+        length = _minutes_of_the_job() if self.minutes is None and self.hours is None else None
+        of_the_job = {} if length is None else {"limits.minutes": length}
+        return with_overrides(load_preset(self.preset), of_the_job | self.given())
+
+    def given(self) -> dict[str, Any]:
+        """What was said beside the preset, by dotted key. Raises ConfigError."""
         if self.minutes is not None and self.hours is not None:
             raise ConfigError("--minutes and --hours are both given; give one")
         length = self.minutes if self.hours is None else 60 * self.hours
-        if length is None:
-            length = _minutes_of_the_job()
-        if length is not None:
-            overrides["limits.minutes"] = length
-        return with_overrides(load_preset(self.preset), overrides | dict(map(parse_setting, self.settings)))
+        limit = {} if length is None else {"limits.minutes": length}
+        return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
 
     def words(self) -> list[str]:
         """The same once more, as arguments of a command."""
         lengths = {"--minutes": self.minutes, "--hours": self.hours}
-        settings = [*self.settings, *(f"{key}={json.dumps(value)}" for key, value in self.overrides.items())]
+        settings = [
+            *self.settings,
+            *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
+        ]
         return [
             *("--preset", self.preset),
             *(word for name, value in lengths.items() if value is not None for word in (name, str(value))),

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import Asked, config_options, rank_options
+from aiperf.commands.options import Asked, Number, config_options, rank_options
 from aiperf.commands.results import result_text
-from aiperf.config import preset_names, preset_text
+from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.display import Display
-from aiperf.errors import StoppedEarly
+from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.events import TERMINATED
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.lock import SILENCE_SECONDS
+from aiperf.proposals import resolved
 from aiperf.ranks import Ranks, Wanted, across
 from aiperf.replay import Replay
 from aiperf.replay import replay as replayed
@@ -51,7 +52,7 @@ def preset(name: str | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
 @click.option(
     "--images-per-second",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(1e-6, 1e15),
     help="For --dry-run: the seed's training rate on another machine, instead of measuring this one.",
 )
 def run(
@@ -69,7 +70,7 @@ def run(
 
     def lead(ranks: Ranks) -> int:
         if again and directory is not None and RunFiles(directory).journal.exists():
-            return _go_on(RunFiles(directory), ranks)
+            return _go_on(RunFiles(directory), ranks, asked)
         config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
         if dry_run:
@@ -100,13 +101,27 @@ def resume(directory: Path, wanted: Wanted) -> int:
     return across(wanted, lead)
 
 
-def _go_on(files: RunFiles, ranks: Ranks) -> int:
+def _go_on(files: RunFiles, ranks: Ranks, asked: Asked) -> int:
     """The same command again, by a scheduler that queued its job again: it may be done already."""
     replay = replayed(read_journal(files.journal))
+    _refuse_other_options(replay.opened.config, asked, files)
     if replay.tested is not None:
         return _result(replay, files)
     _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _refuse_other_options(config: Config, asked: Asked, files: RunFiles) -> None:
+    """A run is one configuration; what is asked of it now and would be passed over is told."""
+    wanted, _ = resolved(with_overrides(config, asked.given()))
+    was = leaves(config)
+    if other := [
+        f"{key} is {was[key]!r} there, not {now!r}" for key, now in leaves(wanted).items() if now != was[key]
+    ]:
+        raise ConfigError(
+            f"{files.directory} was begun otherwise: {', '.join(other)}; leave those options out, or choose "
+            "another --directory"
+        )
 
 
 def _let_the_lock_age(files: RunFiles) -> None:

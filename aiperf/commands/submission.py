@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from aiperf.commands.options import Number
 from aiperf.commands.running import run as run_command
 from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
@@ -37,7 +38,7 @@ site_option = click.option(
 )
 hours_option = click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="Length of the timed span [h]; the job asks for more.",

@@ -58,6 +58,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("training.epochs", [1, 1 << 40], "training.epochs is 1.09951e+12; it must be a number"),
         ("data.size", 1 << 64, "data.size is 1.84467e+19; it must be a number up to 2147483647"),
         ("random_seed", -1, "random_seed is -1; it must be at least 0"),
+        ("seed_architecture", "\udcff.json", "seed_architecture is '\\udcff.json', which is no UTF-8"),
         ("preset", "a\x00b", "preset is 'a\\x00b'; it names the run's directory"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from analysis.judged import examine
 from analysis.live import Follower
 from analysis.report import report_html
 from analysis.watch import watch_text
+from nas.record import graph_to_json
+from nas.seeds import residual
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
 from tests.analysis.test_hostile import written
@@ -99,6 +102,15 @@ def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: 
     assert counted["graph_key"] == line["graph_key"]
 
 
+def test_a_graph_can_come_through_a_pipe(typed: Typed) -> None:
+    read, write = os.pipe()
+    os.write(write, json.dumps(graph_to_json(residual())).encode())
+    os.close(write)
+    assert typed("count", "--seed", f"/dev/fd/{read}", "--json") == 0
+    assert json.loads(typed.out)["graph_key"] == residual().key
+    os.close(read)
+
+
 def test_count_prints_the_reference_figures(typed: Typed) -> None:
     assert typed("count", "--seed", "resnet50", "--image", 224, "--classes", 1000) == 0
     for figure in ("24,299,077,632", "24,520,404,032", "25,557,032"):
@@ -119,6 +131,8 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         (("rum",), 2, "There are: compare, count, "),
         (("launch", "slrum"), 2, "There are: init-site, lsf, pbs, scaling, slurm, status."),
         (("launch", "slurm", "--", "--presett", "x"), 2, "there is no option --presett; there are: --preset"),
+        (("run", "--minutes", "nan"), 2, "'nan' is no number"),
+        (("run", "--dry-run", "--images-per-second", "inf"), 2, "inf is not in the range"),
         (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
         (("run", "--preset", "cifar"), 1, "no preset is called 'cifar'; there are: digits"),
         (("run", "--minutes", "1", "--hours", "1"), 1, "give one"),

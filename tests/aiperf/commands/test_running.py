@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from aiperf import events
 from aiperf.commands import running
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
+from aiperf.journal import chained, read_journal
 from aiperf.replay import replay
+from nas.morphisms import EnlargeKernel
 from tests.aiperf import journals
+from tests.aiperf.commands.typed import Typed
 
 
 @pytest.mark.parametrize(("tested", "code"), [(True, 0), (False, 1)])
@@ -37,3 +41,52 @@ def test_a_lock_ages_by_the_clock_of_the_file_server(
     monkeypatch.setattr("time.sleep", slept.append)
     running._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
+
+
+def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path) -> None:
+    files = journals.write_run(tmp_path / "run", journals.told())
+    again = ("run", "--directory", files.directory, "--resume")
+    assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
+    assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
+    assert "was begun otherwise: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
+    assert typed(*again, "--set", "training.batchsize=64") == 1
+    assert "there is no key 'training.batchsize'" in typed.err
+
+
+def a_parent_that_never_was(lines: list[journals.Timed]) -> list[journals.Timed]:
+    def other(event: events.Event) -> events.Event:
+        if isinstance(event, events.Dispatched) and event.trial.parent:
+            return replace(event, trial=replace(event.trial, parent=event.trial.number))
+        return event
+
+    return [(t, other(event)) for t, event in lines]
+
+
+def a_morphism_that_does_not_apply(lines: list[journals.Timed]) -> list[journals.Timed]:
+    def other(event: events.Event) -> events.Event:
+        if isinstance(event, events.Dispatched) and event.trial.parent:
+            return replace(event, trial=replace(event.trial, morphisms=(EnlargeKernel("nowhere", 5),)))
+        return event
+
+    return [(t, other(event)) for t, event in lines]
+
+
+def a_line_twice(lines: list[journals.Timed]) -> list[journals.Timed]:
+    place = next(place for place, (_, event) in enumerate(lines) if isinstance(event, events.Closed))
+    return [*lines[:place], lines[place], *lines[place:]]
+
+
+@pytest.mark.parametrize("edit", [a_parent_that_never_was, a_morphism_that_does_not_apply, a_line_twice])
+def test_a_past_that_cannot_have_been_is_not_continued(
+    edit: Callable[[list[journals.Timed]], list[journals.Timed]], typed: Typed, tmp_path: Path
+) -> None:
+    """Though its chain was computed again: what follows would be worth nothing."""
+    lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
+    files = RunFiles(tmp_path / "run")
+    files.directory.mkdir()
+    files.journal.write_text("".join(f"{line}\n" for line in chained(edit(lines))))
+    before = files.journal.read_bytes()
+    assert typed("resume", files.directory) == 1
+    assert "does not follow from those above it" in typed.err
+    assert "begin another" in typed.err
+    assert files.journal.read_bytes() == before

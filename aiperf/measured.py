@@ -32,6 +32,10 @@ def measurements(evidence: Evidence) -> Seen:
     share = _share(replay, evidence.score.goodput.tensor_operations)
     if share is not None and not share <= MOST_OF_THE_CEILING:
         contradictions.append(f"{share:.1f} times what the devices could do before the span")
+    if share is None and replay.span_seconds > 0:
+        return Seen(
+            "a ceiling is missing, beside which too much work would show", contradictions, known=False
+        )
     return Seen(f"{num} ceilings and controls, each of its rank's device", contradictions)
 
 

@@ -42,6 +42,9 @@ def _times(replay: Replay) -> Iterator[str]:
                 yield f"trial {number}: its {what} at {end:.3f} s was told before, at {t:.3f} s"
         if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
             yield f"trial {number}: a validation took no time"
+        released = attempt.leg.released
+        if released is not None and attempt.began is not None and attempt.began.end < released:
+            yield f"trial {number} began at {attempt.began.end:.3f} s, before the release at {released:.3f} s"
     column = replay.blocks.column
     late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
     nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("images") <= 0)

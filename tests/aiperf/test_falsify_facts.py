@@ -29,7 +29,7 @@ from aiperf.events import (
     Released,
     Stepped,
 )
-from aiperf.findings import Kind
+from aiperf.findings import Kind, Outcome
 from aiperf.messages import Rate
 from aiperf.trial import Segment, State
 from tests.aiperf.journals import Scene, Timed, told
@@ -201,6 +201,13 @@ def a_ceiling_after_the_release(timed: list[Timed]) -> list[Timed]:
     return [*rest[: place + 1], *late, *rest[place + 1 :]]
 
 
+def a_later_release(timed: list[Timed]) -> list[Timed]:
+    """A shorter span, by less than any group's work would show."""
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Released))
+    moment = timed[place][0] + 0.4
+    return timed[:place] + [(max(t, moment), event) for t, event in timed[place:]]
+
+
 def a_learning_rate_of_further_attempts(timed: list[Timed]) -> list[Timed]:
     def other(event: Dispatched) -> Event:
         hyper = replace(event.trial.hyper, learning_rate=0.07)
@@ -301,6 +308,7 @@ CASES = [
         "ceiling: a fast copy", with_ceiling(copy=Rate(1.0, 2.0, 0.0)), "measurements", "slower than the typ"
     ),
     Case("ceiling: another rank", with_ceiling(rank=7), "measurements", "of a rank that was not ready"),
+    Case("released later", a_later_release, "times", "before the release at", BY_TRIALS),
     Case("ceiling: too late", a_ceiling_after_the_release, "order", "of rank 1 stands after the release"),
     Case(
         "a device of another peak", with_ready(device="Tesla T4"), "measurements", "the rank has Tesla T4 on"
@@ -345,3 +353,43 @@ def test_each_is_named(tmp_path: Path, case: Case) -> None:
 )
 def test_the_journals_that_are_falsified_here_are_good(tmp_path: Path, journal: list[Timed]) -> None:
     assert verdict_on(tmp_path, careful(journal)).failed(Kind.INTEGRITY) == []
+
+
+def test_without_the_ceilings_the_rule_that_needs_them_is_no_longer_passed(tmp_path: Path) -> None:
+    without = [entry for entry in TIMED if not isinstance(entry[1], CeilingMeasured)]
+    (found,) = [
+        each for each in verdict_on(tmp_path, careful(without)).findings if each.rule == "measurements"
+    ]
+    assert (found.outcome, found.text[:20]) == (Outcome.UNKNOWN, "a ceiling is missing")
+
+
+def larger_batches(timed: list[Timed]) -> list[Timed]:
+    """Every batch, and all that is told of it, twice as large: as many steps, twice the operations."""
+
+    def twice(event: Event) -> Event:
+        if isinstance(event, Opened):
+            training = event.config.training
+            changes = {
+                "training.batch_size": 2 * training.batch_size,
+                "training.validate_every_images": 2 * training.validate_every_images,
+                "training.epochs": [2 * epochs for epochs in training.epochs],
+            }
+            return replace(event, config=with_overrides(event.config, changes))
+        if isinstance(event, Dispatched):
+            trial = event.trial
+            hyper = replace(trial.hyper, batch_size=2 * trial.hyper.batch_size)
+            return replace(event, trial=replace(trial, hyper=hyper, epochs=2 * trial.epochs))
+        if isinstance(event, Stepped):
+            return replace(event, images=2 * event.images)
+        if isinstance(event, Closed):
+            segment = event.segment
+            return replace(event, segment=replace(segment, train_images=2 * segment.train_images))
+        return event
+
+    return each(Event, twice)(timed)
+
+
+def test_all_batches_together_only_the_ranks_own_logs_and_the_devices_know(tmp_path: Path) -> None:
+    assert verdict_on(tmp_path / "alone", careful(larger_batches(TIMED))).valid
+    verdict = verdict_on(tmp_path / "with logs", careful(larger_batches(TIMED)), witnessed=True)
+    assert [finding.rule for finding in verdict.failed(Kind.INTEGRITY)] == ["witnesses"]

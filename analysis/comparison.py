@@ -12,7 +12,7 @@ from analysis.key import num_devices
 from analysis.occupancy import PARTS, occupancy
 from analysis.table import Table
 from analysis.usage import read_usage
-from analysis.wording import clock, figure, percent, plain, rate, scaled
+from analysis.wording import clock, figure, percent, plain, rate, rates, scaled
 
 __all__ = ["Comparison", "compare", "comparison_text"]
 
@@ -204,7 +204,7 @@ def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
 
 def _interval(score: Score) -> str:
     interval = score.timeline.stable_interval
-    return "none" if interval is None else f"{rate(interval[0])} to {rate(interval[1])}"
+    return "none" if interval is None else rates(*interval)
 
 
 def _error(score: Score) -> float | None:

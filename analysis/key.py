@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.replay import Replay
 from aiperf.score import Score
-from analysis.wording import clock, figure, percent, rate
+from analysis.wording import clock, figure, percent, rate, rates
 
 __all__ = ["Fact", "key_facts", "num_devices"]
 
@@ -50,8 +50,8 @@ def _interval(score: Score) -> str:
     line = score.timeline
     if line.stable_interval is None:
         return f"over {clock(score.span_seconds)}; no stable window"
-    low, high = line.stable_interval
-    return f"over {clock(score.span_seconds)}; in the stable window {rate(low)} to {rate(high)} (95 %)"
+    interval = rates(*line.stable_interval)
+    return f"over {clock(score.span_seconds)}; in the stable window {interval} (95 %)"
 
 
 def _error(score: Score) -> Fact:

@@ -17,7 +17,7 @@ from analysis.csv_table import harmless
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.table import Table
-from analysis.wording import percent, plain, rate
+from analysis.wording import percent, plain, rate, rates
 
 __all__ = ["Point", "Published", "Scaling", "csv_text", "markdown_text", "published", "scaling", "table"]
 
@@ -117,7 +117,7 @@ def table(found: Scaling) -> Table:
             f"{point.nodes:,}",
             f"{point.devices:,}",
             rate(point.ops_per_second),
-            "none" if point.interval is None else f"{rate(point.interval[0])} to {rate(point.interval[1])}",
+            "none" if point.interval is None else rates(*point.interval),
             rate(point.ops_per_second_per_device),
             percent(point.efficiency, 1),
             percent(point.error),

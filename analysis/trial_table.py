@@ -50,6 +50,8 @@ def trial_table(shown: Sequence[Row]) -> Table:
 
 
 def trials_text(score: Score, found: Sequence[Row], shown: Sequence[Row]) -> str:
+    if not found:
+        return "No trial was dispatched."
     states = ", ".join(f"{num:,} {name.lower()}" for name, num in score.trials.items() if num)
     more = ""
     if len(shown) < len(found):

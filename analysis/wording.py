@@ -16,6 +16,7 @@ __all__ = [
     "percent",
     "plain",
     "rate",
+    "rates",
     "scaled",
     "spoken",
 ]
@@ -45,6 +46,13 @@ def figure(value: float) -> str:
 
 def rate(ops_per_second: float) -> str:
     return scaled(ops_per_second, "OPS")
+
+
+def rates(low: float, high: float) -> str:
+    """From one to the other: the unit once where it is the same."""
+    first, last = rate(low), rate(high)
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first} to {last}"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

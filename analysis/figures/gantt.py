@@ -29,7 +29,7 @@ _WORDS = {
     "sky": "complete, every other one",
     "green": "stopped by the deadline or a limit, or still running",
     "red": "failed",
-    "plum": "lost with its group",
+    "plum": "cut off: its group was lost, or the run killed",
 }
 
 

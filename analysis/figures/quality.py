@@ -31,6 +31,8 @@ def error_over_time(found: Progress, score: Score) -> Picture:
             mew=0,
             alpha=0.75,
             rasterized=len(shown) > 4000,
+            clip_on=False,
+            in_layout=False,
         )
         best = np.maximum(found.best, _floor(found))
         if len(best):
@@ -74,7 +76,17 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 200 if frame.narrow else 240)
-        axes.plot(found.bin_ends, found.regulated, color=COLOURS["blue"], lw=1.8)
+        alone = int(np.isfinite(found.regulated).sum()) == 1  # no line goes through one point
+        axes.plot(
+            found.bin_ends,
+            found.regulated,
+            "o-" if alone else "-",
+            color=COLOURS["blue"],
+            lw=1.8,
+            ms=5,
+            clip_on=False,
+            in_layout=False,
+        )
         axes.set_ylim(0, 1.12 * max(np.nanmax(found.regulated, initial=0.0), 1e-9))
         clock_axis(axes, max(score.span_seconds, 1e-9), frame)
         scaled_axis(axes, "OPS")

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas
-from analysis.scaling import Published, Scaling, table
+from analysis.scaling import Published, Scaling
 from analysis.wording import percent, plain, rate, scaled
 
 __all__ = ["weak_scaling"]
@@ -89,7 +89,6 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         title="Weak scaling",
         says=_says(found),
         draw=draw,
-        table=table(found),
         legend=legend,
         labels=labels,
     )

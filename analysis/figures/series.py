@@ -8,7 +8,7 @@ from aiperf.score import Score
 from analysis.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.table import Table
-from analysis.wording import clock, percent, rate
+from analysis.wording import clock, percent, rate, rates
 
 __all__ = ["throughput"]
 
@@ -61,14 +61,13 @@ def _says(score: Score) -> str:
     low, high = min(line.ops_per_second), max(line.ops_per_second)
     text = (
         f"{rate(score.ops_per_second)} sustained over {clock(score.span_seconds)}; "
-        f"bins between {rate(low)} and {rate(high)}"
+        f"bins from {rates(low, high)}"
     )
     if line.variation is not None:
         text += f", coefficient of variation {percent(line.variation, 1)}"
     if line.stable_interval is not None and line.stable_from_seconds is not None:
         text += (
             f". Stable from {clock(line.stable_from_seconds)} to {clock(line.stable_to_seconds or 0)} at "
-            f"{rate(line.stable_ops_per_second or 0)}, 95 % interval {rate(line.stable_interval[0])} to "
-            f"{rate(line.stable_interval[1])}"
+            f"{rate(line.stable_ops_per_second or 0)}, 95 % interval {rates(*line.stable_interval)}"
         )
     return text + "."

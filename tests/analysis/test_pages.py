@@ -324,6 +324,14 @@ def test_it_prints(site: Path, show: Callable[..., Shown]) -> None:
     assert 3 <= pdf.count(b"/Type /Page\n") <= 30 or pdf.count(b"/Type /Page") > 3
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_column_is_lost_on_paper(name: str, site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / f"{name}.html", 680).page  # A4 within its margins
+    page.emulate_media(media="print")
+    widths = page.evaluate("[...document.querySelectorAll('table')].map(one => one.scrollWidth)")
+    assert 0 < max(widths) <= 680
+
+
 def test_a_ranking_is_filtered_and_sorted_in_the_page(site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / "index.html").page
     assert page.locator("output").inner_text() == "3 shown"

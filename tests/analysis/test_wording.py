@@ -7,7 +7,7 @@ import random
 import pytest
 
 from aiperf.trial import HyperParameters, Trial
-from analysis.wording import clock, figure, moment, origin, percent, plain, spoken
+from analysis.wording import clock, figure, moment, origin, percent, plain, rates, spoken
 from nas.morphisms import Morphism, WidenTrunk
 from nas.seeds import residual
 
@@ -29,7 +29,12 @@ def test_a_name_turns_nothing_and_can_be_written() -> None:
     assert plain("a\x1b[31m\u202eb\u061cc\ud800\n") == "a\ufffd[31m\ufffdb\ufffdc\ufffd "
 
 
-@pytest.mark.parametrize(
+@pytestdef test_an_interval_has_its_unit_once() -> None:
+    assert rates(113.5e9, 115.6e9) == "113.5 to 115.6 GOPS"
+    assert rates(999.9e9, 1.2e12) == "999.9 GOPS to 1.200 TOPS"
+
+
+.mark.parametrize(
     ("iso", "text"),
     [
         ("2026-05-04T08:00:00+00:00", "4 May 2026, 08:00 UTC"),

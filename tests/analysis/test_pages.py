@@ -93,22 +93,18 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     study = [examine(run) for run in runs]
     texts = {
-        "report": report_html(judged),
-        "scaling": scaling_html(scaling(study), study, published()),
-        "compare": comparison_html(compare(study[0], study[1])),
+        "report.html": report_html(judged),
+        "scaling.html": scaling_html(scaling(study), study, published()),
+        "compare.html": comparison_html(compare(study[0], study[1])),
     }
-    for name, text in texts.items():
-        (folder / f"{name}.html").write_text(text, encoding="utf-8")
     packages = tmp_path_factory.mktemp("packages")
     for run, name in zip(runs, ("System A", HOSTILE, "System C")):
         make(packages / f"{run.directory.name}.tar.gz", run, system_name=name)
     (packages / "broken.tar.gz").write_bytes(b"no archive")
-    rank(sorted(packages.iterdir()), lambda name, text: _write(folder / name, text), lambda text: None)
+    rank(sorted(packages.iterdir()), texts.__setitem__, lambda text: None)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 PAGES = ("report", "scaling", "compare", "index")

@@ -29,12 +29,12 @@ def test_a_name_turns_nothing_and_can_be_written() -> None:
     assert plain("a\x1b[31m\u202eb\u061cc\ud800\n") == "a\ufffd[31m\ufffdb\ufffdc\ufffd "
 
 
-@pytestdef test_an_interval_has_its_unit_once() -> None:
+def test_an_interval_has_its_unit_once() -> None:
     assert rates(113.5e9, 115.6e9) == "113.5 to 115.6 GOPS"
     assert rates(999.9e9, 1.2e12) == "999.9 GOPS to 1.200 TOPS"
 
 
-.mark.parametrize(
+@pytest.mark.parametrize(
     ("iso", "text"),
     [
         ("2026-05-04T08:00:00+00:00", "4 May 2026, 08:00 UTC"),

@@ -52,6 +52,8 @@ def starting_graph(config: Config) -> Graph:
             f"seed_architecture {config.seed_architecture!r} reads {graph.input} and tells {graph.classes} "
             f"classes; the data has {wanted[0]} and {wanted[1]}"
         )
+    if not graph.num_parameters:
+        raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
     return graph
 
 

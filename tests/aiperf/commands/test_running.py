@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,10 @@ from aiperf.commands import running
 from aiperf.files import RunFiles
 from aiperf.journal import chained, read_journal
 from aiperf.replay import replay
+from nas.graph import Graph, Node
+from nas.layers import Concat, GlobalPool
 from nas.morphisms import EnlargeKernel
+from nas.record import graph_to_json
 from tests.aiperf import journals
 from tests.aiperf.commands.typed import Typed
 
@@ -90,3 +94,14 @@ def test_a_past_that_cannot_have_been_is_not_continued(
     assert "does not follow from those above it" in typed.err
     assert "begin another" in typed.err
     assert files.journal.read_bytes() == before
+
+
+def test_a_seed_without_weights_is_refused_before_the_run(typed: Typed, tmp_path: Path) -> None:
+    graph = Graph(
+        (1, 32, 32), (Node("concat", Concat(), ("input",) * 10), Node("pool", GlobalPool(), ("concat",)))
+    )
+    path = tmp_path / "nothing.json"
+    path.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+    assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
+    assert "nothing.json' has no weights to train" in typed.err
+    assert not (tmp_path / "run").exists()

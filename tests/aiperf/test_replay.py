@@ -91,6 +91,20 @@ def test_of_equal_errors_the_first_to_end_is_the_best() -> None:
     assert replay.best.number == replay.arrivals[0].trial.number
 
 
+@pytest.mark.parametrize("state", [State.FAILED, State.LOST])
+def test_a_trial_that_ended_by_a_failure_is_not_the_best(state: State, plain: list[Timed]) -> None:
+    """Whatever it had validated before: its network is not kept."""
+    best = replayed(plain).best
+    assert best is not None
+    failed = [
+        (t, replace(e, state=state) if isinstance(e, Ended) and e.trial == best.number else e)
+        for t, e in plain
+    ]
+    other = replayed(failed).best
+    assert other is not None
+    assert other.number != best.number
+
+
 def test_a_trial_goes_from_waiting_to_running_to_its_end(plain: list[Timed]) -> None:
     assert replayed(until(Dispatched, plain)).trials[0].state is State.WAITING
     running = replayed(until(Began, plain))

@@ -27,6 +27,7 @@ from aiperf.events import (
     Stepped,
 )
 from aiperf.lineage import Counted, recount
+from aiperf.peak import peak_ops_per_second
 from aiperf.replay import Replay
 from aiperf.score import regulated, score
 from aiperf.timeline import Timeline, interval_of_mean, shares, timeline
@@ -141,6 +142,12 @@ def test_after_a_retry_the_same_segment_is_credited_the_first_time_only() -> Non
     assert script.operations() == (160, 240)
 
 
+def test_a_segment_that_credited_nothing_is_credited_when_it_is_made_again() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0, loss=None).close(0, 2.0, 1.0).end(0, 2.5, State.FAILED)
+    script.begin(0, attempt=2, t=3.0).block(0, 4.0, 1.0, attempt=2).close(0, 5.0, 1.0, attempt=2)
+    assert script.operations() == (80, 160)
+
+
 def test_after_a_resume_the_same_segment_is_credited_the_first_time_only() -> None:
     script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0)
     script.leg(1, None)
@@ -203,6 +210,18 @@ def test_utilisation_is_tensor_operations_over_what_all_devices_could_have_done(
     found = score(Script(groups=2).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).over(4.0), COUNTS)
     assert found.peak_ops_per_second == 2 * 989.5e12
     assert found.mfu == pytest.approx(60 / (4 * 2 * 989.5e12))
+
+
+def test_utilisation_is_of_the_devices_of_each_leg_and_of_a_group_that_came_back_once() -> None:
+    script = Script(deadline=10.0)
+    script.over(10.0, "deadline")
+    script.leg(1, 30.0, device="NVIDIA A100-SXM4-80GB")
+    script.add(1.0, GroupLost(0, "killed"))
+    (ready,) = script.replay.ranks
+    script.add(2.0, ready)
+    peaks = [peak_ops_per_second(name, "bf16", 0) for name in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")]
+    found = score(script.over(30.0, "deadline"), COUNTS)
+    assert found.peak_ops_per_second == pytest.approx((10 * peaks[0] + 30 * peaks[1]) / 40)
 
 
 def test_a_device_without_a_listed_peak_has_no_utilisation() -> None:
@@ -379,6 +398,13 @@ def test_shares_are_of_the_span_of_each_group_and_stop_at_its_end() -> None:
     assert (first.group, first.train, first.validate, first.rest) == (0, 0.4, 0.2, pytest.approx(0.4))
     assert (second.group, second.train, second.validate) == (1, 0.1, pytest.approx(0.1))
     assert second.rest == pytest.approx(0.8)
+
+
+def test_shares_of_a_run_that_goes_on_follow_it() -> None:
+    script = Script(deadline=10.0).begin(0).block(0, 1.0, 1.0)
+    before = shares(script.replay)
+    script.block(0, 5.0, 4.0)
+    assert before[0].train < shares(script.replay)[0].train
 
 
 def test_a_run_that_never_began_scores_nothing_and_divides_by_nothing() -> None:

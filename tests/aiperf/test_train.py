@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.kept import Kept
+from aiperf.messages import Validated
 from aiperf.parallel import Solo
 from aiperf.train import Pace, Rank, build, train
 from aiperf.trial import State, Trial
@@ -30,13 +32,13 @@ CHOSEN: dict[str, Any] = {
 STEPS = 4  # of 16 images: all 64 once
 
 
-def trained(chosen: Trial) -> dict[str, torch.Tensor]:
-    rank = Rank(
-        bind("cpu", 0),
-        load(CONFIG.data, torch.device("cpu"), 1),
-        replace(CONFIG.training, warmup=0.0),
-        Solo(),
-    )
+def alone(**training: Any) -> Rank:
+    data = load(CONFIG.data, torch.device("cpu"), 1)
+    return Rank(bind("cpu", 0), data, replace(CONFIG.training, warmup=0.0, **training), Solo())
+
+
+def trained(chosen: Trial, **training: Any) -> dict[str, torch.Tensor]:
+    rank = alone(**training)
     attempt = build(rank, chosen, 1, START)
     state, _, _ = train(rank, attempt, Pace(lambda: False), lambda message: None)
     assert state is State.COMPLETE
@@ -86,3 +88,19 @@ def test_a_trial_is_trained_as_its_hyper_parameters_say() -> None:
 def test_another_hyper_parameter_makes_another_network(name: str, other: float) -> None:
     """So the comparison above would see it left out. Of the batch and of dropout it is seen otherwise."""
     assert difference(trained(chosen()), by_hand(chosen(**{name: other}))) > 1e-4
+
+
+def test_validations_in_between_leave_the_training_alone() -> None:
+    """Statistics of batch norm included: training goes on with those of each batch."""
+    once, often = trained(chosen()), trained(chosen(), validate_every_images=16)
+    assert difference(once, often) == 0
+
+
+def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
+    """It chooses nothing either; so what is kept is what was best in time."""
+    rank, told = alone(), list[object]()
+    late = Pace(lambda: False, deadline=perf_counter())
+    state, _, kept = train(rank, build(rank, chosen(), 1, START), late, told.append)
+    assert state is State.STOPPED
+    assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
+    assert kept is None

@@ -208,6 +208,18 @@ def a_later_release(timed: list[Timed]) -> list[Timed]:
     return timed[:place] + [(max(t, moment), event) for t, event in timed[place:]]
 
 
+def a_tenth_more_work_than_time(timed: list[Timed]) -> list[Timed]:
+    def longer(event: Event) -> Event:
+        if isinstance(event, Stepped):
+            return replace(event, seconds=event.seconds * 1.1)
+        if isinstance(event, Closed):
+            segment = replace(event.segment, train_seconds=event.segment.train_seconds * 1.1)
+            return replace(event, segment=segment)
+        return event
+
+    return each(Event, longer)(timed)
+
+
 def a_learning_rate_of_further_attempts(timed: list[Timed]) -> list[Timed]:
     def other(event: Dispatched) -> Event:
         hyper = replace(event.trial.hyper, learning_rate=0.07)
@@ -308,6 +320,7 @@ CASES = [
         "ceiling: a fast copy", with_ceiling(copy=Rate(1.0, 2.0, 0.0)), "measurements", "slower than the typ"
     ),
     Case("ceiling: another rank", with_ceiling(rank=7), "measurements", "of a rank that was not ready"),
+    Case("more work than time", a_tenth_more_work_than_time, "times", "had worked"),
     Case("released later", a_later_release, "times", "before the release at", BY_TRIALS),
     Case("ceiling: too late", a_ceiling_after_the_release, "order", "of rank 1 stands after the release"),
     Case(

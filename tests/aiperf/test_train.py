@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,3 +105,37 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
     assert state is State.STOPPED
     assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
     assert kept is None
+
+
+def test_equal_errors_are_no_better_ones() -> None:
+    """A rate at which nothing changes: the first network is kept, and patience runs out."""
+    rank, told = alone(patience=2, validate_every_images=16), list[object]()
+    still = replace(chosen(learning_rate=1e-30, momentum=0.0), epochs=3)
+    network = build(rank, still, 1, START)
+    for layer in network.network.layers:
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = 0.0
+    state, reason, _ = train(rank, network, Pace(lambda: False), told.append)
+    assert (state, reason) == (State.COMPLETE, "no better error in 2 validations")
+    assert len([message for message in told if isinstance(message, Validated)]) == 3
+
+
+def test_a_trial_goes_on_with_the_momentum_that_it_was_given() -> None:
+    still = replace(
+        START, momentum={name: np.full(shape, 0.5, np.float32) for name, shape in SEED.weights.items()}
+    )
+    rank, other = alone(), chosen(learning_rate=1.0, weight_decay=0.0)
+    moved = build(rank, other, 1, still)
+    for tensor in moved.network.parameters():
+        tensor.grad = torch.zeros_like(tensor)
+    before = {name: tensor.detach().clone() for name, tensor in moved.network.tensors().items()}
+    moved.optimizer.step()
+    after = moved.network.tensors()
+    for name in SEED.weights:
+        assert torch.allclose(after[name], before[name] - CHOSEN["momentum"] * 0.5), name
+
+
+def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:
+    one = trained(chosen(dropout=0.5))
+    torch.rand(7)
+    assert difference(one, trained(chosen(dropout=0.5))) == 0

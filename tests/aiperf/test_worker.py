@@ -191,6 +191,33 @@ def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path)
         assert channel.wait(Finished, 2).state is State.COMPLETE
 
 
+def test_a_child_goes_on_with_its_parents_momentum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Kept] = []
+
+    def watched(rank: Rank, what: Trial, attempt: int, start: Kept) -> Any:
+        starts.append(start)
+        return build(rank, what, attempt, start)
+
+    monkeypatch.setattr(worker_module, "build", watched)
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0), 1))
+        channel.wait(Finished)
+        child = child_of(1, parent=0)
+        channel.tell(Assign(child, 1))
+        channel.wait(Finished, 2)
+    kept, (first, second) = read_kept(RunFiles(tmp_path).weights(0)), starts
+    assert not first.momentum
+    expected = kept.momentum
+    graph = kept.graph
+    for morphism in child.morphisms:
+        expected = morphism.carry_momentum(graph, expected)
+        graph = morphism.apply(graph)
+    assert second.graph == graph
+    assert second.momentum.keys() == expected.keys()
+    assert all((second.momentum[name] == values).all() for name, values in expected.items())
+    assert any(values.any() for values in expected.values())
+
+
 def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) -> None:
     with working(tmp_path) as channel:
         RunFiles(tmp_path).weights_directory.mkdir()

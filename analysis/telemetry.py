@@ -27,6 +27,8 @@ from analysis.axis import SpanAxis
 __all__ = ["HostClock", "Quantity", "Telemetry", "read_telemetry", "records"]
 
 BINS = 240
+LEAST_BIN_SECONDS = 2.0
+"""Hosts measure once a second: in a shorter bin there may be nothing, and no line goes through it."""
 MOST_QUANTITIES = 24
 COUNTER = "energy_joules"
 """Since the driver was loaded: its sum over the span tells something, its curve does not."""
@@ -67,6 +69,7 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
     span = replay.span_seconds
     if not paths or span <= 0:
         return None
+    bins = max(1, min(BINS, int(span / LEAST_BIN_SECONDS)))
     sums: dict[str, dict[int, NDArray[np.float64]]] = {}
     unread = 0
     for host, path in enumerate(paths):
@@ -77,18 +80,18 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
                 unread += 1
             if record is None or at is None:
                 continue
-            place = min(BINS - 1, int(at / span * BINS))
+            place = min(bins - 1, int(at / span * bins))
             for name, value in _numbers(record):
                 if name.endswith((COUNTER, TIME)):
                     continue
                 if name in sums or len(sums) < MOST_QUANTITIES:
-                    cell = sums.setdefault(name, {}).setdefault(host, np.zeros((2, BINS)))
+                    cell = sums.setdefault(name, {}).setdefault(host, np.zeros((2, bins)))
                     cell[0, place] += value
                     cell[1, place] += 1
     if not sums:
         return None
     quantities = tuple(_quantity(name, by_host) for name, by_host in sorted(sums.items()))
-    return Telemetry(len(paths), np.linspace(0.0, span, BINS + 1), quantities, unread)
+    return Telemetry(len(paths), np.linspace(0.0, span, bins + 1), quantities, unread)
 
 
 class HostClock:
@@ -167,10 +170,10 @@ def _numbers(record: Mapping[str, Any] | list[Any], path: str = "") -> Iterator[
 
 def _quantity(name: str, by_host: Mapping[int, NDArray[np.float64]]) -> Quantity:
     cells = np.array(list(by_host.values()))
-    means = np.full((len(cells), BINS), np.nan)
+    means = np.full(cells[:, 0].shape, np.nan)
     np.divide(cells[:, 0], cells[:, 1], out=means, where=cells[:, 1] > 0)
     there = np.isfinite(means).any(axis=0)
-    found = [np.full(BINS, np.nan) for _ in range(3)]
+    found = [np.full(len(there), np.nan) for _ in range(3)]
     found[0][there] = np.nanmin(means[:, there], axis=0)
     found[1][there] = np.nanmedian(means[:, there], axis=0)
     found[2][there] = np.nanmax(means[:, there], axis=0)

@@ -35,10 +35,12 @@ def watch_run(files: RunFiles) -> None:
                     )
                     live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
                     if _over(follower.replay):
-                        return
+                        break
                 time.sleep(max(LEAST_SECONDS, (time.monotonic() - begun) / SHARE_OF_TIME))
         except KeyboardInterrupt:  # the way to end it
-            return
+            pass
+    if not console.is_terminal:  # rich ends its last line in a terminal only
+        console.line()
 
 
 def _over(replay: Replay) -> bool:

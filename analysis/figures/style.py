@@ -122,7 +122,7 @@ def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
     most = 4 if frame.narrow else 9
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
     step = next((step for step in steps if span_seconds / step <= most), span_seconds / most)
-    axes.set_xticks([step * i for i in range(int(span_seconds / step) + 1)])
+    axes.set_xticks([step * i for i in range(int(span_seconds / step + 0.01) + 1)])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value)))
 
 

@@ -20,6 +20,9 @@ __all__ = ["Inline", "inline", "write_files"]
 TITLE_HEIGHT = 24
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
+_TAG = re.compile(r"<[^>]*>")
+_DIGITS = re.compile(r"(\d\.\d{2})\d+")
+"""Of places; what is to be read stands between tags, and stays."""
 _COLOUR = re.compile("|".join(_VARIABLES))
 
 
@@ -125,7 +128,7 @@ def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
     text = re.sub(r'(url\(#|xlink:href="#)', rf"\1{name}-", text)
     text = text.replace("xlink:href", "href")
     text = _ALIKE.sub(_hoisted, text)
-    text = re.sub(r"(\d\.\d{2})\d+", r"\1", text)
+    text = _TAG.sub(lambda found: _DIGITS.sub(r"\1", found.group()), text)
     return re.sub(r"\n\s*", "\n", text)
 
 

@@ -25,9 +25,10 @@ def telemetry(found: Telemetry) -> Picture:
             one.fill_between(
                 middle, quantity.lowest, quantity.highest, color=COLOURS["sky"], alpha=0.45, lw=0
             )
-            one.plot(middle, quantity.median, color=COLOURS["blue"], lw=1.3)
+            shape = "o-" if len(middle) == 1 else "-"  # no line goes through one point
+            one.plot(middle, quantity.median, shape, color=COLOURS["blue"], lw=1.3, ms=4)
             one.set_title(_name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3)
-            one.set_ylim(0, 1.15 * max(float(np.nanmax(quantity.highest, initial=0.0)), 1e-9))
+            one.set_ylim(0, 1.15 * float(np.nanmax(quantity.highest, initial=0.0)) or 1.0)
             one.yaxis.set_major_locator(MaxNLocator(3))
             one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "", 3).strip()))
         clock_axis(axes[-1], float(found.edges[-1]), frame)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from aiperf.files import RunFiles
+from analysis.figures.svg import inline
+from analysis.figures.telemetry import telemetry
 from analysis.judged import Judged, examine
 from analysis.report import report_html
 from analysis.telemetry import read_telemetry
-from tests.analysis.synthetic import RELEASE_SECONDS
+from tests.analysis.synthetic import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 from tests.analysis.test_report import Elements
 
 START = datetime.fromisoformat("2026-05-04T08:00:00+00:00").timestamp()
@@ -105,3 +107,13 @@ def test_the_report_shows_it(copied: RunFiles) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_without_it_the_section_is_not_there(copied: RunFiles) -> None:
     assert 'id="telemetry' not in report_html(examine(copied))
+
+
+def test_of_a_short_run_a_line_is_drawn_and_its_scale_can_be_read(tmp_path: Path) -> None:
+    """One measurement a second, some thousandths of anything."""
+    run = write_run(tmp_path / "run", resized(CIFAR, 0.5), Machine(groups=1))
+    write(run, "node0001", *(at(second, host={"stolen": 0.004}) for second in range(31)))
+    found = read_telemetry(run, examine(run).replay)
+    assert found is not None
+    assert set(found.quantities[0].median) == {0.004}
+    assert ">0.002<" in inline(telemetry(found)).wide

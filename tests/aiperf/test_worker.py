@@ -49,7 +49,7 @@ from nas.morphisms import Morphism
 from nas.record import graph_to_json
 from nas.search import Evolution
 from nas.seeds import residual
-from nas.weights import initial
+from nas.weights import digest, initial
 
 SIZE, CLASSES = (1, 8, 8), 2
 CONFIG = Config(
@@ -191,7 +191,11 @@ def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path)
         assert channel.wait(Finished, 2).state is State.COMPLETE
 
 
-def test_a_child_goes_on_with_its_parents_momentum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("between", [(), (trial(2, learning_rate=0.01),)], ids=["at once", "later"])
+def test_a_child_goes_on_with_its_parents_weights_and_momentum(
+    between: tuple[Trial, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its group trained the parent last or another trial in between."""
     starts: list[Kept] = []
 
     def watched(rank: Rank, what: Trial, attempt: int, start: Kept) -> Any:
@@ -200,22 +204,19 @@ def test_a_child_goes_on_with_its_parents_momentum(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(worker_module, "build", watched)
     with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0), 1))
-        channel.wait(Finished)
         child = child_of(1, parent=0)
-        channel.tell(Assign(child, 1))
-        channel.wait(Finished, 2)
-    kept, (first, second) = read_kept(RunFiles(tmp_path).weights(0)), starts
+        for place, each in enumerate((trial(0), *between, child), start=1):
+            channel.tell(Assign(each, 1))
+            channel.wait(Finished, place)
+    kept, first, last = read_kept(RunFiles(tmp_path).weights(0)), starts[0], starts[-1]
     assert not first.momentum
-    expected = kept.momentum
-    graph = kept.graph
     for morphism in child.morphisms:
-        expected = morphism.carry_momentum(graph, expected)
-        graph = morphism.apply(graph)
-    assert second.graph == graph
-    assert second.momentum.keys() == expected.keys()
-    assert all((second.momentum[name] == values).all() for name, values in expected.items())
-    assert any(values.any() for values in expected.values())
+        carried = morphism.carry(kept.graph, kept.weights)
+        kept = Kept(morphism.apply(kept.graph), carried, morphism.carry_momentum(kept.graph, kept.momentum))
+    assert last.graph == kept.graph
+    assert digest(last.weights) == digest(kept.weights)
+    assert digest(last.momentum) == digest(kept.momentum)
+    assert any(values.any() for values in kept.momentum.values())
 
 
 def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) -> None:

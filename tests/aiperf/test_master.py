@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
+from aiperf.events import TERMINATED, LegBegan, LegEnded, Released
 from aiperf.files import RunFiles
-from aiperf.master import AHEAD
+from aiperf.master import AHEAD, Master
 from aiperf.messages import Assign, Finished, Ready, Setup
 from aiperf.trial import State
 from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
@@ -225,3 +226,20 @@ def test_nobody_is_told_to_measure_before_all_are_ready(tmp_path: Path) -> None:
 
     Run(tmp_path, FakeWorld(Late, Late), max_trials=1).go()
     assert [what for _, what in order] == ["ready", "ready", "control", "control"]
+
+
+def test_a_further_leg_has_what_is_left_of_the_span(tmp_path: Path) -> None:
+    run = Run(tmp_path, FakeWorld(Obedient), minutes=0.02)
+
+    def after_another(master: Master) -> None:
+        began = LegBegan(0, "", (), master.world.groups)
+        for t, event in ((0.0, began), (0.0, Released(1.2)), (0.7, LegEnded(TERMINATED, 0.7))):
+            master.journal.write(t, event)
+            master.replay.add(t, event)
+            master.jobs.follow(event)
+
+    run.before = after_another
+    told = run.go()
+    assert told.num_legs == 2
+    assert told.leg.span_seconds == pytest.approx(0.5, abs=0.01)
+    assert told.span_seconds == pytest.approx(1.2, abs=0.01)

@@ -16,7 +16,7 @@ from aiperf.device import bind
 from aiperf.kept import Kept
 from aiperf.messages import Validated
 from aiperf.parallel import Solo
-from aiperf.train import Pace, Rank, build, train
+from aiperf.train import LOSS_SCALE, Pace, Rank, build, train
 from aiperf.trial import State, Trial
 from nas.modules import Network
 from nas.weights import initial
@@ -139,3 +139,29 @@ def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:
     one = trained(chosen(dropout=0.5))
     torch.rand(7)
     assert difference(one, trained(chosen(dropout=0.5))) == 0
+
+
+def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is credited whole, so it must not grow for ever."""
+    monkeypatch.setattr("aiperf.train.SEGMENT_SECONDS", 1e-9)
+    rank, told = alone(), list[object]()
+    train(rank, build(rank, chosen(), 1, START), Pace(lambda: False), told.append)
+    closed = [message.segment.steps for message in told if isinstance(message, Validated)]
+    assert sum(closed) == STEPS
+    assert closed[0] == 1
+    assert len(closed) > 1
+
+
+def test_the_closing_validation_has_its_time_and_a_half() -> None:
+    """Of the last one, before the deadline."""
+    for validate_seconds, closes in ((60.0, False), (70.0, True)):
+        pace = Pace(lambda: False, deadline=perf_counter() + 100, validate_seconds=validate_seconds)
+        assert pace.must_close() == closes
+
+
+def test_an_overflow_is_counted_in_its_own_segment() -> None:
+    attempt = build(alone(format="fp16"), chosen(), 1, START)
+    attempt.scaler.scale(torch.ones(()))
+    for halvings, new in ((0, 0), (2, 2), (2, 0), (3, 1)):
+        attempt.scaler.update(LOSS_SCALE / 2**halvings)
+        assert attempt.new_overflows() == new

@@ -133,6 +133,6 @@ def _read(path: Path) -> _Testimony:
             else:
                 found.answers[place] = int(record["correct"]), int(record["of"])
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            found.damage = f"line {number} of {path} is damaged: {type(error).__name__} {error}"
+            found.damage = f"line {number} of logs/{path.name} is damaged: {type(error).__name__} {error}"
             break
     return found

@@ -116,7 +116,7 @@ class Follower:
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
         """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
         replay = self.replay
-        span, best = replay.span_seconds, replay.best
+        span, best = _span(replay), replay.best
         curve, bin_seconds = self._curve(span)
         return Snapshot(
             run=replay.opened.run_id,
@@ -192,6 +192,15 @@ def _state(replay: Replay, silent_seconds: float) -> str:
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"
     return "starting" if leg.released is None else "going on"
+
+
+def _span(replay: Replay) -> float:
+    """Up to the last line: a leg that goes on has not yet the beat that one that was killed is given."""
+    span = replay.span_seconds
+    if replay.legs and replay.leg.ended is None and replay.leg.released is not None:
+        leg = replay.leg
+        span -= max(0.0, leg.end - leg.last)
+    return span
 
 
 def _left(replay: Replay) -> float | None:

@@ -54,6 +54,19 @@ def test_at_the_end_it_says_what_the_score_says(run: RunFiles, judged: Judged) -
     assert now.left_seconds is None
 
 
+def test_what_is_over_and_what_is_left_are_the_whole(run: RunFiles, tmp_path: Path) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    files = RunFiles(tmp_path / "half")
+    files.directory.mkdir()
+    files.journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    follower = Follower(files)
+    follower.update()
+    now = follower.snapshot()
+    assert now.left_seconds is not None
+    assert now.span_seconds + now.left_seconds == pytest.approx(180.0)
+    assert now.curve[-1] > 0
+
+
 @pytest.mark.parametrize(
     "scene",
     [

@@ -11,6 +11,8 @@ from analysis.wording import clock, figure, percent, rate, rates
 
 __all__ = ["Fact", "key_facts", "num_devices"]
 
+CONTROL = "Control, images/s"
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -84,13 +86,9 @@ def _mfu(score: Score) -> Fact:
 def _control(score: Score) -> Fact:
     control = score.control
     if control is None:
-        return Fact("Control", "not measured", "ResNet-50 v1.5 training, 224², before the span")
-    return Fact(
-        "Control",
-        f"{figure(control.images_per_second)} images/s",
-        f"ResNet-50 v1.5; slowest device {figure(control.slowest_images_per_second)} images/s "
-        f"on {control.slowest_host}",
-    )
+        return Fact(CONTROL, "not measured", "ResNet-50 v1.5 training, 224², before the span")
+    slowest = f"slowest device {figure(control.slowest_images_per_second)} on {control.slowest_host}"
+    return Fact(CONTROL, figure(control.images_per_second), f"ResNet-50 v1.5; {slowest}")
 
 
 def _old(score: Score) -> Fact:

@@ -24,6 +24,7 @@ from nas.tuning import Point, Tuner
 __all__ = ["ATTEMPTS", "Jobs"]
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
+FORGOTTEN_EVERY = 64  # trials: to look through all that live is work for each group
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,9 @@ class Jobs:
             self._halving.tell(number, error)
         self._completed[number] = _Completed(trained_with, outcome)
         self.search.tell(self._observation(number))
-        needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
-        self._completed = {old: what for old, what in self._completed.items() if old in needed}
+        if number % FORGOTTEN_EVERY == 0:
+            needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
+            self._completed = {old: what for old, what in self._completed.items() if old in needed}
 
     def _outcome_of_parent(self, trial: Trial) -> Outcome | None:
         parent = None if trial.parent is None else self._completed.get(trial.parent)

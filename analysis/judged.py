@@ -67,12 +67,27 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Nor need the collector look through what was read while more is made of it."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
     """Counts every architecture again and asks every rule. `show` is called after each architecture.
 
     Raises JournalError for what is no journal, or one without a seed to count from.
     """
     replay = read_run(files)
+    with _set_aside():
+        return _examined(files, replay, show)
+
+
+def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) -> Judged:
     credited = credit(replay)
     by_layer = _ByLayer(replay, credited, show)
     found = recount(replay, by_layer.see)
@@ -92,7 +107,7 @@ def glance(files: RunFiles) -> Judged:
     if len(replay.trials) <= COUNTED_AGAIN:
         return examine(files)
     kept = validation.load(files, replay)
-    with _uncollected():
+    with _set_aside():
         return _glanced(files, replay, kept)
 
 

@@ -130,7 +130,8 @@ class Jobs:
         self._open[trial.number] = _Open(event, graph)
         self.tuner.dispatched(trial.number, self._point(trial))
         if self._halving:
-            self._halving.dispatched(trial.number, trial.parent if _goes_on(trial) else None)
+            # Without a morphism it is the same network, trained on.
+            self._halving.dispatched(trial.number, None if trial.morphisms else trial.parent)
 
     def _ended(self, ended: _Open, event: Ended) -> None:
         number, hyper, ranks = event.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
@@ -228,11 +229,6 @@ class Jobs:
 
     def _point(self, trial: Trial) -> Point:
         return point(trial.hyper, self.config.training, trial.parent is not None)
-
-
-def _goes_on(trial: Trial) -> bool:
-    """Without a morphism: the same network, trained on."""
-    return trial.parent is not None and not trial.morphisms
 
 
 def _dispatched(trial: Trial, graph: Graph, group: int) -> Dispatched:

@@ -70,11 +70,13 @@ def _uncollected() -> Iterator[None]:
 @contextmanager
 def _set_aside() -> Iterator[None]:
     """Nor need the collector look through what was read while more is made of it."""
+    set_aside_before = gc.get_freeze_count() > 0
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not set_aside_before:
+            gc.unfreeze()
 
 
 def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib.abc import MetaPathFinder
@@ -55,3 +56,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     module = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     named = module.name.startswith("test_") or (collection_path.is_dir() and module.is_file())
     return (named and needs_torch(module)) or None
+
+
+def pytest_collection_finish() -> None:
+    """What the tests import stays: the collector of cycles need not look through it in each of them."""
+    gc.freeze()

@@ -203,18 +203,19 @@ def an_earlier_end(timed: list[Timed]) -> list[Timed]:
     return with_event(timed, place, replace(event, end=event.end - 5.0))
 
 
+def worked(event: Event, factor: float) -> Event:
+    """The same work, said to have taken so many times as long."""
+    if isinstance(event, Stepped):
+        return replace(event, seconds=event.seconds * factor)
+    if isinstance(event, Closed):
+        segment = replace(event.segment, train_seconds=event.segment.train_seconds * factor)
+        return replace(event, segment=segment)
+    return event
+
+
 def more_work_than_time(timed: list[Timed]) -> list[Timed]:
     """Two trials of one group at once."""
-
-    def longer(event: Event) -> Event:
-        if isinstance(event, Stepped):
-            return replace(event, seconds=event.seconds * 2)
-        if isinstance(event, Closed):
-            segment = replace(event.segment, train_seconds=event.segment.train_seconds * 2)
-            return replace(event, segment=segment)
-        return event
-
-    return each(longer)(timed)
+    return each(lambda event: worked(event, 2))(timed)
 
 
 def an_accuracy_that_makes_another_network_the_best(timed: list[Timed]) -> list[Timed]:

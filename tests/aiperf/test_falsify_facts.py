@@ -33,7 +33,7 @@ from aiperf.findings import Kind, Outcome
 from aiperf.messages import Rate
 from aiperf.trial import Segment, State
 from tests.aiperf.journals import Scene, Timed, told
-from tests.aiperf.test_falsify import TIMED, VICTIM, careful, careless, verdict_on
+from tests.aiperf.test_falsify import TIMED, VICTIM, careful, careless, verdict_on, worked
 
 Edit = Callable[[list[Timed]], list[Timed]]
 
@@ -209,15 +209,7 @@ def a_later_release(timed: list[Timed]) -> list[Timed]:
 
 
 def a_tenth_more_work_than_time(timed: list[Timed]) -> list[Timed]:
-    def longer(event: Event) -> Event:
-        if isinstance(event, Stepped):
-            return replace(event, seconds=event.seconds * 1.1)
-        if isinstance(event, Closed):
-            segment = replace(event.segment, train_seconds=event.segment.train_seconds * 1.1)
-            return replace(event, segment=segment)
-        return event
-
-    return each(Event, longer)(timed)
+    return each(Event, lambda event: worked(event, 1.1))(timed)
 
 
 def a_learning_rate_of_further_attempts(timed: list[Timed]) -> list[Timed]:

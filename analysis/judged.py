@@ -106,11 +106,10 @@ def glance(files: RunFiles) -> Judged:
     never taken for granted.
     """
     replay = read_run(files)
-    if len(replay.trials) <= COUNTED_AGAIN:
-        return examine(files)
-    kept = validation.load(files, replay)
     with _set_aside():
-        return _glanced(files, replay, kept)
+        if len(replay.trials) <= COUNTED_AGAIN:
+            return _examined(files, replay, lambda num_trials: None)
+        return _glanced(files, replay, validation.load(files, replay))
 
 
 def _glanced(files: RunFiles, replay: Replay, kept: validation.Validation | None) -> Judged:

@@ -31,7 +31,7 @@ def error_over_time(found: Progress, score: Score) -> Picture:
             mew=0,
             alpha=0.75,
             rasterized=len(shown) > 4000,
-            clip_on=False,
+            clip_on=False,  # what lies on the border is seen whole
             in_layout=False,
         )
         best = np.maximum(found.best, _floor(found))

@@ -52,7 +52,7 @@ class Jobs:
         self._open: dict[int, _Open] = {}
         self._again: deque[_Open] = deque()
         self._asked: _Open | None = None
-        self._completed: dict[int, _Completed] = {}
+        self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
         self._losses = Losses(config.data.validation_images)
         self._memory = Memory()
         rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
@@ -172,7 +172,7 @@ class Jobs:
             self._completed = {old: what for old, what in self._completed.items() if old in needed}
 
     def _outcome_of_parent(self, trial: Trial) -> Outcome | None:
-        parent = None if trial.parent is None else self._completed.get(trial.parent)
+        parent = self._completed.get(trial.parent)
         return parent.outcome if parent else None
 
     def _lost(self, lost: _Open) -> None:
@@ -219,7 +219,7 @@ class Jobs:
     ) -> HyperParameters:
         """The parent's; from some round on, the tuner's."""
         training, ranks = self.config.training, self._ranks(group)
-        parent = None if candidate.parent is None else self._completed.get(candidate.parent)
+        parent = self._completed.get(candidate.parent)
         chosen = parent.point if parent else configured(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)

@@ -3,7 +3,7 @@
 #
 # PYTHON=python3.11   which interpreter (3.10 or newer)     PIP_ARGS="…"   passed on to pip
 # ARGS="--minutes 1"  passed on to the command              PYTEST_ARGS    passed on to pytest
-# JOBS=3              test processes (some only wait)   ACCELERATOR=none  instead of looking for one
+# JOBS=4              test processes (some only wait)   ACCELERATOR=none  instead of looking for one
 # QUIET=              shows pip's own progress
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ PIP_ARGS ?=
 ARGS ?=
 PYTEST_ARGS ?=
 QUIET ?= -qq
-JOBS ?= 3
+JOBS ?= 4
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

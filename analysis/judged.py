@@ -68,8 +68,14 @@ def _uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def _set_aside() -> Iterator[None]:
-    """Nor need the collector look through what was read while more is made of it."""
+def _set_aside(replay: Replay) -> Iterator[None]:
+    """Nor need the collector look through what was read while more is made of it.
+
+    In a short run that saves nothing: to ask what is set aside already takes longer.
+    """
+    if len(replay.trials) <= COUNTED_AGAIN:
+        yield
+        return
     set_aside_before = gc.get_freeze_count() > 0
     gc.freeze()
     try:
@@ -85,7 +91,7 @@ def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: 
     Raises JournalError for what is no journal, or one without a seed to count from.
     """
     replay = read_run(files)
-    with _set_aside():
+    with _set_aside(replay):
         return _examined(files, replay, show)
 
 
@@ -106,7 +112,7 @@ def glance(files: RunFiles) -> Judged:
     never taken for granted.
     """
     replay = read_run(files)
-    with _set_aside():
+    with _set_aside(replay):
         if len(replay.trials) <= COUNTED_AGAIN:
             return _examined(files, replay, lambda num_trials: None)
         return _glanced(files, replay, validation.load(files, replay))

@@ -27,6 +27,7 @@ __all__ = ["RecordError", "decode", "encode", "graph_from_json", "graph_to_json"
 T = TypeVar("T")
 
 SCALARS = (int, float, str, bool)
+PLAIN = frozenset({*SCALARS, type(None)})  # and no class derived from them: an enum may be a string
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
@@ -36,6 +37,8 @@ class RecordError(ValueError):
 
 def encode(value: Any) -> Any:
     """Dataclasses, enums, tuples and mappings as objects, strings and lists, all the way down."""
+    if type(value) in PLAIN:
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         member = _is_member(type(value))
         record = {"type": type(value).__name__} if member else {}

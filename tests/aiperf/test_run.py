@@ -72,7 +72,7 @@ def told(directory: Path) -> Replay:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    answer = finished("run", "--directory", directory, "--minutes", 0.15, *QUICK)
+    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
     assert answer.returncode == 0, answer.stderr
     return directory, answer.stdout
 
@@ -83,7 +83,7 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert "VALID, class smoke" in output
     assert run.leg.ended is not None
     assert run.leg.ended.reason == "deadline"
-    assert run.span_seconds == pytest.approx(9.0)
+    assert run.span_seconds == pytest.approx(6.0)
     assert run.tested is not None
     assert run.tested.of == 1197
     assert not run.faults

@@ -94,12 +94,12 @@ def test_what_is_no_number_is_refused_and_not_counted(wrong: float) -> None:
 
 def test_equal_observations_only() -> None:
     forest = Forest(3, 1)
-    for _ in range(10_000):
+    for _ in range(2_000):
         forest.tell(np.ones(3), 0.5)
     mean, deviation = forest.predict(np.ones((2, 3)))
     assert mean == pytest.approx(0.5)
     assert deviation == pytest.approx(0.0, abs=1e-6)
-    assert forest.counted() == [10_000] * TREES
+    assert forest.counted() == [2_000] * TREES
 
 
 def test_a_history_of_failures_only() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,4 +139,28 @@ def test_other_digits_than_the_pinned_are_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         DataError, match=f"SHA-256 eda20a.* instead of {'0' * 64}; install the scikit-learn of"
     ):
+        load(CONFIG, CPU, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"\x1f\x8b\x08 no archive", gzip.compress(b"0,1,x\n", mtime=0)],
+    ids=["absent", "empty", "no archive", "no numbers"],
+)
+def test_a_library_without_them_is_told_in_a_line(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(digits, "find_spec", lambda name: spec)
+    file = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    file.parent.mkdir(parents=True)
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=r"digits.csv.gz cannot be read: |digits: no images"):
+        load(CONFIG, CPU, 1)
+
+
+def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match="is not installed; remedy: pip install scikit-learn"):
         load(CONFIG, CPU, 1)

@@ -59,7 +59,8 @@ class Network(nn.Module):
         self.graph = graph
         with torch.device("meta"):  # no time for random weights that `load` overwrites
             modules = [module_of(node.layer, *graph.reads(node)) for node in graph.nodes]
-        self.layers = nn.ModuleList(modules).to_empty(device=torch.get_default_device())
+        # Not get_default_device(): before torch 2.7 it passes over `with torch.device(…)`.
+        self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
         for node, module in zip(graph.nodes, modules):
             if isinstance(module, (nn.ReLU, _Sum)):
                 module.inplace = _may_overwrite(graph, node.inputs[0])

@@ -5,15 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from aiperf.device.accelerator import Accelerator
+import torch
 
-__all__ = ["Xpu"]
+from aiperf.device.accelerator import Accelerator
+from aiperf.device.device import Device
+from aiperf.errors import WorldError
+
+__all__ = ["Xpu", "is_too_old"]
+
+OLDEST_TORCH = (2, 8)  # the first with XCCL, and one that tells native bf16 from emulated
+
+
+def is_too_old() -> bool:
+    """This torch for these devices."""
+    return tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH
 
 
 @dataclass(frozen=True)
 class Xpu(Accelerator):
     kind: ClassVar[str] = "xpu"
     backend: ClassVar[str] = "xccl"
+
+    @classmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        if is_too_old():
+            oldest = ".".join(map(str, OLDEST_TORCH))
+            raise WorldError(f"Intel's devices need PyTorch {oldest} or newer; this is {torch.__version__}")
+        return super().bind(index, ranks_on_host)
 
     @property
     def sensors(self) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from aiperf.device import Device, bind, cpu, cuda, first_kind, npu
+from aiperf.device import Device, bind, cpu, cuda, first_kind, npu, xpu
+from aiperf.errors import WorldError
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
 
@@ -159,7 +160,14 @@ class TestXpu(OnFake):
     kind, backend, sensors = "xpu", "xccl", ""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
+        monkeypatch.setattr(xpu, "OLDEST_TORCH", (2, 6))  # the fake's own version is that of a new one
         return vendors.install_xpu(monkeypatch)
+
+    @pytest.mark.usefixtures("device")
+    def test_an_old_torch_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(xpu, "OLDEST_TORCH", (99, 0))
+        with pytest.raises(WorldError, match=r"Intel.s devices need PyTorch 99\.0 or newer; this is "):
+            bind("xpu", 0)
 
     def test_its_driver_is_among_its_properties(self, device: Device) -> None:
         assert device.driver == "1.3.30872"
@@ -184,6 +192,8 @@ class TestRealCuda(DeviceConformance):
 
 @pytest.mark.parametrize(("fake", "real"), [(vendors.FakeCuda, torch.cuda), (vendors.FakeXpu, torch.xpu)])
 def test_the_fakes_have_the_signatures_of_the_real_modules(fake: type, real: object) -> None:
+    if fake is vendors.FakeXpu and xpu.is_too_old():
+        pytest.skip(f"torch.xpu of {torch.__version__} is refused")
     offered = [
         word
         for kind in fake.__mro__[:-1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import time
 from collections.abc import Mapping
 
 __all__ = ["MARGIN_SECONDS", "job_seconds_left"]
@@ -18,24 +20,56 @@ UNLIMITED_SECONDS = 360 * 86400.0  # Slurm lets a job without a limit end in a y
 def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None:
     """Seconds to the end of the job; None outside of one, or where its limit cannot be learnt.
 
-    `now` is the time of day in seconds since 1970. Slurm states the end in the job's environment since
-    23.02 (sbatch(1), SLURM_JOB_END_TIME); older ones are asked.
+    `now` is the time of day in seconds since 1970. Where a scheduler's command is not on this node, the
+    preset's own limit holds, and is shown.
     """
-    if "SLURM_JOB_ID" not in environment:
-        return None
+    for variable, left in (("SLURM_JOB_ID", _slurm), ("PBS_JOBID", _pbs), ("LSB_JOBID", _lsf)):
+        if variable in environment:
+            return left(environment, now)
+    return None
+
+
+def _slurm(environment: Mapping[str, str], now: float) -> float | None:
+    """Stated in the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older ones are asked."""
     if end := environment.get("SLURM_JOB_END_TIME"):
         left = float(end) - now
         return left if left < UNLIMITED_SECONDS else None
-    command = ["squeue", "--noheader", "--job", environment["SLURM_JOB_ID"], "--format", "%L"]
+    return _seconds(_answer("squeue", "--noheader", "--job", environment["SLURM_JOB_ID"], "--format", "%L"))
+
+
+def _pbs(environment: Mapping[str, str], now: float) -> float | None:
+    """The limit less the time since the job began: OpenPBS says stime, Torque start_time (qstat(1B))."""
+    answer = _answer("qstat", "-f", environment["PBS_JOBID"])
+    limit = re.search(r"^\s*Resource_List\.walltime = (\S+)$", answer, re.MULTILINE)
+    began = re.search(r"^\s*(?:stime|start_time) = (.+)$", answer, re.MULTILINE)
+    seconds = _seconds(limit[1]) if limit else None
+    if seconds is None or began is None:
+        return None
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return time.mktime(time.strptime(began[1].strip())) + seconds - now
+    except ValueError:  # not as ctime(3) writes it
+        return None
+
+
+def _lsf(environment: Mapping[str, str], now: float) -> float | None:
+    """Hours and minutes, and L where they are a limit, not somebody's estimate (bjobs(1), -WL)."""
+    element = environment.get("LSB_JOBINDEX", "0")
+    job = environment["LSB_JOBID"] + f"[{element}]" * (element != "0")
+    left = re.fullmatch(r"(\d+:\d+) L", _answer("bjobs", "-noheader", "-o", "time_left", job))
+    return _seconds(f"{left[1]}:00") if left else None
+
+
+def _answer(*command: str) -> str:
+    """What the command prints; nothing where it is not on this node, fails or hangs."""
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None  # no squeue on this node: the preset's own limit holds, and is shown
-    return _seconds(answer.stdout.strip())
+        return ""
+    return found.stdout.strip()
 
 
 def _seconds(text: str) -> float | None:
-    """Slurm's days-hours:minutes:seconds, of which only the last two must be there."""
+    """Days-hours:minutes:seconds, of which only the last must be there."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in parts) or not (days.isdigit() or not days):

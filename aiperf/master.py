@@ -142,6 +142,7 @@ class Master:
         self._closing = ""
         self._closing_since = 0.0
         self._last_idle = 0.0
+        self._in_vain: float | None = None  # `_last_idle` when there was no new architecture to be found
         self._listened = 0.0
         self._zero = time.monotonic()
         self._written = 0.0
@@ -416,12 +417,17 @@ class Master:
     # Dispatch and loss
 
     def _fill(self) -> None:
+        """What is in flight may yet have children, so a search without any waits for its end."""
+        if self._in_vain == self._last_idle:
+            return
         for index, group in enumerate(self.groups):
             while self._wants(group):
                 try:
                     job = self.jobs.next(index)
                 except Exhausted as error:
-                    self._close(f"exhausted: {error}")
+                    self._in_vain = self._last_idle
+                    if not any(group.assigned for group in self.groups):
+                        self._close(f"exhausted: {error}")
                     return
                 if job is None:
                     return

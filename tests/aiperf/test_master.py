@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config import with_overrides
 from aiperf.errors import WorldError
 from aiperf.events import TERMINATED, LegBegan, LegEnded, Released
 from aiperf.files import RunFiles
 from aiperf.master import AHEAD, Master
 from aiperf.messages import Assign, Finished, Ready, Setup
 from aiperf.trial import State
+from nas.search import Candidate, Exhausted
 from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
 from tests.aiperf.legs import Run, assigned, states
 
@@ -69,6 +71,39 @@ def test_a_target_ends_a_run(tmp_path: Path) -> None:
     assert told.best.error is not None
     assert told.best.error <= 0.16
     assert len(told.trials) < 9
+
+
+def test_where_nothing_new_can_be_found_what_is_in_flight_is_trained_to_its_end(tmp_path: Path) -> None:
+    run = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=5)
+    run.config = with_overrides(run.config, {"search.bounds.max_operations": 1.0})
+    told = run.go()
+    assert told.leg.ended is not None
+    assert told.leg.ended.reason.startswith("exhausted: no new architecture within the bounds was found")
+    assert states(told) == [State.COMPLETE]
+    assert told.tested is not None
+
+
+def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Path) -> None:
+    run = Run(tmp_path, FakeWorld(Obedient, Obedient), max_trials=9)
+    asked: list[int] = []
+
+    def exhaust(master: Master) -> None:
+        ask = master.jobs.search.ask
+
+        def sometimes(number: int) -> Candidate:
+            asked.append(number)
+            if number and asked.count(number) == 1:
+                raise Exhausted("none yet")
+            return ask(number)
+
+        master.jobs.search.ask = sometimes  # type: ignore[method-assign]
+
+    run.before = exhaust
+    told = run.go()
+    assert states(told) == [State.COMPLETE] * 9
+    assert told.leg.ended is not None
+    assert told.leg.ended.reason == "trials"
+    assert all(asked.count(number) == 2 for number in range(1, 9)), "asked again at a trial's end, not before"
 
 
 def test_a_stop_by_the_scheduler_keeps_the_test_for_the_end(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, to_toml
+from aiperf.config import Config, load_preset, to_toml
 from aiperf.errors import ConfigError, JournalError
 from aiperf.events import TERMINATED, Opened
 from aiperf.files import RunFiles
@@ -107,6 +107,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         if replay.tested is not None or (over and replay.best is None):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         _refuse_other_program(opened, files)
+        _refuse_edited(opened.config, files)
         seed = graph_from_json(opened.seed_graph)
         _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
     return replay
@@ -124,6 +125,15 @@ def _refuse_other_program(opened: Opened, files: RunFiles) -> None:
         raise JournalError(
             f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
             f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
+        )
+
+
+def _refuse_edited(config: Config, files: RunFiles) -> None:
+    """The file tells what the run is and is not read again: what was changed there would be passed over."""
+    if files.config.exists() and load_preset(str(files.config)) != config:
+        raise ConfigError(
+            f"{files.config} was edited since the run began, and a run is one configuration; remove it to go "
+            f"on as before, or begin another: aiperf-hpc run --preset {files.config}"
         )
 
 

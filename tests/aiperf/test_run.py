@@ -16,12 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.events import LegBegan, Opened
+from aiperf.config import to_toml
+from aiperf.errors import ConfigError
+from aiperf.events import Event, LegBegan, Opened
 from aiperf.files import RunFiles
 from aiperf.journal import JournalReader, read_journal
 from aiperf.lineage import recount
+from aiperf.ranks import Ranks, Wanted
 from aiperf.replay import Replay, replay
 from aiperf.rules import judge
+from aiperf.run import resume
 from aiperf.score import score
 from aiperf.trial import State
 from analysis.telemetry import HostClock, read_telemetry
@@ -67,6 +71,12 @@ def wait_for(directory: Path, words: str) -> None:
 
 def told(directory: Path) -> Replay:
     return replay(read_journal(RunFiles(directory).journal))
+
+
+def first_leg(scene: journals.Scene) -> list[tuple[float, Event]]:
+    lines = journals.told(scene)
+    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
+    return lines[:second]
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +155,7 @@ def test_a_complete_run_is_not_resumed(whole: tuple[Path, str]) -> None:
 
 def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on(tmp_path: Path) -> None:
     """`validate` would find the later proposals to be other ones, and call the run INVALID."""
-    lines = journals.told(journals.Scene(killed_at=20.0, changes=(("search.name", "bayesian"),)))
-    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
-    (t, opened), *others = lines[:second]
+    (t, opened), *others = first_leg(journals.Scene(killed_at=20.0, changes=(("search.name", "bayesian"),)))
     assert isinstance(opened, Opened)
     other = replace(opened, libraries={"scikit-learn": "0.1", "numpy": "0.2"})
     files = journals.write_run(tmp_path / "run", [(t, other), *others])
@@ -155,6 +163,17 @@ def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on
     answer = finished("resume", files.directory, "--device", "cpu")
     assert answer.returncode == 1
     assert "its proposals rest on scikit-learn 0.1, numpy 0.2; here it is scikit-learn" in answer.stderr
+    assert files.journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("edit", [("batch_size = 50", "batch_size = 100"), ("[training]", "[training")])
+def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, str], tmp_path: Path) -> None:
+    """Nothing reads the file again: the change would be passed over."""
+    files = journals.write_run(tmp_path / "run", first_leg(journals.Scene(killed_at=20.0)))
+    before = files.journal.read_bytes()
+    files.config.write_text(to_toml(told(files.directory).opened.config).replace(*edit))
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 
 

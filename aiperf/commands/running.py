@@ -65,7 +65,8 @@ def run(
 ) -> int:
     """Measure this machine: train growing networks on real images until the time is over.
 
-    With several devices it uses all of them; on several nodes, start it by mpiexec or srun.
+    With several devices it uses all of them; on several nodes, start it by mpiexec or srun. What no option
+    says is as in the preset; in a batch job, the span is as long as the job's limit allows.
     """
 
     def lead(ranks: Ranks) -> int:

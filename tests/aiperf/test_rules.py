@@ -359,6 +359,12 @@ def test_a_run_that_meets_every_rule_of_eligibility_fails_none() -> None:
     assert Ranked().failed() == {}
 
 
+def test_an_hour_is_an_hour_though_its_release_is_written_just_after_the_deadline_was_decided() -> None:
+    ranked = Ranked()
+    ranked.replay.leg.deadline = 12.0 + 3600 - 4e-6  # as the master writes it
+    assert ranked.failed() == {}
+
+
 def test_ranked_needs_every_rule_and_an_intact_run() -> None:
     ranked = Ranked()
     found = judge(ranked.replay, None)

@@ -112,14 +112,15 @@ def architecture(evidence: Evidence) -> Seen:
 
 
 def control(evidence: Evidence) -> Seen:
-    """Timed on every device, before the release."""
+    """Timed on every device, before the release; its ceiling, too, beside which too much work would show."""
     wrong = [
-        f"rank {rank} of leg {leg.index} has no control"
+        f"rank {rank} of leg {leg.index} has no {what}"
         for leg in evidence.replay.legs
         if leg.released is not None
         for group in leg.began.groups
         for rank in group
-        if rank not in leg.controls
+        for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
+        if rank not in measured
     ]
     return Seen("timed on every device", wrong)
 

@@ -66,6 +66,10 @@ class RunFiles:
         """The steps of one rank as it logged them itself, before it reported them."""
         return self.directory / "logs" / f"{_named(host)}.rank{rank}.steps.jsonl"
 
+    def witnesses(self) -> list[Path]:
+        """All that lie there, whoever wrote them."""
+        return list(self.directory.glob("logs/*.steps.jsonl"))
+
     @property
     def report(self) -> Path:
         return self.directory / "report.html"

@@ -153,6 +153,8 @@ def accuracy(evidence: Evidence) -> Seen:
             contradictions.append(
                 f"{tested.correct} right of {tested.of} test images; there are {manifest.get('test_images')}"
             )
+        if not tested.seconds > 0:
+            contradictions.append("the test took no time")
     test = "the best network was not tested" if tested is None else "the best network was tested"
     return Seen(f"every validation saw all its images; {test}", contradictions)
 

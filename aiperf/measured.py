@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import fsum, isclose
+from functools import cache
+from math import fsum, inf, isclose
+
+import numpy as np
 
 from aiperf.findings import Evidence, Seen
 from aiperf.messages import Ceiling, Control, Ready
 from aiperf.peak import peak_ops_per_second
+from aiperf.pieces import pieces
 from aiperf.replay import Replay
 from aiperf.story import Leg
+from nas.ops import TENSOR_OPS
+from nas.seeds import SEEDS
 
 __all__ = ["mean_ceiling", "measurements"]
 
@@ -17,6 +23,8 @@ __all__ = ["mean_ceiling", "measurements"]
 MOST_OF_THE_PEAK = 1.25
 # Something else may have held a device up for the moment in which its ceiling was measured.
 MOST_OF_THE_CEILING = 2.0
+# The same of one block of steps or one validation, which may fall into a better moment than all together.
+MOST_OF_A_PIECE = 2 * MOST_OF_THE_CEILING
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -32,6 +40,7 @@ def measurements(evidence: Evidence) -> Seen:
     share = _share(replay, evidence.score.goodput.tensor_operations)
     if share is not None and not share <= MOST_OF_THE_CEILING:
         contradictions.append(f"{share:.1f} times what the devices could do before the span")
+    contradictions += _rushed(evidence)
     if share is None and replay.span_seconds > 0:
         return Seen(
             "a ceiling is missing, beside which too much work would show", contradictions, known=False
@@ -41,17 +50,24 @@ def measurements(evidence: Evidence) -> Seen:
 
 def _of_leg(leg: Leg, format: str) -> Iterator[str]:
     ready = {event.ready.rank: event.ready for event in reversed(leg.ranks)}  # the first of a rank
-    for ceiling in leg.ceilings.values():
-        yield from _of_rank("ceiling", ceiling, ready.get(ceiling.rank))
-        yield from _of_ceiling(ceiling, ready.get(ceiling.rank), format)
+    for measured in leg.ceilings.values():
+        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
+        yield from _of_ceiling(measured, ready.get(measured.rank), format)
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
         images = control.batch_size * control.steps
-        if not (images > 0 and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)):
+        ceiling, rate = leg.ceilings.get(control.rank), control.images_per_second * _control_operations()
+        if not (
+            control.steps > 0
+            and control.seconds > 0
+            and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)
+        ):
             yield (
                 f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
                 f"from {images} images in {control.seconds:.2f} s"
             )
+        elif ceiling is not None and rate > MOST_OF_A_PIECE * ceiling.product.fastest:
+            yield f"the control of rank {control.rank} is beyond what its device can do"
 
 
 def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
@@ -74,6 +90,29 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     peak = ready and peak_ops_per_second(ready.device, format, ready.memory_bytes)
     if peak and not ceiling.product.fastest <= MOST_OF_THE_PEAK * peak:
         yield f"{name} is {ceiling.product.fastest / peak:.2f} times the peak of {ceiling.device}"
+
+
+@cache
+def _control_operations() -> int:
+    """Tensor operations of one training image of the control."""
+    return SEEDS["resnet50"]((3, 224, 224), 1000).cost.train.price(TENSOR_OPS)
+
+
+def _rushed(evidence: Evidence) -> Iterator[str]:
+    """Blocks and validations that no device does in their seconds."""
+    replay, found = evidence.replay, pieces(evidence.replay)
+    prices, most = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
+    for attempt in replay.attempts:
+        if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
+            prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
+        ranks, ceilings = attempt.leg.began.groups[attempt.group], attempt.leg.ceilings
+        if all(rank in ceilings for rank in ranks):
+            most[attempt.index] = MOST_OF_A_PIECE * fsum(ceilings[rank].product.fastest for rank in ranks)
+    operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
+    for row in np.flatnonzero(operations > most[found.attempt] * found.seconds):
+        number = replay.attempts[found.attempt[row]].trial.number
+        what = "a validation" if found.is_validation[row] else "a block"
+        yield f"trial {number}: {what} of {found.seconds[row]:.6f} s is beyond what its devices can do"
 
 
 def _share(replay: Replay, tensor_operations: int) -> float | None:

@@ -8,7 +8,10 @@ from math import ceil, cos, pi
 from aiperf.config import TrainingConfig
 from aiperf.trial import Trial
 
-__all__ = ["SEGMENT_SECONDS", "Plan", "plan"]
+__all__ = ["CLOSING_SHARE", "SEGMENT_SECONDS", "Plan", "plan"]
+
+CLOSING_SHARE = 1.5
+"""Times the last validation: what is left for the closing one before a deadline."""
 
 SEGMENT_SECONDS = 540.0
 """Of training, after which a validation closes the segment: one is credited whole, so it must not grow

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
 from aiperf.config import TrainingConfig
 from aiperf.findings import Evidence, Seen
-from aiperf.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.story import Attempt
+from aiperf.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
+from aiperf.replay import Replay
+from aiperf.story import Attempt, Leg
 from aiperf.trial import State
 
 __all__ = ["images"]
+
+# From the moment a stop is asked for: what groups have to obey, and what their news may be late by.
+STOP_SECONDS = 60.0
+NEWS_SECONDS = 10.0
 
 
 def images(evidence: Evidence) -> Seen:
@@ -32,6 +38,7 @@ def images(evidence: Evidence) -> Seen:
     if training_images := replay.manifest.get("training_images"):
         for attempt in replay.attempts:
             contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
+        contradictions += _closed_early(replay, training_images)
     else:
         contradictions.append("the ranks did not say how many training images there are")
     return Seen(f"{int(column('images').sum()):,} images in whole batches, as planned", contradictions)
@@ -68,6 +75,44 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
         skips = segment.steps if training.format == "fp16" else 0
         if not 0 <= segment.skipped <= skips:
             yield f"{validation.name}: {segment.skipped} of {segment.steps} skipped in {training.format}"
+
+
+def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
+    """Trials that were stopped, or validated before their segment was whole, while their leg went on."""
+    training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
+    for attempt in replay.attempts:
+        place = attempt.leg.index, attempt.group
+        longest[place] = max(
+            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
+        )
+    for attempt in replay.attempts:
+        planned, leg = plan(attempt.trial, training, training_images), attempt.leg
+        closed = sum(validation.segment.steps for validation in attempt.validations)
+        moment = None
+        if attempt.ended is not None and attempt.state is State.STOPPED:
+            moment = attempt.ended.end
+            if closed >= planned.steps:
+                yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
+        elif closed < planned.steps and _is_short(attempt, planned):
+            moment = attempt.validations[-1].end
+        if moment is not None and moment < _closing(leg, longest[leg.index, attempt.group]):
+            yield f"trial {attempt.trial.number} closed at {moment:.3f} s, and leg {leg.index} went on"
+
+
+def _is_short(attempt: Attempt, planned: Plan) -> bool:
+    """Whether its last segment was closed before it was due."""
+    last = [validation.segment for validation in attempt.validations[-1:]]
+    return any(s.steps < planned.segment_steps and s.train_seconds < SEGMENT_SECONDS for s in last)
+
+
+def _closing(leg: Leg, validate_seconds: float) -> float:
+    """When a leg may begin to close: so long before its deadline, or since it may have been asked to stop."""
+    by_deadline = by_stop = inf
+    if leg.deadline is not None:
+        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - NEWS_SECONDS
+    if leg.ended is None or leg.ended.reason != "deadline":
+        by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
+    return min(by_deadline, by_stop)
 
 
 def _since_best(attempt: Attempt) -> Iterator[int]:

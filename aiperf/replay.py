@@ -37,6 +37,10 @@ from aiperf.trial import State
 __all__ = ["Fault", "Replay", "replay"]
 
 
+TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
+"""How a group may say that a trial ended; LOST is what follows from its silence."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """A line that cannot follow those before it."""
@@ -201,8 +205,10 @@ class Replay:
     def _released(self, t: float, event: Released) -> str:
         if self.leg.released is not None:
             return "stands a second time in its leg"
+        ready = set[int]().union(*self.leg.alive.values())
+        missing = sorted({rank for group in self.leg.began.groups for rank in group} - ready)
         self.leg.released, self.leg.deadline = t, event.deadline
-        return ""
+        return f"stands before rank {missing[0]} was ready" if missing else ""
 
     def _dispatched(self, t: float, event: Dispatched) -> str:
         number = event.trial.number
@@ -256,8 +262,10 @@ class Replay:
 
     def _ended(self, t: float, event: Ended) -> str:
         attempt = self._open.pop((event.trial, event.attempt), None)
-        if attempt is None or not event.state.ended:
+        if attempt is None or attempt.abandoned or event.state not in TOLD:
             return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} cannot follow here"
+        if event.out_of_memory and event.state is not State.FAILED:
+            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} without memory"
         if attempt.began is None and event.state is not State.FAILED:
             return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value}, but it never began"
         attempt.ended, attempt.end_time = event, t

@@ -45,6 +45,8 @@ def _times(replay: Replay) -> Iterator[str]:
         released = attempt.leg.released
         if released is not None and attempt.began is not None and attempt.began.end < released:
             yield f"trial {number} began at {attempt.began.end:.3f} s, before the release at {released:.3f} s"
+        elif released is not None and attempt.dispatch_time < released:
+            yield f"trial {number} was dispatched before the release at {released:.3f} s"
     column = replay.blocks.column
     late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
     nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("images") <= 0)
@@ -107,7 +109,7 @@ def span(evidence: Evidence) -> Seen:
     limit = replay.opened.config.limits.minutes * 60
     found = pieces(replay)
     for leg in replay.legs:
-        contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay)]
+        contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
         last = found.end[found.leg == leg.index].max(initial=0.0)
         if (
             leg.ended is not None
@@ -139,10 +141,11 @@ def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
 
 def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
     """A leg ends by a limit that there is and that was reached."""
-    reason, limits = "" if leg.ended is None else leg.ended.reason, replay.opened.config.limits
+    if leg.ended is None:
+        return
+    reason, limits = leg.ended.reason, replay.opened.config.limits
     error = None if replay.best is None else replay.best.error
     reached = {
-        "": True,
         "deadline": limits.minutes > 0,
         "trials": 0 < limits.max_trials <= len(replay.trials),
         "target": error is not None and error <= limits.target_error,
@@ -151,3 +154,21 @@ def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
     }
     if not reached.get(reason, reason.startswith(("error: ", "exhausted: "))):
         yield f"leg {leg.index} ended by {reason!r}, which was not reached"
+
+
+def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
+    """Nothing is dispatched once a limit is reached."""
+    limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
+    if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):
+        yield f"trial {more[0].trial.number} was dispatched, and limits.max_trials is {limits.max_trials}"
+    ends = [
+        arrival.end_time
+        for arrival in replay.arrivals
+        if arrival.leg is leg and arrival.chosen_from and arrival.end_time is not None
+        if arrival.error is not None and arrival.error <= limits.target_error
+    ]
+    if limits.target_error and ends and (late := [a for a in attempts if a.dispatch_time > min(ends)]):
+        yield (
+            f"trial {late[0].trial.number} was dispatched after limits.target_error "
+            f"{limits.target_error:g} was reached at {min(ends):.3f} s"
+        )

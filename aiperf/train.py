@@ -23,7 +23,7 @@ from aiperf.device import Device
 from aiperf.kept import Kept
 from aiperf.messages import Started, Steps, Validated, Working
 from aiperf.parallel import Parallel, agree, lead
-from aiperf.plan import SEGMENT_SECONDS, Plan, plan
+from aiperf.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.steplog import NoLog, OwnLog
 from aiperf.trial import Segment, State, Trial
 from nas.modules import Network
@@ -45,7 +45,6 @@ Report = Callable[[Started | Steps | Validated | Working], None]
 """Takes what the leader of the group says, on every rank."""
 
 BLOCK_SECONDS = 2.0  # a block of steps is reported about so often
-CLOSING_SHARE = 1.5  # times the last validation: what is left for the closing one
 LOSS_SCALE = 2.0**13  # fp16 only; it halves at each overflow and never grows, so overflows can be counted
 VALIDATION_BATCH = 400  # images at once; without gradients so many fit where a training batch does
 WORKING_SECONDS = 5.0  # between two words of a long validation

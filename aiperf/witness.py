@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from aiperf.files import RunFiles
 from aiperf.findings import Evidence, Seen
 from aiperf.replay import Replay
 from aiperf.trial import Segment
@@ -40,10 +41,11 @@ def witnesses(evidence: Evidence) -> Seen:
     authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
     paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
-    if not found:
+    strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
+    if not found and not strangers:
         return Seen("the ranks' own logs are not at hand", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
-    contradictions = damage or list(_contradictions(evidence.replay, found))
+    contradictions = damage or strangers + list(_contradictions(evidence.replay, found))
     missing = len(authors) - len(found)
     return Seen(f"{len(found)} ranks wrote the same; {missing} logs are not at hand", contradictions)
 
@@ -93,6 +95,13 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator
             yield f"rank {author[1]} worked on {_named(place)}; the journal is silent on that"
 
 
+def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
+    """Logs of ranks that worked here, and of which the journal knows nothing."""
+    for path in sorted(set(files.witnesses()) - set(known)):
+        if _at_hand(path) and _read(path).work:
+            yield f"logs/{path.name} is of a rank that worked; the journal has no such rank"
+
+
 def _sums(
     segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony]
 ) -> Iterator[str]:
@@ -102,7 +111,7 @@ def _sums(
         yield f"the ranks wrote {images} images of {_named(place)}; the journal has {journal[1]}"
     answers = [testimony.answers[place] for testimony in group.values() if place in testimony.answers]
     correct, of = sum(right for right, _ in answers), sum(of for _, of in answers)
-    if answers and (correct, of) != (segment.correct, segment.of):
+    if (correct, of) != (segment.correct, segment.of):
         yield (
             f"the ranks counted {correct} right of {of} after {_named(place)}; the journal has "
             f"{segment.correct} of {segment.of}"

@@ -117,7 +117,7 @@ DATA = {
 
 def told(scene: Scene = Scene()) -> list[Timed]:
     """The lines of such a run, in order."""
-    return _Simulation(scene).run()
+    return Simulation(scene).run()
 
 
 def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
@@ -160,7 +160,9 @@ def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) 
         log.answers(found.trial, found.attempt, found.index, share(found.correct), share(found.of))
 
 
-class _Simulation:
+class Simulation:
+    """What a test may let do otherwise."""
+
     def __init__(self, scene: Scene) -> None:
         self.scene, self.config = scene, scene.config
         data = self.config.data

@@ -12,13 +12,13 @@ import pytest
 from aiperf.config import with_overrides
 from aiperf.eligibility import RELEASE_SECONDS
 from aiperf.errors import WorldError
-from aiperf.events import TERMINATED, LegBegan, LegEnded, Released
+from aiperf.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
 from aiperf.files import RunFiles
 from aiperf.master import AHEAD, Master
 from aiperf.messages import Assign, Finished, Ready, Setup
 from aiperf.trial import State
 from nas.search import Candidate, Exhausted
-from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
+from tests.aiperf.groups import BATCH, READY, STEPS, FakeWorld, Meeter, Obedient
 from tests.aiperf.legs import Run, assigned, states
 
 
@@ -269,8 +269,8 @@ def test_a_further_leg_has_what_is_left_of_the_span(tmp_path: Path) -> None:
     run = Run(tmp_path, FakeWorld(Obedient), minutes=0.02)
 
     def after_another(master: Master) -> None:
-        began = LegBegan(0, "", (), master.world.groups)
-        for t, event in ((0.0, began), (0.0, Released(1.2)), (0.7, LegEnded(TERMINATED, 0.7))):
+        begin = LegBegan(0, "", (), master.world.groups), RankReady(0, READY, 0.0), Released(1.2)
+        for t, event in (*((0.0, event) for event in begin), (0.7, LegEnded(TERMINATED, 0.7))):
             master.journal.write(t, event)
             master.replay.add(t, event)
             master.jobs.follow(event)

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 LEAST_SPAN_SECONDS = 3600.0
-RELEASE_SECONDS = 0.5  # the deadline is decided just before the line of the release, which begins the span
+ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 MOST_ERROR = 0.30
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
@@ -66,7 +66,7 @@ def span(evidence: Evidence) -> Seen:
     legs = sum(leg.released is not None for leg in replay.legs)
     wrong = (
         [f"the span is {minutes:.2f} minutes; 60 are needed"]
-        if replay.span_seconds < LEAST_SPAN_SECONDS - RELEASE_SECONDS
+        if replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
         else []
     )
     wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []

@@ -238,8 +238,9 @@ class Master:
     def _release(self) -> None:
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
-        self.deadline = None if left is None else self._t() + left
-        self._write(Released(self.deadline))
+        now = self._t()
+        self.deadline = None if left is None else now + left
+        self._write(Released(self.deadline), now)  # the span begins with this line, and must not be shorter
         self._say_all(Release(left))
         self._fill()
 
@@ -486,8 +487,8 @@ class Master:
     def _t(self) -> float:
         return time.monotonic() - self._zero
 
-    def _write(self, event: Event) -> None:
-        self._written = self._t()
+    def _write(self, event: Event, now: float | None = None) -> None:
+        self._written = self._t() if now is None else now
         self.journal.write(self._written, event)
         self.replay.add(self._written, event)
         self.jobs.follow(event)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config import with_overrides
-from aiperf.eligibility import RELEASE_SECONDS
+from aiperf.eligibility import ROUNDING_SECONDS
 from aiperf.errors import WorldError
 from aiperf.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
 from aiperf.files import RunFiles
@@ -61,7 +61,7 @@ def test_the_deadline_ends_a_run(tmp_path: Path) -> None:
     assert told.leg.ended is not None
     assert told.leg.ended.reason == "deadline"
     assert told.span_seconds == pytest.approx(0.6, abs=0.01)
-    assert 0.6 - told.span_seconds < RELEASE_SECONDS  # else a ranked run of an hour would be too short
+    assert 0.6 - told.span_seconds < ROUNDING_SECONDS  # else a ranked run of an hour would be too short
     assert State.COMPLETE in states(told)
 
 

@@ -93,7 +93,7 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert "VALID, class smoke" in output
     assert run.leg.ended is not None
     assert run.leg.ended.reason == "deadline"
-    assert run.span_seconds == pytest.approx(6.0, abs=1e-3)
+    assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
     assert run.tested is not None
     assert run.tested.of == 1197
     assert not run.faults

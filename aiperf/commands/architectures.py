@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.measuring import measured_limits
+from aiperf.commands.options import given
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
@@ -74,6 +75,10 @@ def count(
     batch_size: int,
 ) -> None:
     """Count the operations of an architecture for one image, by kind of layer and by pass."""
+    for name in ("ceiling", "batch_size"):
+        if not roofline and given(name):
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} is for --roofline", click.get_current_context())
     try:
         found = resolve_seed(seed)
         shape = (channels or found.input[0], image or found.input[1], image or found.input[2])
@@ -81,8 +86,6 @@ def count(
             found = resolve_seed(seed, shape, classes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if ceiling is not None and not roofline:
-        raise click.UsageError("--ceiling is for --roofline")
     if roofline:
         formats = FORMATS_OF_BYTES[element_bytes]
         limits = measured_limits(formats) if ceiling is None else read_limits(ceiling, formats)

@@ -19,7 +19,16 @@ from aiperf.errors import ConfigError
 from aiperf.ranks import BACKENDS, Wanted
 from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
-__all__ = ["Asked", "Number", "config_options", "device_option", "rank_options", "rank_words", "take_asked"]
+__all__ = [
+    "Asked",
+    "Number",
+    "config_options",
+    "device_option",
+    "given",
+    "rank_options",
+    "rank_words",
+    "take_asked",
+]
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 
@@ -208,9 +217,15 @@ def rank_words(context: click.Context) -> tuple[str, ...]:
     """The words of `rank_options` that a person gave, to be given again."""
     words: list[str] = []
     for option in _RANK_NAMES:
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+        if given(option, context):
             words += [f"--{option.replace('_', '-')}", str(context.params[option])]
     return tuple(words)
+
+
+def given(option: str, context: click.Context | None = None) -> bool:
+    """Whether a person typed that option of the command that runs, or of this one."""
+    context = context or click.get_current_context()
+    return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _minutes_of_the_job() -> float | None:

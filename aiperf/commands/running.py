@@ -70,7 +70,7 @@ def run(
     """
 
     def lead(ranks: Ranks) -> int:
-        if again and directory is not None and RunFiles(directory).journal.exists():
+        if again and not dry_run and directory is not None and RunFiles(directory).journal.exists():
             return _go_on(RunFiles(directory), ranks, asked)
         config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
@@ -81,6 +81,8 @@ def run(
             return 0
         return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
+    if images_per_second is not None and not dry_run:
+        raise click.UsageError("--images-per-second is for --dry-run", click.get_current_context())
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     return across(wanted, lead)

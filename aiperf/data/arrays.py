@@ -58,16 +58,14 @@ class Part:
                 f"{self.where}: images have {self.images.shape[3]} channels, data.channels is "
                 f"{config.channels}; set data.channels = {self.images.shape[3]}"
             )
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= config.classes:
+        found = np.unique(self.labels)
+        seen = f"{self.where}: {len(found)} classes have images, labels from {found[0]} to {found[-1]}"
+        if len(found) < 2 or (found != np.arange(len(found))).any():
+            raise DataError(f"{seen}; number the classes from 0 without a gap, two at least")
+        if len(found) != config.classes:
             raise DataError(
-                f"{self.where}: labels from {low} to {high}, but data.classes is {config.classes}; "
-                f"set data.classes = {high + 1} or mend the labels"
-            )
-        if len(np.unique(self.labels)) != config.classes:
-            raise DataError(
-                f"{self.where}: {len(np.unique(self.labels))} classes have images, data.classes is "
-                f"{config.classes}; set data.classes to the number of classes"
+                f"{seen}, but data.classes is {config.classes}; set data.classes = {len(found)} "
+                "or mend the labels"
             )
 
 

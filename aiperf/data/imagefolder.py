@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aiperf.config import DataConfig
 from aiperf.data.decode import MODES
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
-from aiperf.data.listing import Listing, check_files, fingerprint, scan
+from aiperf.data.listing import Listing, check_files, class_folders, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
@@ -87,13 +87,17 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
     root = Path(config.path)
     _check_config(config, root)
-    training = scan(root / "train")
-    test = scan(_test_folder(root))
+    training_folder, test_folder = root / "train", _test_folder(root)
+    if training_folder.samefile(test_folder):
+        raise DataError(f"{test_folder}: is train/ once more; put the official test images there")
+    training, test = scan(training_folder), scan(test_folder)
     for name, one, other in (("train", training, test), (test.root.name, test, training)):
         for missing in sorted(set(one.classes) - set(other.classes)):
             raise DataError(
                 f"{other.root}: class folder {missing!r} of {name}/ is missing; add it or remove the other"
             )
+    if len(training.classes) < 2:
+        raise DataError(f"{training.root}: one class folder alone; add those of the other classes")
     if len(training.classes) != config.classes:
         raise DataError(
             f"{training.root}: {len(training.classes)} class folders, data.classes is {config.classes}; "
@@ -139,7 +143,7 @@ def _check_config(config: DataConfig, root: Path) -> None:
 def _test_folder(root: Path) -> Path:
     """ImageNet's own test/ has no classes; there, as everywhere, val/ is what is tested with."""
     for folder in (root / "test", root / "val"):
-        if folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir()):
+        if folder.is_dir() and class_folders(folder):
             return folder
     raise DataError(f"{root}: neither test/ nor val/ holds class folders; put the official test images there")
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aiperf.data.decode import check_file
 from aiperf.errors import DataError
 
-__all__ = ["Listing", "check_files", "fingerprint", "scan"]
+__all__ = ["Listing", "check_files", "class_folders", "fingerprint", "scan"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
@@ -39,17 +39,25 @@ class Listing:
         return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
 
 
-def scan(root: Path) -> Listing:
-    """Raises DataError for a folder that cannot be read, and for a class without images."""
+def class_folders(root: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, hidden ones apart. Raises DataError."""
     try:
         with os.scandir(root) as entries:
-            classes = sorted(
-                entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+            return sorted(
+                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
             )
+    except OSError as error:
+        raise _unreadable(error) from None
+
+
+def scan(root: Path) -> Listing:
+    """Raises DataError for a folder that cannot be read, and for a class without images."""
+    classes = class_folders(root)
+    try:
         with ThreadPoolExecutor(READERS) as readers:
             files = list(readers.map(_files, (root / name for name in classes)))
     except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}; make it readable") from None
+        raise _unreadable(error) from None
     for name, found in zip(classes, files):
         if not found:
             raise DataError(
@@ -80,6 +88,10 @@ def fingerprint(*listings: Listing) -> str:
             line = f"{listing.classes[label]}\t{os.fsdecode(name)}\t{size}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def _unreadable(error: OSError) -> DataError:
+    return DataError(f"{error.filename}: {error.strerror}; make it readable")
 
 
 def _files(folder: Path) -> list[tuple[str, int]]:

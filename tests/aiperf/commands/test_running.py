@@ -57,6 +57,17 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     assert "there is no key 'training.batchsize'" in typed.err
 
 
+def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_path: Path) -> None:
+    """Somebody adds --dry-run to the command of a job, which has --resume."""
+    lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
+    files = journals.write_run(tmp_path / "run", lines)
+    before = files.journal.read_bytes()
+    again = ("run", "--directory", files.directory, "--resume", "--dry-run")
+    assert typed(*again, "--device", "cpu", "--images-per-second", 100) == 0
+    assert "least span to be ranked" in typed.out
+    assert files.journal.read_bytes() == before
+
+
 def a_parent_that_never_was(lines: list[journals.Timed]) -> list[journals.Timed]:
     def other(event: events.Event) -> events.Event:
         if isinstance(event, events.Dispatched) and event.trial.parent:

@@ -108,15 +108,15 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
         (
             {"classes": 9},
             (
-                "scikit-learn's digits: labels from 0 to 9, but data.classes is 9; "
+                "scikit-learn's digits: 10 classes have images, labels from 0 to 9, but data.classes is 9; "
                 "set data.classes = 10 or mend the labels"
             ),
         ),
         (
             {"classes": 11},
             (
-                "scikit-learn's digits: 10 classes have images, data.classes is 11; "
-                "set data.classes to the number of classes"
+                "scikit-learn's digits: 10 classes have images, labels from 0 to 9, but data.classes is 11; "
+                "set data.classes = 10 or mend the labels"
             ),
         ),
         (

@@ -62,7 +62,7 @@ def test_the_manifest_counts_the_files_and_fingerprints_the_list(config: DataCon
 
 def test_a_test_folder_without_classes_is_passed_over_for_val(config: DataConfig) -> None:
     root = Path(config.path)
-    (root / "test").mkdir()
+    (root / "test/.thumbnails").mkdir(parents=True)
     shutil.copy(root / "val/class0/0.jpg", root / "test/ILSVRC2012_test_1.JPEG")
     assert load(config, CPU, 1).test.num_images == 15
     (root / "test/ILSVRC2012_test_1.JPEG").unlink()
@@ -78,6 +78,12 @@ def test_other_files_are_no_images(config: DataConfig) -> None:
     (Path(config.path) / "train/class0/.hidden.jpg").write_text("not one")
     (Path(config.path) / "train/.cache").mkdir()
     assert load(config, CPU, 1).manifest == before
+
+
+def one_class(root: Path) -> None:
+    for part in ("train", "val"):
+        for label in (1, 2):
+            shutil.rmtree(root / part / f"class{label}")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,16 @@ def test_other_files_are_no_images(config: DataConfig) -> None:
             lambda root: shutil.rmtree(root / "train/class1"),
             "{root}/train: class folder 'class1' of val/ is missing; add it or remove the other",
             id="a class of val is not in train",
+        ),
+        pytest.param(
+            one_class,
+            "{root}/train: one class folder alone; add those of the other classes",
+            id="one class",
+        ),
+        pytest.param(
+            lambda root: (shutil.rmtree(root / "val"), (root / "val").symlink_to("train")),
+            "{root}/val: is train/ once more; put the official test images there",
+            id="tested with what was trained with",
         ),
         pytest.param(
             lambda root: [file.unlink() for file in (root / "val/class2").iterdir()],

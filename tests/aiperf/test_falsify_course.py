@@ -173,7 +173,7 @@ CASES = [
         "a control in no time",
         with_control(images_per_second=1e9, seconds=5.12e-6),
         "measurements",
-        "ceiling",
+        "rank 1 is beyond",
     ),
     Case(
         "a control of less than none", with_control(batch_size=-256, steps=-20), "measurements", "5120 images"

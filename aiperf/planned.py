@@ -12,13 +12,12 @@ from aiperf.findings import Evidence, Seen
 from aiperf.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.replay import Replay
 from aiperf.story import Attempt, Leg
+from aiperf.times import DRIFT, LATE_SECONDS
 from aiperf.trial import State
 
 __all__ = ["images"]
 
-# From the moment a stop is asked for: what groups have to obey, and what their news may be late by.
-STOP_SECONDS = 60.0
-NEWS_SECONDS = 10.0
+STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
 
 
 def images(evidence: Evidence) -> Seen:
@@ -109,7 +108,8 @@ def _closing(leg: Leg, validate_seconds: float) -> float:
     """When a leg may begin to close: so long before its deadline, or since it may have been asked to stop."""
     by_deadline = by_stop = inf
     if leg.deadline is not None:
-        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - NEWS_SECONDS
+        late = LATE_SECONDS + DRIFT * leg.deadline
+        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
     if leg.ended is None or leg.ended.reason != "deadline":
         by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
     return min(by_deadline, by_stop)

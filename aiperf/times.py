@@ -12,7 +12,7 @@ from aiperf.pieces import pieces
 from aiperf.replay import Replay
 from aiperf.story import BEAT_SECONDS, Leg
 
-__all__ = ["span", "times"]
+__all__ = ["DRIFT", "LATE_SECONDS", "span", "times"]
 
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
 # than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.

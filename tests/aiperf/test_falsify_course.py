@@ -10,29 +10,41 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import events
+from aiperf import events, planned
 from aiperf.events import (
     CeilingMeasured,
     Closed,
     Dispatched,
     Ended,
     GroupLost,
+    LegBegan,
     LegEnded,
     RankReady,
     Released,
     Stepped,
 )
 from aiperf.files import RunFiles
-from aiperf.findings import Kind, Outcome
+from aiperf.findings import Evidence, Kind, Outcome
 from aiperf.journal import read_journal
 from aiperf.lineage import recount
 from aiperf.replay import Replay, replay
 from aiperf.rules import judge
 from aiperf.score import score
 from aiperf.trial import State
+from tests.aiperf import journals
 from tests.aiperf.journals import Scene, Simulation, Timed, told, write_run
-from tests.aiperf.test_falsify import TIMED, Edit, careful, verdict_on, worked
-from tests.aiperf.test_falsify_facts import each, with_config, with_control, with_end, with_segment
+from tests.aiperf.test_falsify import TIMED, VICTIM, Edit, careful, verdict_on, worked
+from tests.aiperf.test_falsify_facts import (
+    BY_TRIALS,
+    LONG,
+    TWO_LEGS,
+    a_validation_after_the_first_block,
+    each,
+    with_config,
+    with_control,
+    with_end,
+    with_segment,
+)
 
 LOST = told(Scene(minutes=0.3, lost=((1, 16.0),)))
 LOST_AT_WORK = told(Scene(minutes=1.0, lost=((1, 30.6),)))
@@ -123,6 +135,30 @@ def replay_of(timed: list[Timed]) -> Replay:
     return run
 
 
+def a_step_beyond_the_plan(timed: list[Timed]) -> list[Timed]:
+    """After the last validation, so that nothing is credited: what was planned is known all the same."""
+    place = max(n for n, (_, e) in enumerate(timed) if isinstance(e, Closed) and e.segment.trial == VICTIM)
+    t, closed = timed[place]
+    assert isinstance(closed, Closed)
+    more = Stepped(VICTIM, 1, closed.segment.index + 1, 1, 50, 1e-3, closed.end, 1.5)
+    return [*timed[: place + 1], (t, more), *timed[place + 1 :]]
+
+
+def a_segment_of(seconds: float) -> list[Timed]:
+    """The first of a trial, closed long before its planned steps were made."""
+    timed = a_validation_after_the_first_block(TIMED)
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Closed) and e.segment.trial == VICTIM)
+    t, closed = timed[place]
+    assert isinstance(closed, Closed)
+    longer = replace(closed, segment=replace(closed.segment, train_seconds=seconds))
+    return [*timed[:place], (t, longer), *timed[place + 1 :]]
+
+
+def an_end_before_the_release(timed: list[Timed]) -> list[Timed]:
+    place = next(n for n, (_, event) in enumerate(timed) if isinstance(event, Released))
+    return [*timed[: place + 1], (timed[place][0], LegEnded("interrupted", 3.0))]
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -132,7 +168,24 @@ class Case:
     journal: list[Timed] = None  # type: ignore[assignment]
 
 
+TRIALS = sum(isinstance(event, Dispatched) for _, event in TIMED)
+UNEVEN = told(Scene(minutes=1.5, epochs=25))  # its last segments are half as long
+IMPATIENT = _Impatient(Scene(minutes=2)).run()
+
 CASES = [
+    Case(
+        "a trial too few",
+        with_config(**{"limits.max_trials": 9}),
+        "span",
+        "ended by 'trials', which",
+        BY_TRIALS,
+    ),
+    Case("ended before its release", an_end_before_the_release, "span", "at 3.000 s, outside its lines"),
+    Case("stopped, then interrupted", with_end("interrupted", 0.0), "images", "leg 0 went on", IMPATIENT),
+    Case("one step more", a_step_beyond_the_plan, "images", f"trial {VICTIM}: 81 steps, planned 80"),
+    Case(
+        "nearly nine minutes", lambda t: a_segment_of(539.9), "images", f"trial {VICTIM}, segment 0: 15 steps"
+    ),
     Case("an end after the loss", an_end_after_the_loss, "order", "STOPPED cannot follow here", LOST),
     Case("a rank comes late", a_release_before_all_are_ready, "order", "before rank 2 was ready"),
     Case("dispatched early", a_dispatch_before_the_release, "times", "was dispatched before the release"),
@@ -148,7 +201,7 @@ CASES = [
         lambda t: t,
         "images",
         "and leg 0 went on",
-        _Impatient(Scene(minutes=1)).run(),
+        IMPATIENT,
     ),
     Case(
         "validated at a loss",
@@ -184,7 +237,12 @@ CASES = [
         "measurements",
         "-5120.0",
     ),
-    Case("more than max_trials", with_config(**{"limits.max_trials": 4}), "span", "limits.max_trials is 4"),
+    Case(
+        "more than max_trials",
+        with_config(**{"limits.max_trials": TRIALS - 1}),
+        "span",
+        f"trial {TRIALS - 1} was dispatched",
+    ),
     Case(
         "beyond the target",
         with_config(**{"limits.target_error": 0.5}),
@@ -209,10 +267,56 @@ def test_each_is_named(tmp_path: Path, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "journal", [LOST, LOST_AT_WORK, told(Scene(minutes=2))], ids=["lost", "later", "long"]
+    "journal", [LOST, LOST_AT_WORK, told(Scene(minutes=2)), UNEVEN], ids=["lost", "later", "long", "uneven"]
 )
 def test_the_journals_that_are_falsified_here_are_good(tmp_path: Path, journal: list[Timed]) -> None:
     assert verdict_on(tmp_path, careful(journal)).failed(Kind.INTEGRITY) == []
+
+
+def test_a_validation_that_came_too_late_is_no_better_error() -> None:
+    run = replay_of(with_config(**{"training.patience": 1})(LONG))
+    attempt = next(a for a in run.attempts if a.state is State.COMPLETE and len(a.validations) > 2)
+    first, second = attempt.validations[:2]
+    assert second.segment.error < first.segment.error
+    attempt.validations[1:] = [replace(second, in_time=False)]
+    seen = planned.images(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
+    assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
+
+
+@pytest.mark.parametrize("state", [State.COMPLETE, State.FAILED])
+def test_a_target_is_reached_by_the_very_error_of_a_network_that_ended_well(
+    tmp_path: Path, state: State
+) -> None:
+    place = next(n for n, (_, e) in enumerate(TIMED) if isinstance(e, Ended))
+    following = next(n for n, (_, e) in enumerate(TIMED[place:], place) if isinstance(e, Dispatched))
+    timed = [*TIMED[:following], (TIMED[following][0] + 1.0, TIMED[following][1])]
+    error = next(a.error for a in replay_of(timed).attempts if a.ended)
+    timed = with_config(**{"limits.target_error": error})(
+        each(Ended, lambda e: replace(e, state=state))(timed)
+    )
+    texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
+    assert ("target_error" in texts.get("span", "")) == (state is State.COMPLETE)
+
+
+def test_what_another_leg_reached_does_not_stop_this_one_before_it_could_look(tmp_path: Path) -> None:
+    """The first leg is killed as it reaches its target; a second one fills its groups, then closes."""
+    place = next(n for n, (_, e) in enumerate(TWO_LEGS) if isinstance(e, Ended))
+    again = max(n for n, (_, e) in enumerate(TWO_LEGS) if isinstance(e, LegBegan))
+    filled = next(n for n, (_, e) in enumerate(TWO_LEGS[again:], again) if isinstance(e, Dispatched))
+    lost = next(e for _, e in TWO_LEGS if isinstance(e, Dispatched) and e.trial.number == 1)
+    second = [*TWO_LEGS[again:filled], (TWO_LEGS[filled][0], replace(lost, attempt=2))]
+    timed = [*TWO_LEGS[: place + 1], *((t + 30, e) for t, e in second)]
+    (ended,) = [a for a in replay_of(timed).attempts if a.ended]
+    assert ended.error is not None
+    timed = with_config(**{"limits.target_error": ended.error})(timed)
+    texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
+    assert "target_error" not in texts.get("span", "")
+
+
+def test_a_segment_may_be_closed_after_nine_minutes(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, careful(a_segment_of(540.0)))
+    texts = {finding.rule: finding.text for finding in verdict.findings}
+    assert "segment 0: 15 steps" not in texts["images"]
 
 
 @pytest.mark.parametrize("stop", ["interrupted", "killed"])
@@ -284,3 +388,16 @@ def test_without_a_ceiling_no_run_is_ranked(tmp_path: Path) -> None:
     without = [entry for entry in TIMED if not isinstance(entry[1], CeilingMeasured)]
     failed = verdict_on(tmp_path, careful(without)).failed(Kind.ELIGIBILITY)
     assert "rank 1 of leg 0 has no ceiling" in {f.rule: f.text for f in failed}["ranked control"]
+
+
+def test_who_validates_for_long_stops_as_long_before_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "OPS_PER_SECOND", 1e7)
+    timed = told(Scene(minutes=60))
+    (leg,) = replay_of(timed).legs
+    ends = [e.end for _, e in timed if isinstance(e, Ended) and e.state is State.STOPPED]
+    assert leg.deadline is not None
+    assert min(ends) < leg.deadline - 15
+    texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
+    assert "images" not in texts

@@ -27,10 +27,13 @@ from aiperf.files import RunFiles
 from aiperf.findings import Evidence, Kind, Outcome
 from aiperf.journal import read_journal
 from aiperf.lineage import recount
+from aiperf.messages import Rate
 from aiperf.replay import Replay, replay
 from aiperf.rules import judge
 from aiperf.score import score
+from aiperf.steplog import StepLog
 from aiperf.trial import State
+from nas.ops import TENSOR_OPS
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, Simulation, Timed, told, write_run
 from tests.aiperf.test_falsify import TIMED, VICTIM, Edit, careful, verdict_on, worked
@@ -40,6 +43,7 @@ from tests.aiperf.test_falsify_facts import (
     TWO_LEGS,
     a_validation_after_the_first_block,
     each,
+    with_ceiling,
     with_config,
     with_control,
     with_end,
@@ -173,6 +177,9 @@ UNEVEN = told(Scene(minutes=1.5, epochs=25))  # its last segments are half as lo
 IMPATIENT = _Impatient(Scene(minutes=2)).run()
 
 CASES = [
+    Case(
+        "one image less", with_segment(of=399, correct=200), "accuracy", "399 images, the validation part has"
+    ),
     Case(
         "a trial too few",
         with_config(**{"limits.max_trials": 9}),
@@ -372,6 +379,15 @@ def test_the_rank_of_a_run_that_did_nothing_is_no_stranger(tmp_path: Path) -> No
     assert witnessed(tmp_path, TIMED) == ""
 
 
+def test_a_group_that_was_given_up_may_have_worked_on_unheard(tmp_path: Path) -> None:
+    files = write_run(tmp_path / "run", LOST)
+    lost = next(a for a in replay_of(LOST).attempts if a.ended is None and a.began is not None)
+    (rank,) = lost.leg.began.groups[lost.group]
+    with StepLog(files.witness(f"node{rank}", rank)) as log:
+        log.steps(lost.trial.number, lost.number, len(lost.validations) + 2, 15, 750)
+    assert witnessed(tmp_path, LOST) == ""
+
+
 def test_a_device_that_comes_after_the_end_has_no_part_in_the_peak(tmp_path: Path) -> None:
     """It would make any speed plausible, or unknown."""
     last = next(e for _, e in reversed(TIMED) if isinstance(e, RankReady))
@@ -401,3 +417,24 @@ def test_who_validates_for_long_stops_as_long_before_the_deadline(
     assert min(ends) < leg.deadline - 15
     texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
     assert "images" not in texts
+
+
+@pytest.mark.parametrize(("times", "named"), [(3.99, False), (4.01, True)])
+def test_a_block_may_do_four_times_what_its_device_did_before(
+    tmp_path: Path, times: float, named: bool
+) -> None:
+    run = replay_of(TIMED)
+    counts, column = recount(run).counts, run.blocks.column
+    fastest = max(
+        counts[run.attempts[attempt].trial.number].train.price(TENSOR_OPS) * images / seconds
+        for attempt, images, seconds in zip(column("attempts"), column("images"), column("seconds"))
+    )
+    rate = Rate(fastest / times, fastest / times, 0.0)
+    timed = with_segment(validate_seconds=9.0)(with_ceiling(product=rate)(without_controls(TIMED)))
+    seen = verdict_on(tmp_path, careful(timed))
+    texts = {finding.rule: finding.text for finding in seen.findings}
+    assert ("a block of" in texts["measurements"]) == named
+
+
+def without_controls(timed: list[Timed]) -> list[Timed]:
+    return [entry for entry in timed if not isinstance(entry[1], events.ControlMeasured)]

@@ -33,7 +33,7 @@ from aiperf.findings import Kind, Outcome
 from aiperf.messages import Rate
 from aiperf.trial import Segment, State
 from tests.aiperf.journals import Scene, Timed, told
-from tests.aiperf.test_falsify import TIMED, VICTIM, careful, careless, verdict_on, worked
+from tests.aiperf.test_falsify import TIMED, VICTIM, careful, careless, first_parent, verdict_on, worked
 
 Edit = Callable[[list[Timed]], list[Timed]]
 
@@ -227,6 +227,11 @@ def the_second_leg_first(timed: list[Timed]) -> list[Timed]:
     return each(LegBegan, earlier)(timed)
 
 
+def a_parent_that_failed(timed: list[Timed]) -> list[Timed]:
+    mine = first_parent()
+    return each(Ended, lambda e: replace(e, state=State.FAILED) if e.trial == mine else e)(timed)
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -250,6 +255,7 @@ CASES = [
         "other seed", another_trial_in_a_further_attempt, "lineage", "another one in attempt 2", OUT_OF_MEMORY
     ),
     Case("one attempt more", an_attempt_that_nothing_called_for, "search", "nothing called for attempt 2"),
+    Case("a failed parent", a_parent_that_failed, "lineage", "which had not completed then"),
     Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
     Case("a faster block", each(Stepped, lambda e: replace(e, seconds=0.1)), "steps", "its blocks took"),
     Case("a block too early", a_block_before_the_one_above, "times", "before the one above it"),

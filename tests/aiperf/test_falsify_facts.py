@@ -325,6 +325,12 @@ CASES = [
         "a device of another peak", with_ready(device="Tesla T4"), "measurements", "the rank has Tesla T4 on"
     ),
     Case("products not recorded", with_ready(multiplies={}), "precision", "did not record in which format"),
+    Case(
+        "products in another format",
+        with_ready(multiplies={"matrix product": "fp32", "convolution": "bf16"}),
+        "precision",
+        "made a matrix product in fp32",
+    ),
     Case("images in halves", with_manifest(training_images=200.0), "order", "is 200.0, no whole number"),
     Case("images in words", with_manifest(training_images="200"), "order", "is '200', no whole number"),
     Case("images below zero", with_manifest(test_images=-1), "order", "is -1, no whole number"),

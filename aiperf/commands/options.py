@@ -204,6 +204,8 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
 def take_asked(parameters: dict[str, Any]) -> Asked:
     """Takes what `config_options` put into a command's parameters out of them."""
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
+    if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
+        given["data.path"] = os.path.abspath(given["data.path"])
     return Asked(
         parameters.pop("name"),
         parameters.pop("minutes"),

@@ -12,6 +12,7 @@ import pytest
 
 from aiperf import events
 from aiperf.commands import running
+from aiperf.commands.options import take_asked
 from aiperf.files import RunFiles
 from aiperf.journal import chained, read_journal
 from aiperf.replay import replay
@@ -55,6 +56,15 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     assert "was begun otherwise: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
     assert typed(*again, "--set", "training.batchsize=64") == 1
     assert "there is no key 'training.batchsize'" in typed.err
+
+
+def test_a_folder_of_images_is_found_again_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told relative to where the run began; it may be resumed elsewhere, and nothing in it be edited."""
+    monkeypatch.chdir(tmp_path)
+    context = running.run.make_context("run", ["--preset", "ranked", "--data", "images"])
+    assert take_asked(dict(context.params)).config().data.path == str(tmp_path / "images")
 
 
 def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_path: Path) -> None:

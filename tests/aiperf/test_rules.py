@@ -365,6 +365,14 @@ def test_an_hour_is_an_hour_though_its_two_times_are_rounded() -> None:
     assert ranked.failed() == {}
 
 
+def test_an_error_of_thirty_percent_is_good_enough() -> None:
+    ranked = Ranked()
+    best = ranked.replay.best
+    assert best is not None
+    ranked.replay.tested = events.Tested(best.number, 35_000, 50_000, 9.0)
+    assert ranked.failed() == {}
+
+
 def test_ranked_needs_every_rule_and_an_intact_run() -> None:
     ranked = Ranked()
     found = judge(ranked.replay, None)

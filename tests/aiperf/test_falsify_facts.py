@@ -255,6 +255,12 @@ CASES = [
         "other seed", another_trial_in_a_further_attempt, "lineage", "another one in attempt 2", OUT_OF_MEMORY
     ),
     Case("one attempt more", an_attempt_that_nothing_called_for, "search", "nothing called for attempt 2"),
+    Case(
+        "other random seeds",
+        each(Dispatched, lambda e: replace(e, trial=replace(e.trial, seed=e.trial.seed + 1))),
+        "search",
+        "the search proposes the random seed",
+    ),
     Case("a failed parent", a_parent_that_failed, "lineage", "which had not completed then"),
     Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
     Case("a faster block", each(Stepped, lambda e: replace(e, seconds=0.1)), "steps", "its blocks took"),

@@ -58,7 +58,7 @@ _CONFIG_OPTIONS = (
         default="digits",
         show_default=True,
         metavar="NAME|FILE",
-        help="What is run: digits, synthetic or ranked, or a TOML file.",
+        help="What is run: digits, synthetic or ranked, or a file NAME.toml.",
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),

@@ -91,6 +91,8 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict
+    if verdict.valid and all(leg.released is None for leg in run.legs):
+        raise AiperfError(f"{files.journal}: its clock never started, so nothing can be judged; see logs/")
     click.echo(findings_text(verdict))
     _keep(judged)
     valid = verdict.valid

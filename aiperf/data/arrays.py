@@ -59,7 +59,7 @@ class Part:
                 f"{config.channels}; set data.channels = {self.images.shape[3]}"
             )
         found = np.unique(self.labels)
-        seen = f"{self.where}: {len(found)} classes have images, labels from {found[0]} to {found[-1]}"
+        seen = f"{self.where}: labels from {found[0]} to {found[-1]}, {len(found)} of them in use"
         if len(found) < 2 or (found != np.arange(len(found))).any():
             raise DataError(f"{seen}; number the classes from 0 without a gap, two at least")
         if len(found) != config.classes:

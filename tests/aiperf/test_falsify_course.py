@@ -5,7 +5,7 @@ a device can do, and what the ranks' own logs know beside the journal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,11 +36,12 @@ from aiperf.trial import State
 from nas.ops import TENSOR_OPS
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, Simulation, Timed, told, write_run
-from tests.aiperf.test_falsify import TIMED, VICTIM, Edit, careful, verdict_on, worked
+from tests.aiperf.test_falsify import TIMED, VICTIM, careful, verdict_on, worked
 from tests.aiperf.test_falsify_facts import (
     BY_TRIALS,
     LONG,
     TWO_LEGS,
+    Case,
     a_validation_after_the_first_block,
     each,
     with_ceiling,
@@ -163,15 +164,6 @@ def an_end_before_the_release(timed: list[Timed]) -> list[Timed]:
     return [*timed[: place + 1], (timed[place][0], LegEnded("interrupted", 3.0))]
 
 
-@dataclass(frozen=True)
-class Case:
-    name: str
-    edit: Edit
-    rule: str
-    says: str
-    journal: list[Timed] = None  # type: ignore[assignment]
-
-
 TRIALS = sum(isinstance(event, Dispatched) for _, event in TIMED)
 UNEVEN = told(Scene(minutes=1.5, epochs=25))  # its last segments are half as long
 IMPATIENT = _Impatient(Scene(minutes=2)).run()
@@ -268,7 +260,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_is_named(tmp_path: Path, case: Case) -> None:
-    verdict = verdict_on(tmp_path, careful(case.edit(case.journal or TIMED)))
+    verdict = verdict_on(tmp_path, careful(case.forged))
     failed = {finding.rule: finding.text for finding in verdict.failed(Kind.INTEGRITY)}
     assert case.says in failed.get(case.rule, f"nothing; failed are {failed}")
 

@@ -108,14 +108,14 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
         (
             {"classes": 9},
             (
-                "scikit-learn's digits: 10 classes have images, labels from 0 to 9, but data.classes is 9; "
+                "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
                 "set data.classes = 10 or mend the labels"
             ),
         ),
         (
             {"classes": 11},
             (
-                "scikit-learn's digits: 10 classes have images, labels from 0 to 9, but data.classes is 11; "
+                "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 11; "
                 "set data.classes = 10 or mend the labels"
             ),
         ),

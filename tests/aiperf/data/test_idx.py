@@ -96,23 +96,20 @@ Damage = Callable[[Path], object]
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 5))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: 5 classes have images, "
-            "labels from 0 to 4, "
-            "but data.classes is 4; set data.classes = 5 or mend the labels",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 4, 5 of them in use"
+            ", but data.classes is 4; set data.classes = 5 or mend the labels",
             id="a label too high",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 4) + 1)),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: 4 classes have images, "
-            "labels from 1 to 4; "
-            "number the classes from 0 without a gap, two at least",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 1 to 4, 4 of them in use"
+            "; number the classes from 0 without a gap, two at least",
             id="labels from 1, as EMNIST's letters have",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 1))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: 1 classes have images, "
-            "labels from 0 to 0; "
-            "number the classes from 0 without a gap, two at least",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 0, 1 of them in use"
+            "; number the classes from 0 without a gap, two at least",
             id="one class",
         ),
         pytest.param(

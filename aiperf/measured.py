@@ -108,8 +108,10 @@ def _rushed(evidence: Evidence) -> Iterator[str]:
         ranks, ceilings = attempt.leg.began.groups[attempt.group], attempt.leg.ceilings
         if all(rank in ceilings for rank in ranks):
             most[attempt.index] = MOST_OF_A_PIECE * fsum(ceilings[rank].product.fastest for rank in ranks)
-    operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
-    for row in np.flatnonzero(operations > most[found.attempt] * found.seconds):
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules name
+        operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
+        rushed = operations > most[found.attempt] * found.seconds
+    for row in np.flatnonzero(rushed):
         number = replay.attempts[found.attempt[row]].trial.number
         what = "a validation" if found.is_validation[row] else "a block"
         yield f"trial {number}: {what} of {found.seconds[row]:.6f} s is beyond what its devices can do"

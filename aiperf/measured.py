@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from math import fsum, inf, isclose
 
 import numpy as np
@@ -15,7 +14,6 @@ from aiperf.pieces import pieces
 from aiperf.replay import Replay
 from aiperf.story import Leg
 from nas.ops import TENSOR_OPS
-from nas.seeds import SEEDS
 
 __all__ = ["mean_ceiling", "measurements"]
 
@@ -56,7 +54,6 @@ def _of_leg(leg: Leg, format: str) -> Iterator[str]:
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
         images = control.batch_size * control.steps
-        ceiling, rate = leg.ceilings.get(control.rank), control.images_per_second * _control_operations()
         if not (
             control.steps > 0
             and control.seconds > 0
@@ -66,8 +63,6 @@ def _of_leg(leg: Leg, format: str) -> Iterator[str]:
                 f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
                 f"from {images} images in {control.seconds:.2f} s"
             )
-        elif ceiling is not None and rate > MOST_OF_A_PIECE * ceiling.product.fastest:
-            yield f"the control of rank {control.rank} is beyond what its device can do"
 
 
 def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
@@ -90,12 +85,6 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     peak = ready and peak_ops_per_second(ready.device, format, ready.memory_bytes)
     if peak and not ceiling.product.fastest <= MOST_OF_THE_PEAK * peak:
         yield f"{name} is {ceiling.product.fastest / peak:.2f} times the peak of {ceiling.device}"
-
-
-@cache
-def _control_operations() -> int:
-    """Tensor operations of one training image of the control."""
-    return SEEDS["resnet50"]((3, 224, 224), 1000).cost.train.price(TENSOR_OPS)
 
 
 def _rushed(evidence: Evidence) -> Iterator[str]:

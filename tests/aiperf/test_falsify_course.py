@@ -222,12 +222,6 @@ CASES = [
         "a block of 0.0000",
     ),
     Case(
-        "a control in no time",
-        with_control(images_per_second=1e9, seconds=5.12e-6),
-        "measurements",
-        "rank 1 is beyond",
-    ),
-    Case(
         "a control of less than none", with_control(batch_size=-256, steps=-20), "measurements", "5120 images"
     ),
     Case(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.measuring import measured_limits
-from aiperf.commands.options import given
+from aiperf.commands.options import only_with
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
@@ -75,10 +75,7 @@ def count(
     batch_size: int,
 ) -> None:
     """Count the operations of an architecture for one image, by kind of layer and by pass."""
-    for name in ("ceiling", "batch_size"):
-        if not roofline and given(name):
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} is for --roofline", click.get_current_context())
+    only_with("--roofline", roofline, "ceiling", "batch_size")
     try:
         found = resolve_seed(seed)
         shape = (channels or found.input[0], image or found.input[1], image or found.input[2])

@@ -24,7 +24,7 @@ __all__ = [
     "Number",
     "config_options",
     "device_option",
-    "given",
+    "only_with",
     "rank_options",
     "rank_words",
     "take_asked",
@@ -219,14 +219,20 @@ def rank_words(context: click.Context) -> tuple[str, ...]:
     """The words of `rank_options` that a person gave, to be given again."""
     words: list[str] = []
     for option in _RANK_NAMES:
-        if given(option, context):
+        if _typed(option, context):
             words += [f"--{option.replace('_', '-')}", str(context.params[option])]
     return tuple(words)
 
 
-def given(option: str, context: click.Context | None = None) -> bool:
-    """Whether a person typed that option of the command that runs, or of this one."""
-    context = context or click.get_current_context()
+def only_with(other: str, is_given: bool, *options: str) -> None:
+    """Raises UsageError where one of these options of the command was typed without the other one."""
+    context = click.get_current_context()
+    for option in options:
+        if not is_given and _typed(option, context):
+            raise click.UsageError(f"--{option.replace('_', '-')} is for {other}", context)
+
+
+def _typed(option: str, context: click.Context) -> bool:
     return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import device_option, given
+from aiperf.commands.options import device_option, only_with
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
@@ -71,9 +71,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
     nothing could be judged.
     """
-    for name in ("data", "device"):
-        if not again and given(name):
-            raise click.UsageError(f"--{name} is for --replay", click.get_current_context())
+    only_with("--replay", again, "data", "device")
     try:
         return _validate(path, again, data, device)
     except AiperfError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import Asked, Number, config_options, rank_options
+from aiperf.commands.options import Asked, Number, config_options, only_with, rank_options
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.display import Display
@@ -81,8 +81,7 @@ def run(
             return 0
         return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
-    if images_per_second is not None and not dry_run:
-        raise click.UsageError("--images-per-second is for --dry-run", click.get_current_context())
+    only_with("--dry-run", dry_run, "images_per_second")
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     return across(wanted, lead)

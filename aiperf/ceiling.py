@@ -21,15 +21,34 @@ import torch
 from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT
 from aiperf.errors import WorldError
-from aiperf.messages import Ceiling, Rate
+from aiperf.messages import Rate
 from aiperf.parallel import Parallel
 
-__all__ = ["SIDES", "Product", "measure", "measure_copy", "measure_products", "measure_upload"]
+__all__ = [
+    "SECONDS",
+    "SIDES",
+    "TALL",
+    "Multiply",
+    "Product",
+    "measure_all_reduce",
+    "measure_copy",
+    "measure_products",
+    "measure_upload",
+    "rate_of",
+]
 
-SIDES: Mapping[str, Sequence[int]] = {"cpu": (512, 1024, 2048), "accelerator": (2048, 4096, 8192, 16384)}
+SIDES: Mapping[str, Sequence[int]] = {
+    # From the smallest up: a format that is emulated is fastest there, and large matrices take minutes.
+    "cpu": (32, 64, 128, 256, 512, 1024, 2048),
+    "accelerator": (2048, 4096, 8192, 16384),
+}
+TALL = (8192, 64)
+"""Rows and side of a product that is shaped as a convolution of many images and few channels."""
 ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
 WINDOW_SECONDS = 0.04
 LEAST_WINDOWS = 3
+LEAST_PIECES = 2 + LEAST_WINDOWS
+"""Of one kind of work, warm-up included: so many must fit into its time."""
 SECONDS = 0.5  # of one kind of work, on one size
 # Beyond the caches of accelerators and of most processors: the largest, with 256 MiB of cache and more,
 # copy within it, and their ceiling of memory comes out too high.
@@ -41,26 +60,11 @@ SUMS = 12
 
 @dataclass(frozen=True)
 class Product:
-    """Square matrices of one side, multiplied: operations a second."""
+    """Matrices of one side, multiplied: operations a second."""
 
     side: int
+    """Of square ones; 0 for the tall one."""
     rate: Rate
-
-
-def measure(device: Device, format: str, parallel: Parallel, rank: int, host: str) -> Ceiling:
-    """All of it, in the one format. Called by all ranks of a group. Raises WorldError for another format."""
-    fastest = max(measure_products(device, format), key=lambda product: product.rate.fastest)
-    return Ceiling(
-        rank=rank,
-        host=host,
-        device=device.name,
-        format=format,
-        side=fastest.side,
-        product=fastest.rate,
-        copy=measure_copy(device),
-        upload=measure_upload(device),
-        all_reduce=_all_reduce(device, parallel),
-    )
 
 
 def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
@@ -108,16 +112,16 @@ def _full(device: Device, what: str) -> WorldError:
 
 
 def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
-    """Up to the side of which one product would take all the time: a CPU without instructions for bf16 needs
-    minutes for what others do in milliseconds, and is no faster on larger matrices."""
+    """From the smallest side up, as long as the next one fits into the time: a CPU without instructions for
+    bf16 needs minutes for what others do in milliseconds, and is no faster on larger matrices."""
     fastest = math.inf
-    for side in SIDES[_size(device)]:
-        operations = 2 * side**3
-        if operations > seconds * fastest:
-            return
+    for side, (rows, inner, columns) in _shapes(device):
+        operations = 2 * rows * inner * columns
+        if LEAST_PIECES * operations > seconds * fastest and fastest < math.inf:
+            continue
         try:
-            matrices = [_matrix(side, device, format) for _ in range(2 * ROTATED)]
-            rate = _rate(device, _Multiply(matrices), operations, seconds)
+            work = Multiply(device, format, rows, inner, columns)
+            rate = _rate(device, work, operations, seconds)
         except torch.OutOfMemoryError:
             device.clean()
             return
@@ -125,19 +129,32 @@ def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
         yield Product(side, rate)
 
 
-class _Multiply:
-    """The next pair of matrices, multiplied."""
+def _shapes(device: Device) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    for side in SIDES[_size(device)]:
+        yield side, (side, side, side)
+    if device.kind == "cpu":
+        rows, side = TALL
+        yield 0, (rows, side, side)
 
-    def __init__(self, matrices: Sequence[torch.Tensor]) -> None:
-        self._pairs = cycle(list(zip(matrices[::2], matrices[1::2])))
-        self._out = torch.empty_like(matrices[0])
+
+class Multiply:
+    """The next pair of matrices, multiplied: (rows, inner) with (inner, columns)."""
+
+    def __init__(self, device: Device, format: str, rows: int, inner: int, columns: int) -> None:
+        pairs = [
+            (_matrix(rows, inner, device, format), _matrix(inner, columns, device, format))
+            for _ in range(ROTATED)
+        ]
+        self._pairs = cycle(pairs)
+        self._out = torch.empty_like(_matrix(rows, columns, device, format))
 
     def __call__(self) -> object:
         left, right = next(self._pairs)
         return torch.mm(left, right, out=self._out)
 
 
-def _all_reduce(device: Device, parallel: Parallel) -> Rate | None:
+def measure_all_reduce(device: Device, parallel: Parallel) -> Rate | None:
+    """Bytes of a tensor summed over the group each second. Called by all its ranks; None for a rank alone."""
     if parallel.ranks == 1:
         return None
     values = _bytes(SUM_BYTES, device.torch)
@@ -148,7 +165,7 @@ def _all_reduce(device: Device, parallel: Parallel) -> Rate | None:
         parallel.sum(values)
         device.synchronise()
         windows.append(values.nbytes / (perf_counter() - began))
-    return _of(windows)
+    return rate_of(windows)
 
 
 def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float | None) -> Rate:
@@ -158,8 +175,10 @@ def _rate(device: Device, work: Callable[[], object], amount: float, seconds: fl
     began = perf_counter()
     work()
     device.synchronise()
-    pieces = max(1, round(WINDOW_SECONDS / max(perf_counter() - began, 1e-9)))
-    until, windows = perf_counter() + (SECONDS if seconds is None else seconds), list[float]()
+    all_seconds = SECONDS if seconds is None else seconds
+    window = min(WINDOW_SECONDS, all_seconds / LEAST_PIECES)
+    pieces = max(1, round(window / max(perf_counter() - began, 1e-9)))
+    until, windows = perf_counter() + all_seconds, list[float]()
     single = list[float]()
     while len(windows) < LEAST_WINDOWS or perf_counter() < until:
         began = last = perf_counter()
@@ -170,18 +189,19 @@ def _rate(device: Device, work: Callable[[], object], amount: float, seconds: fl
                 single.append(amount / (last - before))
         device.synchronise()
         windows.append(amount * pieces / (perf_counter() - began))
-    return _of(windows, max(single, default=0.0))
+    return rate_of(windows, max(single, default=0.0))
 
 
-def _of(windows: Sequence[float], fastest: float = 0.0) -> Rate:
+def rate_of(windows: Sequence[float], fastest: float = 0.0) -> Rate:
+    """Of short windows, and of the fastest single piece of work in them where that is known."""
     typical = median(windows)
     # 1.4826 makes the median deviation of a normal distribution its standard deviation.
     spread = 1.4826 * median(abs(window - typical) for window in windows) / typical
     return Rate(max(fastest, *windows), typical, spread)
 
 
-def _matrix(side: int, device: Device, format: str) -> torch.Tensor:
-    return torch.randn(side, side, device=device.torch).to(SIXTEEN_BIT.get(format, torch.float32))
+def _matrix(rows: int, columns: int, device: Device, format: str) -> torch.Tensor:
+    return torch.randn(rows, columns, device=device.torch).to(SIXTEEN_BIT.get(format, torch.float32))
 
 
 def _bytes(num_bytes: int, where: torch.device) -> torch.Tensor:

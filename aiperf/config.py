@@ -22,6 +22,7 @@ else:
 __all__ = [
     "FORMATS",
     "SEARCHES",
+    "WANTED_FORMATS",
     "Bounds",
     "Config",
     "DataConfig",
@@ -43,6 +44,7 @@ DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
 WITHOUT_FILES = ("digits", "synthetic")
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
+WANTED_FORMATS = ("auto", *FORMATS)
 DECAYS = ("cosine", "linear")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
@@ -148,7 +150,8 @@ class TrainingConfig:
     """How a trial is trained."""
 
     format: str
-    """Of the multiplications: fp32, tf32, bf16 or fp16. Weights and statistics stay fp32."""
+    """Of the multiplications: fp32, tf32, bf16 or fp16; auto: the fastest of them that the devices have
+    natively, as measured when the run begins. Weights and statistics stay fp32."""
     batch_size: int
     """Images a step, over all ranks of a group."""
     learning_rate: float
@@ -180,7 +183,7 @@ class TrainingConfig:
     """Of gradients on their way between ranks: none or fp16."""
 
     def __post_init__(self) -> None:
-        _one_of("training.format", self.format, FORMATS)
+        _one_of("training.format", self.format, WANTED_FORMATS)
         _one_of("training.decay", self.decay, DECAYS)
         _one_of("training.schedule", self.schedule, SCHEDULES)
         _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)

@@ -5,24 +5,27 @@ A search that drifts to fat convolutions raises the score; this rate beside it d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from aiperf.device import Device
+from aiperf.training_step import placed, training_step
 from nas.graph import Graph
-from nas.modules import Network
 from nas.seeds import resnet50
-from nas.weights import initial
 
 __all__ = ["ControlRate", "measure_control", "time_steps"]
 
-SIDE, CLASSES = 224, 1000
+SIZE, CLASSES = 224, 1000
 LEAST_SECONDS = 10.0
-ACCELERATOR = (256, 20)  # images a step, least steps
-CPU = (8, 5)
+BATCH_SIZE, LEAST_STEPS = 256, 20  # of an accelerator
+# A step cannot be interrupted, so a processor climbs: to the next size only where the last one's time says
+# that it fits. One that is ten times slower than today's ends on smaller images, and the result says so.
+CLIMB = ((32, 2), (32, 8), (64, 8), (112, 8), (160, 8), (224, 8))
+"""Side of the images, images a step."""
+STEPS_NEEDED = 2  # of each size: one to warm up, one to time
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,24 @@ class ControlRate:
     batch_size: int
     steps: int
     seconds: float
+    size: int = SIZE
+    """Side of the images in pixels."""
 
     @property
     def images_per_second(self) -> float:
         return self.batch_size * self.steps / self.seconds
 
 
-def measure_control(device: Device, format: str) -> ControlRate:
-    """At least 10 s and 20 steps (a CPU: 5) after one untimed step, at batch 256 or what fits."""
-    batch_size, least_steps = CPU if device.kind == "cpu" else ACCELERATOR
+def measure_control(device: Device, format: str, seconds: float) -> ControlRate:
+    """A processor: the largest size of which two steps fit into these seconds. Another device: at least 10 s
+    and 20 steps after one untimed step, at batch 256 or what fits."""
+    if device.kind == "cpu":
+        return _climbed(device, format, seconds)
+    batch_size = BATCH_SIZE
     while True:
         try:
-            graph = resnet50((3, SIDE, SIDE), CLASSES)
-            return time_steps(graph, device, format, batch_size, least_steps, LEAST_SECONDS)
+            graph = resnet50((3, SIZE, SIZE), CLASSES)
+            return time_steps(graph, device, format, batch_size, LEAST_STEPS, LEAST_SECONDS)
         except torch.OutOfMemoryError:
             if batch_size == 1:
                 raise
@@ -56,22 +64,8 @@ def time_steps(
     graph: Graph, device: Device, format: str, batch_size: int, least_steps: int, least_seconds: float
 ) -> ControlRate:
     """Training steps on random images that lie in memory, after one untimed step."""
-    network = Network(graph)
-    network.load(initial(graph, seed=0))
-    network.place(device.torch)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(batch_size, *graph.input, generator=generator)
-    images = images.to(device.torch, memory_format=torch.channels_last)
-    labels = torch.randint(graph.classes, (batch_size,), generator=generator).to(device.torch)
-
-    def step() -> None:
-        with device.autocast(format):
-            loss = cross_entropy(network(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # fp16 needs no scaling here: nothing is learnt
-        optimizer.step()
-
+    size = graph.input[1]
+    step = training_step(placed(graph, device), device, format, batch_size, size)
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0
@@ -81,4 +75,31 @@ def time_steps(
             steps += 1
         device.synchronise()
         seconds = perf_counter() - began
-    return ControlRate(batch_size, steps, seconds)
+    return ControlRate(batch_size, steps, seconds, size)
+
+
+def _climbed(device: Device, format: str, seconds: float) -> ControlRate:
+    """One network for all sizes: its weights do not depend on the size of the images."""
+    network = placed(resnet50((3, SIZE, SIZE), CLASSES), device)
+    training_step(network, device, format, *reversed(CLIMB[0]))  # what torch loads for its first optimizer
+    until, found = perf_counter() + seconds, None
+    for size, batch_size in CLIMB:
+        pixels = batch_size * size**2
+        if found is not None:
+            expected = found.seconds * pixels / (found.batch_size * found.size**2)
+            if perf_counter() + STEPS_NEEDED * expected > until:
+                break
+        step = training_step(network, device, format, batch_size, size)
+        step()
+        found = ControlRate(batch_size, 1, _seconds(step), size)
+    assert found is not None
+    steps, total = found.steps, found.seconds
+    while perf_counter() + found.seconds < until:
+        steps, total = steps + 1, total + _seconds(step)
+    return ControlRate(found.batch_size, steps, total, found.size)
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    began = perf_counter()
+    step()
+    return perf_counter() - began

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from aiperf.files import RunFiles
-from aiperf.plan import plan
+from aiperf.plan import measuring_seconds, plan
 from aiperf.replay import Replay
 from aiperf.story import Attempt
 from aiperf.trial import State
@@ -44,6 +44,8 @@ class Display:
         if self.console.is_terminal:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
+        else:
+            print(f"run directory: {self.files.directory}", flush=True)
         return self
 
     def __exit__(
@@ -81,7 +83,7 @@ class Display:
     def _facts(self, replay: Replay) -> list[str]:
         leg, best = replay.leg, replay.best
         if leg.released is None:
-            return ["measuring the devices" if leg.ranks else "starting the workers, loading the data"]
+            return [_preparing(replay)]
         if leg.ended is not None:
             return ["testing the best network"]
         return [
@@ -144,6 +146,21 @@ class _Credit:
             for validation in new:
                 self.total += train * validation.segment.train_images + evaluate * validation.segment.of
         return self.total
+
+
+def _preparing(replay: Replay) -> str:
+    """What is done before the clock starts, how far it is, and how long a processor takes for it."""
+    leg = replay.leg
+    ranks = sum(map(len, leg.began.groups))
+    ready = sum(map(len, leg.alive.values()))
+    seconds = measuring_seconds(replay.opened.config.limits) / 2
+    if ready < ranks:
+        return f"starting the workers, loading the data: {ready} of {ranks} ready"
+    if len(leg.ceilings) < ranks:
+        what, done = "measuring threads and ceilings", len(leg.ceilings)
+    else:
+        what, done = "timing the control, ResNet-50", len(leg.controls)
+    return f"{what}, about {seconds:.0f} s: {done} of {ranks} done"
 
 
 def _first(replay: Replay, most: int) -> list[Attempt]:

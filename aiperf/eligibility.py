@@ -7,6 +7,7 @@ from typing import Any
 
 from aiperf.config import Bounds, Config
 from aiperf.findings import Evidence, Seen
+from aiperf.measured import doubts
 from aiperf.trial import State
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "foreseen",
     "segments",
     "span",
+    "speed",
     "trials",
     "width",
 ]
@@ -28,6 +30,7 @@ MOST_ERROR = 0.30
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 SEED = "resnet50"
+CONTROL_SIZE = 224
 # ImageNet-1k, ILSVRC 2012 (Russakovsky et al., IJCV 2015): training images, test images, a class.
 IMAGENET: Mapping[str, Any] = {
     "classes": 1000,
@@ -122,7 +125,18 @@ def control(evidence: Evidence) -> Seen:
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
+    wrong += [
+        f"the control of rank {rank} is of {control.size}² images, not {CONTROL_SIZE}²"
+        for leg in evidence.replay.legs
+        for rank, control in leg.controls.items()
+        if control.size != CONTROL_SIZE
+    ]
     return Seen("timed on every device", wrong)
+
+
+def speed(evidence: Evidence) -> Seen:
+    """What was done afterwards fits below the ceilings."""
+    return Seen("within what was measured before the span", doubts(evidence))
 
 
 def segments(evidence: Evidence) -> Seen:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from aiperf.errors import ConfigError, WorldError
 from aiperf.messages import FromGroup, ToGroup
@@ -81,6 +81,8 @@ class Described(FromGroup):
     device: str
     kind: str = ""
     memory_bytes: int = 0
+    formats: Mapping[str, float] = field(default_factory=dict)
+    """Operations a second of a small product in each format that it has."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from aiperf.events import (
     Tested,
 )
 from aiperf.files import RunFiles
+from aiperf.formats import emulation_text
 from aiperf.jobs import Jobs
 from aiperf.journal import JournalWriter
 from aiperf.messages import (
@@ -60,6 +61,7 @@ from aiperf.messages import (
     Validated,
     Working,
 )
+from aiperf.plan import measuring_seconds
 from aiperf.plausible import CLOCK_SECONDS, misdeclared
 from aiperf.replay import Replay
 from aiperf.trial import State
@@ -185,12 +187,14 @@ class Master:
         self._refuse_idle_devices()
         self._refuse_unrankable()
         self._tell_of_apart()
+        self._tell_of_emulation()
         self._refuse_other_formats()
         self._refuse_other_clocks()
         self._say_all(self._observe())
-        self._say_all(MeasureCeiling())
+        seconds = measuring_seconds(self.config.limits) / 2
+        self._say_all(MeasureCeiling(seconds))
         self._await(lambda: all(group.ceilings == group.ranks for group in self.groups))
-        self._say_all(MeasureControl())
+        self._say_all(MeasureControl(seconds))
         self._await(lambda: all(group.controls == group.ranks for group in self.groups))
 
     def _observe(self) -> Observe:
@@ -353,7 +357,14 @@ class Master:
         self._refuse_difference(ready, self.replay.ranks[0].ready)
         if self.replay.leg.released is not None and group.ready == group.ranks:  # it was lost in between
             self.world.send(index, self._observe())
-            self.world.send(index, Release(None if self.deadline is None else self.deadline - self._t()))
+            left = None if self.deadline is None else self.deadline - self._t()
+            self.world.send(index, Release(left, self._threads(index)))
+
+    def _threads(self, index: int) -> dict[str, int]:
+        """That the ranks of a group chose before the span."""
+        ceilings = self.replay.leg.ceilings
+        chosen = {rank: ceilings[rank].threads for rank in self.world.groups[index] if rank in ceilings}
+        return {str(rank): threads for rank, threads in chosen.items() if threads}
 
     def _refuse_difference(self, ready: Ready, first: Ready) -> None:
         """What differs between ranks would make their work incomparable."""
@@ -390,6 +401,13 @@ class Master:
                 f"{self.files.directory} is not shared with {', '.join(apart)}: weights travel over MPI, and "
                 "the logs of their ranks stay there"
             )
+
+    def _tell_of_emulation(self) -> None:
+        format = self.config.training.format
+        for ready in [event.ready for event in self.replay.ranks]:
+            if text := emulation_text(ready.device, format, ready.formats):
+                self.say(f"{text}; --format auto takes the fastest format that is native")
+                return
 
     def _finish(self, group: _Group, message: Finished, end: float) -> None:
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)

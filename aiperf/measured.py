@@ -1,28 +1,34 @@
-"""Integrity of what was measured before the span: whose it is, and what it can be."""
+"""Integrity of what was measured before the span, and of how fast the work after it was.
+
+Two limits, apart. Beyond the bound of its devices no work can have been done: the run is INVALID. The
+measured ceiling lies below, and may come from a bad moment: work beyond it is unknown, and not ranked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import fsum, inf, isclose
 
 import numpy as np
+from numpy.typing import NDArray
 
+from aiperf.bound import bound_ops_per_second
+from aiperf.credit import credit
+from aiperf.errors import JournalError
 from aiperf.findings import Evidence, Seen
+from aiperf.lineage import rebuild
 from aiperf.messages import Ceiling, Control, Ready
-from aiperf.peak import peak_ops_per_second
 from aiperf.pieces import pieces
 from aiperf.replay import Replay
 from aiperf.story import Leg
 from nas.ops import TENSOR_OPS
+from nas.products import least_products
 
-__all__ = ["mean_ceiling", "measurements"]
+__all__ = ["doubts", "mean_ceiling", "measurements", "speed"]
 
-# Data sheets give a clock that a device keeps up; for a moment it may run faster.
-MOST_OF_THE_PEAK = 1.25
-# Something else may have held a device up for the moment in which its ceiling was measured.
-MOST_OF_THE_CEILING = 2.0
-# The same of one block of steps or one validation, which may fall into a better moment than all together.
-MOST_OF_A_PIECE = 2 * MOST_OF_THE_CEILING
+# One block of steps, or one validation, may fall into a much better moment than what was measured.
+MOST_OF_A_PIECE = 4.0
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -35,19 +41,52 @@ def measurements(evidence: Evidence) -> Seen:
     contradictions = [
         text for leg in replay.legs for text in _of_leg(leg, replay.opened.config.training.format)
     ]
-    share = _share(replay, evidence.score.goodput.tensor_operations)
-    if share is not None and not share <= MOST_OF_THE_CEILING:
-        contradictions.append(f"{share:.1f} times what the devices could do before the span")
-    contradictions += _rushed(evidence)
-    if share is None and replay.span_seconds > 0:
+    if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
             "a ceiling is missing, beside which too much work would show", contradictions, known=False
         )
+    if found := doubts(evidence):
+        return Seen("; ".join(found), contradictions, known=False)
     return Seen(f"{num} ceilings and controls, each of its rank's device", contradictions)
 
 
+def speed(evidence: Evidence) -> Seen:
+    """No device computes faster than it can: all together over the span, and in each piece of work."""
+    replay = evidence.replay
+    bounds = _bounds(replay)
+    contradictions = [
+        f"trial {number}: {what} of {seconds:.6f} s is beyond what its devices can do"
+        for number, what, seconds in _rushed(evidence, bounds)
+    ]
+    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
+    if 0 < available < inf:
+        share = _least_operations(evidence, available) / available
+        text = f"{share:.1%} of what the devices can do at the most"
+        return Seen(text, contradictions + ([text] if share > 1 else []))
+    return Seen("a device has neither a listed peak nor a known instruction set", contradictions, known=False)
+
+
+def doubts(evidence: Evidence) -> list[str]:
+    """What is beyond the ceilings, but not beyond what is possible: sentences with what to do."""
+    replay, found = evidence.replay, []
+    ceiling = mean_ceiling(replay)
+    if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
+        found.append(f"{share:.1f} times the ceilings that were measured before the span")
+    rates = [
+        {rank: MOST_OF_A_PIECE * each.fastest for rank, each in leg.ceilings.items()} for leg in replay.legs
+    ]
+    if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
+        found.append(f"{num} pieces of work beyond {MOST_OF_A_PIECE:g} times the ceilings of their devices")
+    if found:
+        found.append(
+            "something else used the devices while they were measured, or the journal was changed: run again "
+            "on idle devices"
+        )
+    return found
+
+
 def _of_leg(leg: Leg, format: str) -> Iterator[str]:
-    ready = {event.ready.rank: event.ready for event in reversed(leg.ranks)}  # the first of a rank
+    ready = _first_ready(leg)
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
         yield from _of_ceiling(measured, ready.get(measured.rank), format)
@@ -79,46 +118,116 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
-    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce]
+    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
     if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
         yield f"{name}: a fastest window is slower than the typical one"
-    peak = ready and peak_ops_per_second(ready.device, format, ready.memory_bytes)
-    if peak and not ceiling.product.fastest <= MOST_OF_THE_PEAK * peak:
-        yield f"{name} is {ceiling.product.fastest / peak:.2f} times the peak of {ceiling.device}"
+    bound = ready and bound_ops_per_second([ready], format)
+    if bound and not ceiling.fastest <= bound:
+        yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"
 
 
-def _rushed(evidence: Evidence) -> Iterator[str]:
-    """Blocks and validations that no device does in their seconds."""
+Most = Callable[[tuple[int, ...]], float]
+"""Of the ranks of a group, operations a second at the most; infinite where that is not known."""
+
+
+def _bounds(replay: Replay) -> list[Most]:
+    """Of each leg."""
+    format = replay.opened.config.training.format
+    return [_of_ready(_first_ready(leg), format) for leg in replay.legs]
+
+
+def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
+    def most(ranks: tuple[int, ...]) -> float:
+        known = [ready[rank] for rank in ranks if rank in ready]
+        return (bound_ops_per_second(known, format) if len(known) == len(ranks) else None) or inf
+
+    return most
+
+
+def _of_ranks(rates: Mapping[int, float]) -> Most:
+    return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
+
+
+def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str, float]]:
+    """Blocks and validations whose products cannot be made in their seconds: the trial, what it is, its
+    seconds. Only what is beyond by all that is counted is looked at again by what must really be made."""
     replay, found = evidence.replay, pieces(evidence.replay)
-    prices, most = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
+    for row in _beyond(evidence, most):
+        attempt = replay.attempts[found.attempt[row]]
+        number, validation = attempt.trial.number, bool(found.is_validation[row])
+        operations = _least(replay, number)[validation] * int(found.images[row])
+        limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+        if operations > limit * found.seconds[row]:
+            yield number, "a validation" if validation else "a block", float(found.seconds[row])
+
+
+def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
+    """Rows of `pieces` whose counted products are more than their ranks' most, leg by leg."""
+    replay, found = evidence.replay, pieces(evidence.replay)
+    prices, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
             prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
-        ranks, ceilings = attempt.leg.began.groups[attempt.group], attempt.leg.ceilings
-        if all(rank in ceilings for rank in ranks):
-            most[attempt.index] = MOST_OF_A_PIECE * fsum(ceilings[rank].product.fastest for rank in ranks)
+        limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules name
         operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
-        rushed = operations > most[found.attempt] * found.seconds
-    for row in np.flatnonzero(rushed):
-        number = replay.attempts[found.attempt[row]].trial.number
-        what = "a validation" if found.is_validation[row] else "a block"
-        yield f"trial {number}: {what} of {found.seconds[row]:.6f} s is beyond what its devices can do"
+        rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
+    return rows
 
 
-def _share(replay: Replay, tensor_operations: int) -> float | None:
-    """Of what all devices could have multiplied in the span; None where a leg has not measured all."""
-    ceiling = mean_ceiling(replay)
-    return tensor_operations / (ceiling * replay.span_seconds) if ceiling else None
+def _least_operations(evidence: Evidence, enough: float) -> float:
+    """Tensor operations that the goodput cannot have been made without; all that were counted, which are
+    more, where they stay below `enough`."""
+    counted = evidence.score.goodput.tensor_operations
+    if counted <= enough:
+        return counted
+    replay = evidence.replay
+    credited = credit(replay)
+    return fsum(
+        operations * images
+        for attempt in replay.attempts
+        for v in attempt.validations
+        if credited.has(attempt, v)
+        for operations, images in zip(
+            _least(replay, attempt.trial.number), (v.segment.train_images, v.segment.of)
+        )
+    )
+
+
+def _least(replay: Replay, number: int) -> tuple[float, float]:
+    """Tensor operations of one image of a trial, in training and in validation, that must really be made."""
+    try:
+        train, evaluate = _products(replay, number)
+    except JournalError:  # the rule "operations" says so
+        return 0.0, 0.0
+    return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
+
+
+@lru_cache(maxsize=4096)
+def _products(replay: Replay, number: int) -> tuple[int, int]:
+    return least_products(rebuild(replay, number))
+
+
+def _leg_bound(replay: Replay, leg: Leg) -> float | None:
+    """Of all devices of a leg."""
+    ready = _first_ready(leg)
+    if any(rank not in ready for group in leg.began.groups for rank in group):
+        return None
+    return bound_ops_per_second(ready.values(), replay.opened.config.training.format)
+
+
+def _first_ready(leg: Leg) -> dict[int, Ready]:
+    """The first of a rank: what stands of it once its group was started again may be written at any time."""
+    return {event.ready.rank: event.ready for event in reversed(leg.ranks)}
 
 
 def mean_ceiling(replay: Replay) -> float | None:
-    """Operations a second of matrix products, of all devices that a leg had, in the mean over the span; None
+    """Operations a second of the fastest work, of all devices that a leg had, in the mean over the span; None
     where a leg has not measured all of its own, or none has a span."""
     total = 0.0
     for leg in replay.legs:
         ranks = {rank for group in leg.began.groups for rank in group}
         if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
             return None
-        total += leg.span_seconds * fsum(ceiling.product.fastest for ceiling in leg.ceilings.values())
+        total += leg.span_seconds * fsum(ceiling.fastest for ceiling in leg.ceilings.values())
     return total / replay.span_seconds if total > 0 else None

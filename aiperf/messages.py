@@ -29,6 +29,7 @@ __all__ = [
     "MeasureControl",
     "Meeting",
     "Observe",
+    "Processor",
     "Quit",
     "Rate",
     "Ready",
@@ -84,10 +85,16 @@ class Observe(ToGroup):
 class MeasureCeiling(ToGroup):
     """Find out what the device can do; all groups at once."""
 
+    seconds: float
+    """A processor takes about so many, whatever it finds."""
+
 
 @dataclass(frozen=True)
 class MeasureControl(ToGroup):
     """Time the control; all groups at once."""
+
+    seconds: float
+    """A processor takes about so many."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,8 @@ class Release(ToGroup):
 
     seconds_left: float | None
     """To the deadline; None without one."""
+    threads: Mapping[str, int] = field(default_factory=dict)
+    """By rank, the number that was chosen for one which is started again."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,22 @@ class Meeting(FromGroup):
 
 
 @dataclass(frozen=True)
+class Processor:
+    """Of a host whose processor is the device: what bounds its speed."""
+
+    machine: str
+    """x86_64, aarch64 …"""
+    logical: int
+    """Processors that the operating system has."""
+    top_hertz: float
+    """With boost; 0 where the host does not state it."""
+    flags: tuple[str, ...]
+    """Of its instructions, those that multiply vectors or tiles."""
+    vector_bits: int = 0
+    """Of Arm's scalable vectors; 0 where there are none."""
+
+
+@dataclass(frozen=True)
 class Ready(FromGroup):
     """One rank is initialised: device bound, data loaded and checked."""
 
@@ -166,6 +191,10 @@ class Ready(FromGroup):
     """Whether the run directory is the master's own."""
     multiplies: Mapping[str, str] = field(default_factory=dict)
     """The format that each kind of product was seen to use where the run's own was declared."""
+    formats: Mapping[str, float] = field(default_factory=dict)
+    """Operations a second of a small matrix product on one thread, by format: native ones stand out."""
+    processor: Processor | None = None
+    """None where the device is none."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +218,7 @@ class Ceiling(FromGroup):
     device: str
     format: str
     side: int
-    """Of the square matrices that were multiplied fastest."""
+    """Of the square matrices that were multiplied fastest; 0 where tall ones were."""
     product: Rate
     """Operations a second of them, a multiply-accumulate being two."""
     copy: Rate
@@ -198,6 +227,19 @@ class Ceiling(FromGroup):
     """Bytes a second from the host's memory; None where the host is the device."""
     all_reduce: Rate | None = None
     """Bytes of a tensor that is summed over the group, over the time it takes; None for a rank alone."""
+    seed: Rate | None = None
+    """Tensor operations a second of forward and backward passes of the run's seed; None where one takes too
+    long to be measured."""
+    threads: int = 0
+    """That this rank computes with from now on; 0 where the device is no processor."""
+    thread_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By number of threads the median time [s] of the work that they were chosen by; empty where nothing was
+    to choose."""
+
+    @property
+    def fastest(self) -> float:
+        """Operations a second of the fastest work that was seen."""
+        return max(self.product.fastest, self.seed.fastest if self.seed else 0.0)
 
 
 @dataclass(frozen=True)
@@ -211,6 +253,8 @@ class Control(FromGroup):
     steps: int
     seconds: float
     images_per_second: float
+    size: int = 224
+    """Side of the images in pixels; a processor for which 224 take too long has smaller ones."""
 
 
 @dataclass(frozen=True)

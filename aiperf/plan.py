@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, cos, pi
 
-from aiperf.config import TrainingConfig
+from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
 
-__all__ = ["CLOSING_SHARE", "SEGMENT_SECONDS", "Plan", "plan"]
+__all__ = ["CLOSING_SHARE", "SEGMENT_SECONDS", "Plan", "measuring_seconds", "plan"]
 
 CLOSING_SHARE = 1.5
 """Times the last validation: what is left for the closing one before a deadline."""
@@ -16,6 +16,11 @@ CLOSING_SHARE = 1.5
 SEGMENT_SECONDS = 540.0
 """Of training, after which a validation closes the segment: one is credited whole, so it must not grow
 beyond ten minutes."""
+
+
+MEASURING_SECONDS = (2.0, 20.0)
+MEASURING_SHARE = 0.1
+"""Of the span: so long a processor measures itself before it, within the bounds above."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,12 @@ class Plan:
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         share = 1 - done if self.decay == "linear" else (1 + cos(pi * done)) / 2
         return self.peak_rate * share
+
+
+def measuring_seconds(limits: LimitsConfig) -> float:
+    """Of a processor for threads, ceilings and control together, before the span."""
+    least, most = MEASURING_SECONDS
+    return max(least, min(most, MEASURING_SHARE * 60 * limits.minutes)) if limits.minutes else most
 
 
 def plan(trial: Trial, training: TrainingConfig, training_images: int) -> Plan:

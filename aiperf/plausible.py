@@ -1,4 +1,4 @@
-"""Integrity of who worked: ranks, their code, clocks, formats and speed."""
+"""Integrity of who worked: ranks, their code, clocks and formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ __all__ = [
     "misdeclared",
     "precision",
     "ranks",
-    "speed",
 ]
 
 CLOCK_SECONDS = 1.0
@@ -129,11 +128,3 @@ def misdeclared(format: str, ready: Ready) -> list[str]:
         for kind, seen in ready.multiplies.items()
         if seen not in fitting
     ]
-
-
-def speed(evidence: Evidence) -> Seen:
-    """No device computes faster than its data sheet says."""
-    mfu = evidence.score.mfu
-    if mfu is None:
-        return Seen("a device has no listed peak", known=False)
-    return Seen(f"{mfu:.1%} of the peak", [f"{mfu:.1%} of the peak of all devices"] if mfu > 1 else [])

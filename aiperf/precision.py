@@ -7,21 +7,26 @@ more, and 2^100 times 1 stays finite where the exponent has 8 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from time import perf_counter, thread_time
 
 import torch
 from torch.nn.functional import conv2d
 
 from aiperf.device import Device
+from aiperf.device.device import SIXTEEN_BIT
 from aiperf.plausible import PRODUCTS
 
-__all__ = ["observed"]
+__all__ = ["format_rates", "observed"]
 
 # Bits of the fraction, and whether 2^100 is a number: IEEE 754 for fp32 and fp16; bf16 and TF32 of
 # "NVIDIA A100 Tensor Core GPU Architecture", 2020, figure 9.
 FORMATS = {(23, True): "fp32", (10, True): "tf32", (7, True): "bf16", (10, False): "fp16"}
 SIDE = 256  # of the matrices, and channels of the convolution: as large as what the libraries hurry for
 LARGE = 2.0**100
+SIDES: Mapping[str, int] = {"cpu": 256, "accelerator": 4096}
+"""Of the products by which formats are compared: some milliseconds, or some tens where one is emulated."""
+TRIES = 3
 
 
 def observed(device: Device, format: str) -> dict[str, str]:
@@ -32,6 +37,33 @@ def observed(device: Device, format: str) -> dict[str, str]:
     device.declare(format)
     made = [_named(*_through(device, format, multiply)) for multiply in (_product, _convolution)]
     return dict(zip(PRODUCTS, made))
+
+
+def format_rates(device: Device) -> dict[str, float]:
+    """Operations a second of a matrix product in each format that the device has, the fastest of some.
+
+    A processor that emulates a format is slower in it by orders of magnitude, whatever its libraries say that
+    they support. There it is one thread's own time, for others use the cores, too.
+    """
+    on_cpu = device.kind == "cpu"
+    side, now = (SIDES["cpu"], thread_time) if on_cpu else (SIDES["accelerator"], perf_counter)
+    threads = torch.get_num_threads()
+    if on_cpu:
+        torch.set_num_threads(1)
+    found = {}
+    for format in device.formats:
+        device.declare(format)
+        values = torch.randn(side, side, device=device.torch).to(SIXTEEN_BIT.get(format, torch.float32))
+        out, seconds = torch.empty_like(values), list[float]()
+        for _ in range(1 + TRIES):
+            device.synchronise()
+            began = now()
+            torch.mm(values, values, out=out)
+            device.synchronise()
+            seconds.append(now() - began)
+        found[format] = 2 * side**3 / min(seconds[1:])
+    torch.set_num_threads(threads)
+    return found
 
 
 def _through(

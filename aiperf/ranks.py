@@ -78,6 +78,13 @@ class Ranks:
             return (describe_device(ALONE, self.wanted.device),)
         return describe(self.link, self.places(config))
 
+    def first_devices(self, config: Config) -> tuple[Described, ...]:
+        """One of each host. Raises as `places`."""
+        if self.link is None:
+            return self.devices(config)
+        places = {self.hosts[place.rank]: place for place in reversed(self.places(config))}
+        return describe(self.link, tuple(places.values()))
+
     def world(self, config: Config, files: RunFiles) -> World:
         """Raises as `places`."""
         places = self.places(config)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from collections import Counter
 
-from aiperf.config import Config, DataConfig
+from aiperf.config import Config, DataConfig, with_overrides
 from aiperf.control import time_steps
 from aiperf.device import bind
 from aiperf.errors import ConfigError, WorldError
 from aiperf.forecast import forecast
+from aiperf.formats import AUTO, fastest_format
 from aiperf.layout import Described, Place
 from aiperf.ranks import Ranks
 from aiperf.run import starting_graph
@@ -36,6 +37,9 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
             raise WorldError(f"rank {each.rank} on {_hosts(ranks)[each.rank]} has no device: {each.device}")
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
+    if training.format == AUTO:
+        config = with_overrides(config, {"training.format": fastest_format(devices)})
+        training = config.training
     rate, measured = images_per_second, images_per_second is None
     if rate is None:
         device = bind(devices[0].kind, 0)

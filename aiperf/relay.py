@@ -73,7 +73,9 @@ class Post:
         if isinstance(message, Beat):
             return None
         if isinstance(message, Place):
-            self.place = message
+            known, self.place = self.place, message
+            if known is not None:  # it was told before, to describe its device
+                return None
         elif isinstance(message, Describe):
             assert self.place is not None
             self.send(describe_device(self.place, self.device))

@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
     Rule("data", Kind.INTEGRITY, integrity.data),
     Rule("times", Kind.INTEGRITY, times.times),
     Rule("span", Kind.INTEGRITY, times.span),
-    Rule("speed", Kind.INTEGRITY, plausible.speed),
+    Rule("speed", Kind.INTEGRITY, measured.speed),
     Rule("measurements", Kind.INTEGRITY, measured.measurements),
     Rule("ranks", Kind.INTEGRITY, plausible.ranks),
     Rule("code", Kind.INTEGRITY, plausible.code),
@@ -74,6 +74,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked trials", Kind.ELIGIBILITY, eligibility.trials),
     Rule("ranked architecture", Kind.ELIGIBILITY, eligibility.architecture),
     Rule("ranked control", Kind.ELIGIBILITY, eligibility.control),
+    Rule("ranked speed", Kind.ELIGIBILITY, eligibility.speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
 )
 

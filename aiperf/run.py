@@ -13,10 +13,11 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, load_preset, to_toml
+from aiperf.config import Config, load_preset, to_toml, with_overrides
 from aiperf.errors import ConfigError, JournalError
 from aiperf.events import TERMINATED, Opened
 from aiperf.files import RunFiles
+from aiperf.formats import AUTO, fastest_format
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
 from aiperf.master import Master
@@ -65,6 +66,8 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)  # what is missing is said before anything is written
     ranks.places(config)
+    if config.training.format == AUTO:
+        config = with_overrides(config, {"training.format": fastest_format(ranks.first_devices(config))})
     with JournalWriter.begin(files) as journal:
         _write_config(config, files)
         opened = Opened(

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import torch
 
-from aiperf.ceiling import measure
+from aiperf.before_span import Work, measure
 from aiperf.code import code_hash
 from aiperf.control import measure_control
 from aiperf.data import load
@@ -61,7 +61,7 @@ from aiperf.messages import (
     unpack,
 )
 from aiperf.parallel import Parallel, Solo, agree, lead
-from aiperf.precision import observed
+from aiperf.precision import format_rates, observed
 from aiperf.steplog import StepLog
 from aiperf.telemetry.recorder import Recorder
 from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
@@ -111,9 +111,9 @@ class Worker:
         self.seed = graph_from_json(setup.seed_graph)
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.host = socket.gethostname()
-        self.work: queue.SimpleQueue[_Prepared | MeasureCeiling | MeasureControl | Evaluate | Quit] = (
-            queue.SimpleQueue()
-        )
+        self.work: queue.SimpleQueue[
+            _Prepared | MeasureCeiling | MeasureControl | Release | Evaluate | Quit
+        ] = queue.SimpleQueue()
         self.halted = threading.Event()
         self.pace = Pace(self.halted.is_set)
         self.preparing = ThreadPoolExecutor(1, "prepare")
@@ -127,6 +127,7 @@ class Worker:
         # First of all: what is wrong with it is told before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        self.formats = format_rates(self.device)
         self.multiplies = observed(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
@@ -164,6 +165,8 @@ class Worker:
             visible_devices=count_devices(self.device.kind),
             sees_run=self._sees_run(),
             multiplies=self.multiplies,
+            formats=self.formats,
+            processor=self.device.processor,
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 
@@ -192,6 +195,7 @@ class Worker:
                 attempt = self.preparing.submit(self._prepare, message)
                 self.work.put(_Prepared(message, attempt, time.perf_counter()))
             elif isinstance(message, Release):
+                self.work.put(message)
                 if message.seconds_left is not None:
                     self.pace.deadline = time.perf_counter() + message.seconds_left
             elif isinstance(message, Stop):
@@ -208,22 +212,27 @@ class Worker:
             if isinstance(job, Evaluate):
                 self._evaluate(job.trial)
             elif isinstance(job, MeasureCeiling):
-                self._measure_ceiling()
+                self._measure_ceiling(job.seconds)
             elif isinstance(job, MeasureControl):
-                self._measure_control()
+                self._measure_control(job.seconds)
+            elif isinstance(job, Release):
+                if threads := job.threads.get(str(self.place.rank)):  # of this thread, so here
+                    self.device.use_threads(threads)
             elif lead(self.parallel, int(self.pace.must_close())):
                 self._drop(job)
             else:
                 self._attempt(job)
         self.writing.shutdown()
 
-    def _measure_ceiling(self) -> None:
-        rank, format = self.place.rank, self.config.training.format
-        self.channel.send(measure(self.device, format, self.parallel, rank, self.host))
+    def _measure_ceiling(self, seconds: float) -> None:
+        training = self.config.training
+        work = Work(self.seed, training.format, training.batch_size // self.parallel.ranks)
+        rank, rate = self.place.rank, self.formats[training.format]
+        self.channel.send(measure(self.device, work, self.parallel, rank, self.host, rate, seconds))
         self.device.clean()
 
-    def _measure_control(self) -> None:
-        rate = measure_control(self.device, self.config.training.format)
+    def _measure_control(self, seconds: float) -> None:
+        rate = measure_control(self.device, self.config.training.format, seconds)
         self.channel.send(
             Control(
                 rank=self.place.rank,
@@ -233,6 +242,7 @@ class Worker:
                 steps=rate.steps,
                 seconds=rate.seconds,
                 images_per_second=rate.images_per_second,
+                size=rate.size,
             )
         )
 
@@ -407,7 +417,8 @@ def describe(kind: str, place: str) -> str:
     """JSON of the device that a worker at this place (JSON, too) binds."""
     where = decode(Place, json.loads(place))
     device = bind_place(kind, where)
-    return json.dumps(encode(Described(where.rank, device.name, device.kind, device.memory_bytes)))
+    rates = format_rates(device)
+    return json.dumps(encode(Described(where.rank, device.name, device.kind, device.memory_bytes, rates)))
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

@@ -131,14 +131,8 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
         [
             "control",
-            *(
-                "not measured" if one is None else f"{figure(one.images_per_second)} images/s"
-                for one in (a.control, b.control)
-            ),
-            _change(
-                a.control.images_per_second if a.control else None,
-                b.control.images_per_second if b.control else None,
-            ),
+            *(_control(one) for one in (first, second)),
+            _change(*_comparable_controls(first, second)),
         ],
         ["span", clock(a.span_seconds), clock(b.span_seconds), _change(a.span_seconds, b.span_seconds)],
         ["trials", *(f"{sum(one.trials.values()):,}" for one in (a, b)), ""],
@@ -151,6 +145,19 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
             "",
         ],
     ]
+
+
+def _control(judged: Judged) -> str:
+    control = judged.score.control
+    if control is None:
+        return "not measured"
+    return f"{figure(control.images_per_second)} images/s at {facts.control_sizes(judged.replay)}"
+
+
+def _comparable_controls(*both: Judged) -> list[float | None]:
+    """Images a second; none of images of different sizes."""
+    alike = len({facts.control_sizes(each.replay) for each in both}) == 1
+    return [each.score.control.images_per_second if each.score.control and alike else None for each in both]
 
 
 def _per_joule(judged: Judged) -> float | None:

@@ -50,9 +50,10 @@ def ceiling_text(replay: Replay, score: Score) -> str:
     total = mean_ceiling(replay)
     if total is None:
         return "unknown (not measured in this run)"
-    return (
-        f"{percent(score.tensor_ops_per_second / total, 1)} of {rate(total)}, matrix products before the span"
-    )
+    share = score.tensor_ops_per_second / total
+    if share > 1:
+        return f"unknown: the ceiling was measured too low, {rate(total)} in a worse moment than the run"
+    return f"{percent(share, 1)} of {rate(total)}, the fastest work seen before the span"
 
 
 def energy_text(usage: Usage, score: Score) -> str:

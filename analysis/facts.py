@@ -19,6 +19,7 @@ from analysis.wording import bytes_text, figure
 __all__ = [
     "changed_settings",
     "configuration",
+    "control_sizes",
     "devices_text",
     "flat",
     "hosts",
@@ -114,6 +115,12 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
         keys.append([host, rows[-1][1], min(rates, default=0.0), sum(rates), clock])
     columns = ("host", "devices", "control, slowest", "control, all", "clock")
     return Table(columns, rows, (False, False, True, True, True), keys)
+
+
+def control_sizes(replay: Replay) -> str:
+    """ "224²", or "64² and 112²" where devices were too slow for more: sides of the control's images."""
+    sizes = sorted({control.size for control in _controls(replay).values()})
+    return " and ".join(f"{size}²" for size in sizes)
 
 
 def _controls(replay: Replay) -> Mapping[int, Control]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.replay import Replay
 from aiperf.score import Score
+from analysis.facts import control_sizes
 from analysis.wording import clock, figure, percent, rate, rates
 
 __all__ = ["Fact", "key_facts", "num_devices"]
@@ -33,7 +34,7 @@ def key_facts(replay: Replay, score: Score) -> Sequence[Fact]:
         _error(score),
         Fact("OPS a device", *_per_device(replay, score)),
         _mfu(score),
-        _control(score),
+        _control(replay, score),
         Fact(
             "Goodput",
             percent(score.goodput.operations / score.raw.operations, 1) if score.raw.operations else "none",
@@ -83,12 +84,13 @@ def _mfu(score: Score) -> Fact:
     return Fact("MFU", percent(score.mfu, 1), f"{tensor} of {rate(score.peak_ops_per_second)} dense peak")
 
 
-def _control(score: Score) -> Fact:
+def _control(replay: Replay, score: Score) -> Fact:
     control = score.control
     if control is None:
         return Fact(CONTROL, "not measured", "ResNet-50 v1.5 training, 224², before the span")
     slowest = f"slowest device {figure(control.slowest_images_per_second)} on {control.slowest_host}"
-    return Fact(CONTROL, figure(control.images_per_second), f"ResNet-50 v1.5; {slowest}")
+    name = f"ResNet-50 v1.5, {control_sizes(replay)}"
+    return Fact(CONTROL, figure(control.images_per_second), f"{name}; {slowest}")
 
 
 def _old(score: Score) -> Fact:

@@ -47,10 +47,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Record:
-    """Square matrices of one side, multiplied in one format: operations a second."""
+    """Matrices of one side, multiplied in one format: operations a second."""
 
     format: str
     side: int
+    """Of square ones; 0 for tall ones."""
     rate: Rate
 
 
@@ -136,7 +137,7 @@ def machine_text(machine: Machine) -> str:
         rows.append(
             [
                 record.format,
-                f"{record.side:,}",
+                f"{record.side:,}" if record.side else "tall",
                 rate(found.fastest),
                 rate(found.typical),
                 percent(found.spread, 1),

@@ -9,6 +9,7 @@ from aiperf.rules import Verdict
 from aiperf.score import ControlResult, Quality, Score
 from aiperf.trial import State
 from analysis.devices import ceiling_text, energy_text, look, slow_text
+from analysis.facts import control_sizes
 from analysis.wording import clock, origin, percent, plain, rate, scaled
 
 __all__ = ["findings_text", "status_text", "summary_text"]
@@ -36,7 +37,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(score)),
         ("time", _time(score)),
-        ("control", _control(score.control)),
+        ("control", _control(score.control, control_sizes(replay))),
         *_named("slow", slow_text(devices.slow, replay)),
         ("verdict", _verdict(verdict)),
     ]
@@ -98,9 +99,10 @@ def _verdict(verdict: Verdict) -> str:
 def _machine(replay: Replay) -> str:
     if not replay.legs or not replay.ranks:
         return "no rank was ready"
-    devices = [event.ready.device for event in replay.ranks]
+    ranks = {event.ready.rank: event.ready for event in replay.ranks}  # one that came again is one device
+    devices = [ready.device for ready in ranks.values()]
     kinds = sorted(set(devices))
-    hosts = len({event.ready.host for event in replay.ranks})
+    hosts = len({ready.host for ready in ranks.values()})
     named = ", ".join(f"{devices.count(kind)} × {kind}" for kind in kinds)
     return f"{named} on {hosts} host{'s' if hosts > 1 else ''}"
 
@@ -152,7 +154,7 @@ def _time(score: Score) -> str:
     return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
 
 
-def _control(control: ControlResult | None) -> str:
+def _control(control: ControlResult | None, sizes: str) -> str:
     if control is None:
         return "not measured"
     slowest = (
@@ -160,4 +162,4 @@ def _control(control: ControlResult | None) -> str:
         if control.devices > 1
         else ""
     )
-    return f"{scaled(control.images_per_second, 'images/s')} of ResNet-50 v1.5 at 224²{slowest}"
+    return f"{scaled(control.images_per_second, 'images/s')} of ResNet-50 v1.5 at {sizes}{slowest}"

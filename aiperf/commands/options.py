@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aiperf.config import FORMATS, SEARCHES, Config, load_preset, parse_setting, with_overrides
+from aiperf.config import SEARCHES, WANTED_FORMATS, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.ranks import BACKENDS, Wanted
 from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
@@ -73,7 +73,12 @@ _CONFIG_OPTIONS = (
         "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
     ),
     click.option("--search", type=click.Choice(SEARCHES), help="How architectures are found."),
-    click.option("--format", "format_", type=click.Choice(FORMATS), help="Format of the multiplications."),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(WANTED_FORMATS),
+        help="Format of the multiplications; auto takes the fastest that the devices have natively.",
+    ),
     click.option("--batch-size", type=click.IntRange(2), help="Images a step, over all devices of a group."),
     click.option(
         "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."

@@ -16,6 +16,7 @@ from aiperf.display import Display
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.events import TERMINATED
 from aiperf.files import RunFiles
+from aiperf.formats import AUTO
 from aiperf.journal import read_journal
 from aiperf.lock import SILENCE_SECONDS
 from aiperf.proposals import resolved
@@ -118,7 +119,9 @@ def _refuse_other_options(config: Config, asked: Asked, files: RunFiles) -> None
     wanted, _ = resolved(with_overrides(config, asked.given()))
     was = leaves(config)
     if other := [
-        f"{key} is {was[key]!r} there, not {now!r}" for key, now in leaves(wanted).items() if now != was[key]
+        f"{key} is {was[key]!r} there, not {now!r}"
+        for key, now in leaves(wanted).items()
+        if now not in (was[key], AUTO)
     ]:
         raise ConfigError(
             f"{files.directory} was begun otherwise: {', '.join(other)}; leave those options out, or choose "

@@ -12,9 +12,14 @@ import torch
 
 from aiperf.device import cgroup
 from aiperf.device.device import Device
+from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
+from aiperf.messages import Processor
 
 __all__ = ["Cpu"]
+
+STATED = "OMP_NUM_THREADS"
+"""Where it is set, somebody has chosen the number of threads."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Cpu(Device):
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         if index:
             raise WorldError(f"cpu device {index} is wanted; a host is one, of index 0")
-        if "OMP_NUM_THREADS" not in os.environ:
+        if STATED not in os.environ:
             torch.set_num_threads(_own_cores(ranks_on_host))
         return cls(0, _name(), int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
@@ -54,6 +59,26 @@ class Cpu(Device):
     @property
     def torch(self) -> torch.device:
         return torch.device(self.kind)
+
+    @property
+    def processor(self) -> Processor:
+        return see_processor()
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """All own cores, one less, and halves down to one."""
+        if STATED in os.environ:
+            return ()
+        own = torch.get_num_threads()
+        halves = (own >> times for times in range(own.bit_length()))
+        return tuple(sorted({*halves, max(1, own - 1)}))
+
+    @property
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    def use_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
 
     def synchronise(self) -> None:
         """Nothing is ever left to be done."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 
 from aiperf.errors import WorldError
+from aiperf.messages import Processor
 
 __all__ = ["SIXTEEN_BIT", "Device"]
 
@@ -65,6 +66,25 @@ class Device(ABC):
     @property
     def torch(self) -> torch.device:
         return torch.device(self.kind, self.index)
+
+    @property
+    def processor(self) -> Processor | None:
+        """Of the host, where it is the device."""
+        return None
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Numbers of threads that work can be divided among, rising; empty where nobody chooses."""
+        return ()
+
+    @property
+    def threads(self) -> int:
+        """That this process computes with; 0 where the device is no processor."""
+        return 0
+
+    def use_threads(self, count: int) -> None:
+        """From now on, in this process; one of `thread_counts`."""
+        raise NotImplementedError(f"{self.kind} devices have no threads")
 
     @abstractmethod
     def synchronise(self) -> None:

@@ -18,6 +18,7 @@ from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
 from aiperf.errors import AiperfError
+from aiperf.formats import AUTO
 from aiperf.layout import Place
 from aiperf.messages import FromGroup
 from aiperf.worker import bind_place
@@ -35,7 +36,8 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
     """Of the rank at `place`; its group meets at `meet`. `format` is what the run multiplies in."""
     try:
         device = bind_place(kind, place)
-        device.declare(format)
+        if format != AUTO:
+            device.declare(format)
     except (AiperfError, RuntimeError) as error:
         return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
     fault, backend, rate = _multiplies(device), "", 0.0

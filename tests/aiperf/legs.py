@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from aiperf.config import Config, load_preset, with_overrides
+from aiperf.config import Config, with_overrides
 from aiperf.events import Opened
 from aiperf.files import RunFiles
 from aiperf.jobs import Jobs
@@ -18,6 +18,7 @@ from aiperf.world import World
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.groups import FakeWorld
+from tests.aiperf.presets import resolved_preset
 
 
 class Run:
@@ -26,7 +27,7 @@ class Run:
     def __init__(self, directory: Path, world: World, silence_seconds: float = 60.0, **limits: float) -> None:
         self.files, self.world, self.said = RunFiles(directory / "run"), world, list[str]()
         chosen = {"limits.minutes": 0.0, **{f"limits.{name}": value for name, value in limits.items()}}
-        self.config: Config = with_overrides(load_preset("digits"), chosen)
+        self.config: Config = with_overrides(resolved_preset("digits"), chosen)
         self.seed = residual()
         self.before: Callable[[Master], None] = lambda master: None
         self.silence_seconds = silence_seconds

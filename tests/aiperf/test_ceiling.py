@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from aiperf import ceiling
-from aiperf.ceiling import measure, measure_copy, measure_products, measure_upload
+from aiperf import before_span, ceiling
+from aiperf.before_span import Work, measure
+from aiperf.ceiling import measure_copy, measure_products, measure_upload
 from aiperf.commands import measuring
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
+from aiperf.messages import Ceiling
 from aiperf.parallel import Solo
 from analysis.limits import read_limits
+from nas.seeds import residual, resnet50
 from tests.aiperf.commands.typed import Typed
 
 
@@ -46,37 +50,39 @@ def test_every_side_is_measured_in_the_format(
 
     monkeypatch.setattr(torch, "mm", watched)
     products = measure_products(device, format)
-    assert [product.side for product in products] == [64, 128]
-    assert seen == {({"fp32": torch.float32, "bf16": torch.bfloat16}[format], side) for side in (64, 128)}
+    assert [product.side for product in products] == [64, 128, 0]
+    rows, _ = ceiling.TALL
+    kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[format]
+    assert seen == {(kind, side) for side in (64, 128, rows)}
     for product in products:
         assert 0 < product.rate.typical <= product.rate.fastest
         assert product.rate.spread >= 0
 
 
 def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that runs a millisecond a product, a rate is two operations for each of side³ products."""
+    """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
     now = [0.0]
 
     def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        now[0] += 1e-3
+        now[0] += 1e-4
         return out
 
     monkeypatch.setattr(torch, "mm", multiply)
     monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
-    (small, large) = measure_products(device, "fp32")
-    assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-3)
-    assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-3)
+    small, large, *_ = measure_products(device, "fp32")
+    assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-4)
+    assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-4)
     assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_side_that_would_take_all_the_time_is_left_out(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in bf16 on a CPU that has no instructions for it: five milliseconds, then forty of twenty."""
+    """As in bf16 on a CPU that has no instructions for it: four milliseconds, then 32 of twenty."""
     now = [0.0]
 
     def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        now[0] += 5e-3 * (len(left) / 64) ** 3
+        now[0] += 4e-3 * len(left) * left.shape[1] ** 2 / 64**3
         return out
 
     monkeypatch.setattr(torch, "mm", multiply)
@@ -94,8 +100,9 @@ def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(torch, "mm", watched)
     monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64,)})
+    monkeypatch.setattr(ceiling, "TALL", (64, 64))
     measure_products(device, "fp32")
-    assert len(set(used)) == ceiling.ROTATED
+    assert len(set(used)) == 2 * ceiling.ROTATED
     assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
 
 
@@ -108,15 +115,54 @@ def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> Non
     assert measure_upload(device) is None
 
 
-def test_the_message_holds_the_fastest_side(device: Device) -> None:
-    found = measure(device, "bf16", Solo(), 3, "node1")
+Step = Callable[[], None]
+WORK = Work(residual((1, 8, 8), 4), "bf16", batch_size=16)
+
+
+def measured(device: Device, work: Work = WORK, rate: float = 1e9, seconds: float = 0.3) -> Ceiling:
+    return measure(device, work, Solo(), 3, "node1", rate, seconds)
+
+
+def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> None:
+    found = measured(device)
     assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)
-    assert found.side in (64, 128)
+    assert found.side in (64, 128, 0)
+    assert found.seed is not None
+    assert found.fastest == max(found.product.fastest, found.seed.fastest)
+
+
+def test_a_seed_that_takes_too_long_is_not_begun(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step can be interrupted. By the rate of a product one takes longer than there is."""
+    monkeypatch.setattr(before_span, "passes", lambda *words: pytest.fail("begun"))
+    large = replace(WORK, seed=resnet50((3, 224, 224), 1000))
+    assert measured(device, large).seed is None
+
+
+def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image takes 10 ms on this clock: of five passes 2 and 8 images fit into 0.6 s, 16 do not."""
+    now, batches = [0.0], list[int]()
+
+    def passes(network: object, device: Device, format: str, batch_size: int, size: int) -> Step:
+        batches.append(batch_size)
+
+        def once() -> None:
+            now[0] += 0.01 * batch_size
+
+        return once
+
+    monkeypatch.setattr(before_span, "passes", passes)
+    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
+    found = before_span._largest(device, WORK, rate=1e12, seconds=0.6)
+    assert found is not None
+    assert found.batch_size == 8
+    assert batches == [2, 8]
 
 
 def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
     with pytest.raises(WorldError, match=r"training\.format is fp16"):
-        measure(device, "fp16", Solo(), 1, "node1")
+        measured(device, replace(WORK, format="fp16"))
 
 
 def full(*words: object, **options: object) -> torch.Tensor:

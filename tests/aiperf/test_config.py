@@ -45,7 +45,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("training.epochs", [], "training.epochs: needs one whole number"),
         ("training.learning_rate", 0.0, "training.learning_rate is 0.0; it must be above 0"),
         ("training.warmup", 1.0, "training.warmup is 1.0"),
-        ("training.format", "fp8", "training.format is 'fp8'; it is one of fp32, tf32, bf16, fp16"),
+        ("training.format", "fp8", "training.format is 'fp8'; it is one of auto, fp32, tf32, bf16, fp16"),
         ("data.name", "mnist", "data.name is 'mnist'; it is one of digits, idx"),
         ("data.path", "pictures", "data.path is 'pictures', but data.name is 'digits', which reads no files"),
         ("search.name", "grid", "search.name is 'grid'; it is one of evolution, foresight"),

@@ -32,7 +32,8 @@ def test_a_log_says_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:
     shown(Scene(groups=5), terminal=False)
     lines = capsys.readouterr().out.splitlines()
     said = [line.partition(" · ")[2] for line in lines]
-    assert said[0] == "starting the workers, loading the data"
+    assert lines[0] == "run directory: runs/one"
+    assert said[1] == "starting the workers, loading the data: 0 of 5 ready"
     assert said[-1] == "testing the best network"
     assert all(one != other for one, other in pairwise(said)), "nothing twice"
     going = [line for line in said if " left · " in line]

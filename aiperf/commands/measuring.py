@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Number, device_option
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError, WorldError
@@ -47,10 +48,11 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
     A run measures the same on all its devices at once, in its own format, before its clock starts; that
     stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.
     """
-    from aiperf.device import bind  # torch
-
     if math.isnan(seconds):  # in no range, and outside of none
         raise click.UsageError("--seconds is no number")
+    refuse_no_run()
+    from aiperf.device import bind  # torch
+
     if output is not None:
         _refuse_unwritable(output)
     found = _measured(bind(device, 0), formats, seconds)
@@ -64,6 +66,7 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
 
 def measured_limits(formats: Sequence[str]) -> Limits:
     """Of the first device of this machine, in the first of these formats that it has, in a few seconds."""
+    refuse_no_run()
     from aiperf.device import bind
 
     device = bind("auto", 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.extras import extra
+from aiperf.commands.extras import extra, refuse_no_run
 from aiperf.commands.options import Asked, config_options, device_option
 from aiperf.commands.results import result_text
 from aiperf.files import RunFiles
@@ -20,7 +20,7 @@ __all__ = ["nni"]
 def nni() -> None:
     """Run under NNI 3.0: its manager starts the trials, and its page shows them.
 
-    aiperf-hpc nni config > config.yml; nnictl create --config config.yml; needs the extra nni.
+    aiperf-hpc nni config > config.yml; nnictl create --config config.yml; needs the extras run and nni.
     """
 
 
@@ -54,6 +54,7 @@ def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
     """The master of a run; NNI's tuner starts it."""
     from aiperf.on_nni.ranks import NniRanks
 
+    refuse_no_run()
     files = RunFiles(directory)
     ranks = NniRanks(Wanted(device), concurrency=concurrency)
     replay = begin(asked.config(), files, ranks, lambda replay, t: None)
@@ -64,6 +65,7 @@ def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
 @nni.command(hidden=True)
 def trial() -> int:
     """One trial; NNI's training service starts it."""
+    refuse_no_run()
     from aiperf.on_nni.trial import train_one
 
     with extra("nni"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import device_option, only_with
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
@@ -86,6 +87,8 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
         return validate_package(path)
     if not path.is_dir():
         raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
+    if again:
+        refuse_no_run()
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Asked, Number, config_options, only_with, rank_options
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
@@ -85,6 +86,7 @@ def run(
     only_with("--dry-run", dry_run, "images_per_second")
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
+    refuse_no_run()
     return across(wanted, lead)
 
 
@@ -101,6 +103,7 @@ def resume(directory: Path, wanted: Wanted) -> int:
         files = RunFiles(directory)
         return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
 
+    refuse_no_run()
     return across(wanted, lead)
 
 

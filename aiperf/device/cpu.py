@@ -10,6 +10,7 @@ from typing import ClassVar
 import psutil
 import torch
 
+from aiperf.cpu_names import read_processor_name
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.device.processor import see_processor
@@ -37,7 +38,8 @@ class Cpu(Device):
             raise WorldError(f"cpu device {index} is wanted; a host is one, of index 0")
         if STATED not in os.environ:
             torch.set_num_threads(_own_cores(ranks_on_host))
-        return cls(0, _name(), int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
+        name = read_processor_name() or platform.processor() or platform.machine()
+        return cls(0, name, int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
     @property
     def sensors(self) -> str:
@@ -93,14 +95,3 @@ def _own_cores(ranks_on_host: int) -> int:
     bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     own = bound if bound < all_cores else all_cores // ranks_on_host
     return max(1, int(min(own, cgroup.cores() / ranks_on_host)))
-
-
-def _name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux: the portable name is good enough
-    return platform.processor() or platform.machine()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,14 +34,31 @@ class Machine:
         told = "echo 'ERROR: No matching distribution found' >&2; exit 1"
         self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) {told};;\nesac\n')
 
-    def torch_fails(self) -> None:
-        """Its torch sees no device."""
-        self._write("python", "#!/bin/sh\necho 2.13.0+cpu >&2; exit 1\n")
+    def torch_says(self, *true: str) -> None:
+        """Of what its torch is asked, only this is true."""
+        cases = "".join(f"  *'if {each} else'*) exit 0;;\n" for each in true)
+        self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) echo 2.13.0+cpu >&2; exit 1;;\nesac\n')
 
-    def choose(self, *arguments: str, accelerator: str = "") -> subprocess.CompletedProcess[str]:
+    def choose(
+        self, *arguments: str, accelerator: str = "", typed: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """`typed` at a terminal; None: there is no terminal."""
         environment = {"PATH": str(self.folder), "ACCELERATOR": accelerator}
         command = [sys.executable, str(SCRIPT), *(arguments or [str(self.folder / "python")])]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+        person, terminal = os.openpty()
+        os.write(person, f"{typed}\n".encode())
+        try:
+            return subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL if typed is None else terminal,
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=60,
+            )
+        finally:
+            os.close(person)
+            os.close(terminal)
 
     def _write(self, program: str, script: str) -> None:
         (self.folder / program).write_text(script)
@@ -103,15 +121,63 @@ def test_an_npu_stands_beside_the_cpu_build(machine: Machine) -> None:
 
 def test_a_torch_that_does_not_see_the_device_is_refused(machine: Machine) -> None:
     machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    machine.torch_fails()
+    machine.torch_says("torch.version.cuda")
     answer = machine.choose("--verify", str(machine.folder / "python"))
     assert answer.returncode == 1
     assert "but torch 2.13.0+cpu does not see it; give an index" in answer.stderr
     assert machine.choose("--verify", str(machine.folder / "python"), accelerator="none").returncode == 0
 
 
+def test_on_a_login_node_torch_is_built_for_devices_that_are_elsewhere(machine: Machine) -> None:
+    machine.torch_says("torch.version.cuda")
+    verify = ("--verify", str(machine.folder / "python"))
+    assert machine.choose(*verify, accelerator="nvidia").returncode == 0
+    answer = machine.choose(*verify, accelerator="rocm")
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("torch 2.13.0+cpu is not built for the accelerator (rocm); give an index")
+
+
+def test_where_jobs_are_submitted_the_compute_nodes_are_thought_of(machine: Machine) -> None:
+    machine.offers("torch==2.13.0+cpu")
+    machine.has("sbatch", "")
+    told = "sbatch is here: if the compute nodes have an accelerator that this machine lacks, name it"
+    assert told in machine.choose().stderr
+    assert told not in machine.choose(accelerator="none").stderr
+    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
+    assert told not in machine.choose().stderr
+
+
+def test_a_wheelhouse_is_for_an_accelerator_that_is_named(machine: Machine) -> None:
+    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
+    wheelhouse = ("--wheelhouse", str(machine.folder / "python"))
+    refused = machine.choose(*wheelhouse)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "say it: make wheelhouse ACCELERATOR=nvidia (nvidia, rocm, npu, xpu or none)" in refused.stderr
+    assert machine.choose(*wheelhouse, accelerator="none").stdout == "torch==2.13.0\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted", "told"),
+    [
+        ("nvidia", "torch==2.13.0,!=2.13.0+cpu\n", "accelerator: nvidia; torch 2.13.0: its build for"),
+        ("none", "torch==2.13.0+cpu\n", "accelerator: none; torch 2.13.0: its CPU build, 2 MB"),
+        ("", "", "ACCELERATOR is ''; it is one of nvidia, rocm, npu, xpu, none"),
+    ],
+)
+def test_at_a_terminal_it_is_asked_for(machine: Machine, typed: str, wanted: str, told: str) -> None:
+    machine.offers("torch==2.13.0+cpu")
+    answer = machine.choose("--wheelhouse", str(machine.folder / "python"), typed=typed)
+    question = (
+        "Accelerator of the machines that will install from the wheelhouse (nvidia, rocm, npu, xpu or none): "
+    )
+    assert answer.stderr.startswith(question + told)
+    assert answer.stdout == wanted
+
+
 def test_the_size_that_is_said_is_that_of_the_pinned_version() -> None:
     pin = next(
         line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch==")
     )
-    assert f'("{pin.removeprefix("torch==")}", "Linux", "x86_64")' in SCRIPT.read_text(encoding="utf-8")
+    for processor in ("x86_64", "aarch64"):
+        stated = f'("{pin.removeprefix("torch==")}", "Linux", "{processor}")'
+        assert stated in SCRIPT.read_text(encoding="utf-8")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from aiperf.clash import PACKAGES
-from tests.house.tree import ROOT, files
+from tests.house.tree import ROOT
+from tests.packaging.cloned import cloned
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The repository's files, and nothing that was made from them."""
-    for path in files():
-        (tmp_path / "clone" / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, tmp_path / "clone" / path)
-    return tmp_path / "clone"
+    return cloned(tmp_path / "clone")
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,25 +54,29 @@ def test_what_is_installed_is_not_installed_again(clone: Path) -> None:
     assert make(clone, "--question", ".venv/.installed", python).returncode == 1
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_pip_installs_the_command_with_all_its_files(clone: Path, tmp_path: Path) -> None:
-    bin = tmp_path / "venv/bin"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    chosen = [sys.executable, ".ci/choose_torch.py", str(bin / "python")]
-    torch = subprocess.run(chosen, cwd=clone, check=True, capture_output=True, text=True).stdout.strip()
-    pip = [str(bin / "python"), "-m", "pip"]
-    subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(clone)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == {path for path in files() if path.split("/")[0] in PACKAGES}
-    options = ["-q", "--no-compile", "-c", str(clone / "constraints.txt")]
-    subprocess.run([*pip, "install", *options, torch, str(wheel)], check=True)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for arguments in (["--help"], ["count", "--seed", "resnet50"]):
-        answer = subprocess.run(
-            [bin / "aiperf-hpc", *arguments], cwd=elsewhere, capture_output=True, text=True
-        )
-        assert answer.returncode == 0, answer.stderr
-        assert answer.stdout
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """An environment that make takes for one of its own, with everything installed."""
+    environment = tmp_path / "venv"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin/python").symlink_to(sys.executable)
+    for name in (".made", ".installed-dev", ".installed"):
+        (environment / name).touch()
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("was", "wanted", "again"), [("", "", 0), ("", "nvidia", 1), ("nvidia", "nvidia", 0)]
+)
+def test_another_accelerator_is_installed_for_again(made: Path, was: str, wanted: str, again: int) -> None:
+    (made / ".accelerator").write_text(f"{was}\n")
+    for target in (".installed", ".installed-dev"):
+        answer = make(ROOT, "--question", str(made / target), f"VENV={made}", f"ACCELERATOR={wanted}")
+        assert answer.returncode == again, answer.stderr
+
+
+def test_a_wheelhouse_is_not_made_for_an_accelerator_that_nobody_named(made: Path) -> None:
+    answer = make(ROOT, "wheelhouse", f"VENV={made}", "ACCELERATOR=")
+    complaint, _, rest = answer.stderr.partition("\n")
+    assert "make wheelhouse ACCELERATOR=nvidia (nvidia, rocm, npu, xpu or none)" in complaint
+    assert rest.startswith("make: ***")

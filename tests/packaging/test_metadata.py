@@ -77,6 +77,35 @@ def test_an_error_names_an_extra_that_exists(stated: dict[str, Any]) -> None:
     assert named <= set(stated["extras_require"])
 
 
+def test_what_looks_at_results_installs_light(stated: dict[str, Any]) -> None:
+    """Torch brings gigabytes; neither it nor what only a run imports is installed unless asked for."""
+    light = {Requirement(line).name for line in stated["install_requires"]}
+    assert light == {"numpy", "tomli", "tomli-w", "click", "rich"}
+    needed = {Requirement(line).name for line in stated["extras_require"]["run"]}
+    source = (ROOT / "aiperf/commands/extras.py").read_text(encoding="utf-8")
+    looked_for = re.search(r"^RUN = (\(.*\))$", source, re.MULTILINE)
+    assert looked_for
+    assert needed == {DISTRIBUTIONS.get(module, module) for module in ast.literal_eval(looked_for.group(1))}
+
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+"""That are called otherwise than the module they bring."""
+
+
+def test_every_documented_installation_works_from_a_clone(stated: dict[str, Any]) -> None:
+    """No index knows the distribution; a wheelhouse does."""
+    pages = [path for path in files() if path.endswith((".md", ".def")) or path == "Makefile"]
+    lines = [line for path in pages for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
+    named = [
+        (line, found["what"], found["extras"].split(","))
+        for line in lines
+        for found in re.finditer(r"install .*?(?P<what>aiperf-hpc|\.)\[(?P<extras>[\w,]+)\]", line)
+    ]
+    assert len(named) > 5
+    assert [line for line, what, _ in named if what != "." and "--find-links wheelhouse" not in line] == []
+    assert [line for line, _, extras in named if not set(extras) <= set(stated["extras_require"])] == []
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python: str) -> None:
     environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}

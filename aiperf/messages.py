@@ -32,6 +32,7 @@ __all__ = [
     "Quit",
     "Rate",
     "Ready",
+    "Refused",
     "Release",
     "Setup",
     "Started",
@@ -166,6 +167,15 @@ class Ready(FromGroup):
     """Whether the run directory is the master's own."""
     multiplies: Mapping[str, str] = field(default_factory=dict)
     """The format that each kind of product was seen to use where the run's own was declared."""
+
+
+@dataclass(frozen=True)
+class Refused(FromGroup):
+    """The last word of a rank that cannot take part: its device, data or group is not as it must be."""
+
+    rank: int
+    host: str
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,12 @@ def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, a
     failed; warnings are told and let pass.
     """
     started = launched(os.environ)
+    if started is None or started.rank == 0:  # in a job's output, before anything that may hang
+        click.echo(
+            "aiperf-hpc doctor: looking at hosts, devices, folders and data; answers are awaited for at most "
+            f"{wait_seconds:.0f} s",
+            err=True,
+        )
     link = None if started is None else connect(started)
     if link is not None and link.rank > 0:
         serve_examination(link)

@@ -81,6 +81,8 @@ class Described(FromGroup):
     device: str
     kind: str = ""
     memory_bytes: int = 0
+    sensors: str = ""
+    """The library that tells its power."""
 
 
 @dataclass(frozen=True)

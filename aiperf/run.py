@@ -201,8 +201,8 @@ def _write_config(config: Config, files: RunFiles) -> None:
 
 @contextmanager
 def _removed_if_refused(files: RunFiles, replay: Replay) -> Iterator[None]:
-    """Removes what a run wrote that is refused before its clock starts; what was there before stays as it was.
-    Of a group that died the logs are kept, and a run that was stopped can be resumed."""
+    """Removes what a run wrote that is refused before its clock starts; what was there before stays. Of a
+    group that died the logs are kept, and a run that was stopped can be resumed."""
     ours = [path for path in files.before_the_clock if not path.exists()]
     around = [path for path in (files.directory, *files.directory.parents) if not path.exists()]
     try:

@@ -37,8 +37,8 @@ class Listing:
     """Variables by which somebody chooses among these devices, or hides all of them."""
 
 
-# The same questions as .ci/choose_torch.py asks. Files tell less than tools: /dev/nvidia* is also there for a job
-# that was given no device, and /sys/class/kfd for the graphics unit of a laptop's processor.
+# The same questions as .ci/choose_torch.py asks. Files tell less than tools: /dev/nvidia* is also there for a
+# job that was given no device, and /sys/class/kfd for the graphics unit of a laptop's processor.
 LISTED_BY: Mapping[str, Listing] = {
     "nvidia-smi": Listing(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
     "rocm-smi": Listing(

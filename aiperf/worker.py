@@ -415,7 +415,8 @@ def describe(kind: str, place: str) -> str:
         device = bind_place(kind, where)
     except AiperfError as error:
         return json.dumps(encode(Described(where.rank, str(error))))
-    return json.dumps(encode(Described(where.rank, device.name, device.kind, device.memory_bytes)))
+    found = Described(where.rank, device.name, device.kind, device.memory_bytes, device.sensors)
+    return json.dumps(encode(found))
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import Asked, Number, config_options, rank_options
+from aiperf.commands.asked import Asked
+from aiperf.commands.options import Number, config_options, rank_options
 from aiperf.doctor.check import Outcome, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination

@@ -19,6 +19,17 @@ from tests.aiperf.data.sets import write_folders, write_idx
 RANKS = Ranks(Wanted("cpu"))
 
 
+@pytest.fixture(scope="module")
+def described() -> tuple[Described, ...]:
+    """This host's, asked in a process of its own: once for all tests."""
+    return RANKS.devices(load_preset("digits"))
+
+
+@pytest.fixture(autouse=True)
+def asked_once(described: tuple[Described, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: described)
+
+
 def rehearsed(config: Config) -> dict[str, str]:
     """Each line by its name."""
     lines = (line.split(" ", 1) for line in _named(rehearsal_text(config, RANKS, 1000.0)))

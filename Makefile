@@ -39,7 +39,7 @@ help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
 
 run: $(VENV)/.installed
-	@$(BIN)/aiperf-hpc run $(ARGS)
+	@$(BIN)/aiperf-hpc run $(if $(filter none,$(ACCELERATOR)),--device cpu) $(ARGS)
 
 # A file's tests share what they set up, so they stay in one process. Few long tests are not left to the end.
 test: $(VENV)/.installed-dev

@@ -8,16 +8,20 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+from aiperf.errors import DataError
 from aiperf.layout import Described, Place
 from nas.record import decode, encode
 
-__all__ = ["WorkerProcess", "describe_device"]
+__all__ = ["WorkerProcess", "describe_device", "infer_data"]
 
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
 DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
+INFER = "from aiperf.data.inferred import main; main()"
 DESCRIBE = "import sys; from aiperf.worker import describe; print(describe(*sys.argv[1:]))"
 
 
@@ -87,6 +91,21 @@ def describe_device(place: Place, kind: str) -> Described:
     except subprocess.CalledProcessError as error:
         return Described(place.rank, (error.stderr.strip().splitlines() or ["no reason given"])[-1])
     return decode(Described, json.loads(answer.stdout.splitlines()[-1]))
+
+
+def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a configuration, by dotted name, that the images in a folder call for; found out in a process
+    of its own, which imports torch. Raises DataError."""
+    command = [sys.executable, "-c", INFER, folder, json.dumps(stated)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise DataError(f"{folder} cannot be looked at: {last}") from None
+    answer: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in answer:
+        raise DataError(answer["refused"])
+    return answer["inferred"]
 
 
 def _last_line(log: Path) -> str:

@@ -90,7 +90,8 @@ class DataConfig:
         if self.path and self.name in WITHOUT_FILES:
             raise ConfigError(
                 f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; "
-                f"name what lies there: {', '.join(name for name in DATA_SETS if name not in WITHOUT_FILES)}"
+                f"name what lies there: {', '.join(sorted(set(DATA_SETS) - set(WITHOUT_FILES)))}; "
+                "or give --data without --preset"
             )
 
 

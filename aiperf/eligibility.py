@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiperf.config import Bounds, Config
+from aiperf.errors import ConfigError
 from aiperf.findings import Evidence, Seen
 from aiperf.measured import doubts
 from aiperf.trial import State
@@ -17,10 +18,12 @@ __all__ = [
     "data",
     "error",
     "foreseen",
+    "refuse_unrankable",
     "segments",
     "span",
     "speed",
     "trials",
+    "unrankable",
     "width",
 ]
 
@@ -43,13 +46,24 @@ IMAGENET: Mapping[str, Any] = {
 }
 
 
+def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    """What stands in the way of a rank however long the run is."""
+    return _width(config) + _data(manifest) + _architecture(config)
+
+
 def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What already stands in the way of a rank before the clock starts."""
     minutes = config.limits.minutes
     short = (
         [f"the span is to be {minutes:g} minutes; 60 are needed"] if 60 * minutes < LEAST_SPAN_SECONDS else []
     )
-    return _width(config) + _data(manifest) + _architecture(config) + short
+    return unrankable(config, manifest) + short
+
+
+def refuse_unrankable(config: Config, manifest: Mapping[str, Any]) -> None:
+    """A run that is to be ranked is not let run for an hour in vain. Raises ConfigError."""
+    if config.ranked and (wrong := foreseen(config, manifest)):
+        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; change that or set ranked = false")
 
 
 def complete(evidence: Evidence) -> Seen:

@@ -9,7 +9,9 @@ __all__ = [
     "GroupBroken",
     "JournalError",
     "MissingExtra",
+    "NotReady",
     "StoppedEarly",
+    "UnseenDevices",
     "WorldError",
 ]
 
@@ -32,6 +34,18 @@ class JournalError(AiperfError):
 
 class WorldError(AiperfError):
     """Processes, devices or hosts that are not as the run needs them."""
+
+
+class NotReady(WorldError):
+    """A group that died or fell silent before the clock started: what it left in its logs may tell why."""
+
+
+class UnseenDevices(WorldError):
+    """Devices that a driver lists and torch does not see."""
+
+    def __init__(self, seen: str, remedy: str) -> None:
+        super().__init__(f"{seen}; {remedy}")
+        self.seen, self.remedy = seen, remedy
 
 
 class StoppedEarly(AiperfError):

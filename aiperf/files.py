@@ -58,13 +58,23 @@ class RunFiles:
     def telemetry(self, host: str) -> Path:
         return self.telemetry_directory / f"{_named(host)}.jsonl"
 
+    @property
+    def logs_directory(self) -> Path:
+        return self.directory / "logs"
+
+    @property
+    def before_the_clock(self) -> tuple[Path, ...]:
+        """What may have been written before the first trial began."""
+        files = (self.journal, self.config, self.lock, self.probe)
+        return (*files, self.logs_directory, self.weights_directory, self.telemetry_directory)
+
     def log(self, host: str, rank: int | None = None) -> Path:
         """What the workers of a host print, or one of them where there are not too many."""
-        return self.directory / "logs" / (_named(host) + (".log" if rank is None else f".rank{rank}.log"))
+        return self.logs_directory / (_named(host) + (".log" if rank is None else f".rank{rank}.log"))
 
     def witness(self, host: str, rank: int) -> Path:
         """The steps of one rank as it logged them itself, before it reported them."""
-        return self.directory / "logs" / f"{_named(host)}.rank{rank}.steps.jsonl"
+        return self.logs_directory / f"{_named(host)}.rank{rank}.steps.jsonl"
 
     def witnesses(self) -> list[Path]:
         """All that lie there, whoever wrote them."""

@@ -83,6 +83,8 @@ class Described(FromGroup):
     memory_bytes: int = 0
     formats: Mapping[str, float] = field(default_factory=dict)
     """Operations a second of a small product in each format that it has."""
+    sensors: str = ""
+    """The library that tells its power."""
 
 
 @dataclass(frozen=True)

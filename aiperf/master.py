@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from aiperf.config import Config
-from aiperf.eligibility import foreseen
-from aiperf.errors import ConfigError, StoppedEarly, WorldError
+from aiperf.eligibility import refuse_unrankable
+from aiperf.errors import NotReady, StoppedEarly, WorldError
 from aiperf.events import (
     TERMINATED,
     Beat,
@@ -52,6 +52,7 @@ from aiperf.messages import (
     Meeting,
     Observe,
     Ready,
+    Refused,
     Release,
     Setup,
     Started,
@@ -106,6 +107,8 @@ class _Group:
     """Seconds of silence from then on that are no loss."""
     told: float = 0.0
     """When what it told of last had ended."""
+    refused: str = ""
+    """Why a rank of it cannot take part, in the rank's own words."""
 
     def ended(self, end: float) -> float:
         """`end`, but not before what it told of earlier: news travels faster now and slower then."""
@@ -185,7 +188,7 @@ class Master:
         self._say_all(self.setup)
         self._await(lambda: all(group.ready == group.ranks for group in self.groups))
         self._refuse_idle_devices()
-        self._refuse_unrankable()
+        refuse_unrankable(self.config, self.replay.ranks[0].ready.data)
         self._tell_of_apart()
         self._tell_of_emulation()
         self._refuse_other_formats()
@@ -219,11 +222,6 @@ class Master:
                     f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
                 )
 
-    def _refuse_unrankable(self) -> None:
-        """A run that is to be ranked is not let run for an hour in vain."""
-        if self.config.ranked and (wrong := foreseen(self.config, self.replay.ranks[0].ready.data)):
-            raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; mend that or set ranked = false")
-
     def _await(self, reached: Callable[[], bool]) -> None:
         until = self._t() + READY_SECONDS
         while not reached():
@@ -232,7 +230,7 @@ class Master:
                 raise StoppedEarly(self._stop_asked)
             if self._t() > until:
                 told = f"not all ranks were ready in {READY_SECONDS / 60:.0f} minutes{self._late()}"
-                raise WorldError(f"{told}; see logs/")
+                raise NotReady(f"{told}; see logs/")
 
     def _late(self) -> str:
         ready = {event.ready.rank for event in self.replay.ranks}
@@ -314,7 +312,7 @@ class Master:
 
     def _expects(self, index: int, message: FromGroup) -> bool:
         """False for news of an attempt that was taken from the group since."""
-        if isinstance(message, (Ready, Ceiling, Control, Evaluated, Meeting, Working)):
+        if isinstance(message, (Ready, Refused, Ceiling, Control, Evaluated, Meeting, Working)):
             return True
         told = message.segment if isinstance(message, Validated) else message
         assert isinstance(told, Started | Steps | Finished) or isinstance(message, Validated)
@@ -329,6 +327,8 @@ class Master:
             self.world.send(index, Join(message.host, message.port))
         elif isinstance(message, Ready):
             self._ready(index, message)
+        elif isinstance(message, Refused):
+            group.refused = f"rank {message.rank} on {message.host}: {message.reason}"
         elif isinstance(message, Ceiling):
             self._write(CeilingMeasured(message))
             group.ceilings += 1
@@ -468,7 +468,9 @@ class Master:
                 path.unlink(missing_ok=True)
 
     def _refuse_loss(self, index: int, reason: str) -> None:
-        raise WorldError(f"group {index} did not come up: {reason}")
+        if self.groups[index].refused:
+            raise WorldError(self.groups[index].refused)
+        raise NotReady(f"group {index} did not come up: {reason}")
 
     def _lose(self, index: int, reason: str) -> None:
         """Its trials go to others; it is started again where that can be done."""

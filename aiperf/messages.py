@@ -33,6 +33,7 @@ __all__ = [
     "Quit",
     "Rate",
     "Ready",
+    "Refused",
     "Release",
     "Setup",
     "Started",
@@ -195,6 +196,15 @@ class Ready(FromGroup):
     """Operations a second of a small matrix product on one thread, by format: native ones stand out."""
     processor: Processor | None = None
     """None where the device is none."""
+
+
+@dataclass(frozen=True)
+class Refused(FromGroup):
+    """The last word of a rank that cannot take part: its device, data or group is not as it must be."""
+
+    rank: int
+    host: str
+    reason: str
 
 
 @dataclass(frozen=True)

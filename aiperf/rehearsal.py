@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
 
-from aiperf.config import Config, DataConfig, with_overrides
+from aiperf.config import Config, with_overrides
 from aiperf.control import time_steps
+from aiperf.data import load
 from aiperf.device import bind
-from aiperf.errors import ConfigError, WorldError
+from aiperf.eligibility import refuse_unrankable, unrankable
+from aiperf.errors import MissingExtra, WorldError
 from aiperf.forecast import forecast
 from aiperf.formats import AUTO, fastest_format
 from aiperf.layout import Described, Place
 from aiperf.ranks import Ranks
-from aiperf.run import starting_graph
+from aiperf.run import checked
 from analysis.wording import bytes_text, clock
 
 __all__ = ["rehearsal_text"]
 
 MEASURED_SECONDS, LEAST_STEPS = 3.0, 5
 GROUPS_SHOWN = 8
-DIGITS = 200  # the pinned list, beside which validation has its own
-# Before validation is taken out of them, as a rule: what a folder holds is only known when it is read.
-OFFICIAL_IMAGES = {"idx": 60_000, "cifar10": 50_000, "imagefolder": 1_281_167}
+REASONS_SHOWN = 3
 
 
 def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None) -> str:
-    """The layout and the forecast; the rate is measured on a device of this host unless it is given.
+    """The layout and the forecast, from the images that the run would read; the rate is measured on a device
+    of this host unless it is given.
 
-    Raises WorldError or ConfigError for a layout that cannot be.
+    Raises AiperfError for whatever would keep the run from its clock.
     """
-    seed, training, images = starting_graph(config), config.training, _training_images(config.data)
-    places, devices = ranks.places(config), ranks.devices(config)
+    config, seed, told = checked(config, ranks)
+    places = ranks.places(config)
+    manifest = load(config.data, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
+    devices = ranks.devices(config)
     for each in devices:
         if not each.kind:
             raise WorldError(f"rank {each.rank} on {_hosts(ranks)[each.rank]} has no device: {each.device}")
+    if config.training.format == AUTO:
+        config = with_overrides(config, {"training.format": fastest_format(devices)})
+    refuse_unrankable(config, manifest)
+    training = config.training
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
-    if training.format == AUTO:
-        config = with_overrides(config, {"training.format": fastest_format(devices)})
-        training = config.training
     rate, measured = images_per_second, images_per_second is None
     if rate is None:
         device = bind(devices[0].kind, 0)
@@ -47,17 +54,14 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
         share = training.batch_size // ranks_of_a_group
         steps = time_steps(seed, device, training.format, share, LEAST_STEPS, MEASURED_SECONDS)
         rate = steps.images_per_second * ranks_of_a_group
-    seen = forecast(config, seed, images, rate, groups, ranks_of_a_group)
+    seen = forecast(config, seed, manifest["training_images"], rate, groups, ranks_of_a_group)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
         "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
     )
     lines = [
         *_layout(ranks, places, devices),
-        (
-            "data",
-            f"{config.data.name}, {images:,} training, {config.data.validation_images:,} validation images",
-        ),
+        ("data", _data(manifest)),
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
         (
             "training",
@@ -73,10 +77,9 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
             f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",
         ),
         ("trials a group", trials),
-        (
-            "least span to be ranked",
-            f"{seen.least_ranked_hours:.2g} h (an hour, and one completed trial a group)",
-        ),
+        _rank(config, manifest, seen.least_ranked_hours),
+        *([("tuning", told)] if told else []),
+        *_energy(devices),
         ("memory of a device", f"about {bytes_text(seen.memory_bytes)} for the seed (modelled)"),
         (
             "disk",
@@ -86,16 +89,28 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
 
 
-def _training_images(data: DataConfig) -> int:
-    if data.training_images or data.name == "digits":
-        return data.training_images or DIGITS
-    official = OFFICIAL_IMAGES.get(data.name, 0)
-    if official <= data.validation_images:
-        raise ConfigError(
-            f"data.training_images is not given, and {data.validation_images:,} images for validation leave "
-            f"none of the {official:,} that {data.name} is supposed to have; give data.training_images"
-        )
-    return official - data.validation_images
+def _data(manifest: Mapping[str, Any]) -> str:
+    counts = ", ".join(
+        f"{manifest[f'{part}_images']:,} {part}" for part in ("training", "validation", "test")
+    )
+    side, channels = manifest["size"], manifest["channels"]
+    shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
+    return f"{manifest['name']}, {manifest['classes']:,} classes, {shape}; {counts} images"
+
+
+def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[str, str]:
+    """How long the run must be to be ranked, or why no length would do."""
+    if wrong := unrankable(config, manifest):
+        more = [f"and {len(wrong) - REASONS_SHOWN} more"] * (len(wrong) > REASONS_SHOWN)
+        return "cannot be ranked", "; ".join(wrong[:REASONS_SHOWN] + more)
+    return "least span to be ranked", f"{hours:.2g} h (an hour, and one completed trial a group)"
+
+
+def _energy(devices: tuple[Described, ...]) -> list[tuple[str, str]]:
+    """What a run would go on without: the extra that reads the sensors. Other vendors bring theirs."""
+    if any(each.sensors == "nvidia" for each in devices) and find_spec("pynvml") is None:
+        return [("energy", f"unknown: {MissingExtra('pynvml', 'nvidia')}")]
+    return []
 
 
 def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, ...]) -> list[tuple[str, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +15,7 @@ from types import FrameType
 from aiperf import __version__
 from aiperf.code import code_hash
 from aiperf.config import Config, load_preset, to_toml, with_overrides
-from aiperf.errors import ConfigError, JournalError
+from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.events import TERMINATED, Opened
 from aiperf.files import RunFiles
 from aiperf.formats import AUTO, fastest_format
@@ -29,7 +30,7 @@ from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
 from nas.seeds import resolve_seed
 
-__all__ = ["Watch", "begin", "new_run_id", "resume", "starting_graph"]
+__all__ = ["Watch", "begin", "checked", "new_run_id", "resume", "starting_graph"]
 
 STDERR = 2
 
@@ -58,17 +59,26 @@ def starting_graph(config: Config) -> Graph:
     return graph
 
 
-def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
-    """A new run in a directory of its own. Raises AiperfError before anything is measured."""
+def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
+    """The configuration as this installation and these ranks can run it, its seed, and a line that says
+    what was chosen. Raises AiperfError for what is missing or does not fit, before anything is written."""
     config, told = resolved(config)
+    seed = starting_graph(config)
+    new_search(config, seed), new_tuner(config)
+    ranks.places(config)
+    return config, seed, told
+
+
+def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
+    """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
+    refused before its clock starts nothing is left."""
+    config, seed, told = checked(config, ranks)
     if told:
         _say(told)
-    seed = starting_graph(config)
-    new_search(config, seed), new_tuner(config)  # what is missing is said before anything is written
-    ranks.places(config)
     if config.training.format == AUTO:
         config = with_overrides(config, {"training.format": fastest_format(ranks.first_devices(config))})
-    with JournalWriter.begin(files) as journal:
+    replay = Replay()
+    with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
         _write_config(config, files)
         opened = Opened(
             version=VERSION,
@@ -80,7 +90,6 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
             libraries=libraries(config),
         )
         journal.write(0.0, opened)
-        replay = Replay()
         replay.add(0.0, opened)
         _leg(config, files, seed, ranks, journal, replay, _jobs(opened, replay), watch)
     return replay
@@ -191,6 +200,32 @@ def _write_config(config: Config, files: RunFiles) -> None:
         files.config.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:
         raise JournalError(f"{files.config} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _removed_if_refused(files: RunFiles, replay: Replay) -> Iterator[None]:
+    """Removes what a run wrote that is refused before its clock starts; what was there before stays. Of a
+    group that died the logs are kept, and a run that was stopped can be resumed."""
+    ours = [path for path in files.before_the_clock if not path.exists()]
+    around = [path for path in (files.directory, *files.directory.parents) if not path.exists()]
+    try:
+        yield
+    except (ConfigError, DataError, MissingExtra, WorldError) as error:
+        released = any(leg.released is not None for leg in replay.legs)
+        if not released and not isinstance(error, NotReady):
+            _remove(ours, around)
+        raise
+
+
+def _remove(ours: Sequence[Path], around: Sequence[Path]) -> None:
+    for path in ours:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for folder in around:
+        with suppress(OSError):  # somebody else has put something into it
+            folder.rmdir()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Run as a program it is the worker of a machine without MPI.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import logging
@@ -31,7 +32,7 @@ from aiperf.code import code_hash
 from aiperf.control import measure_control
 from aiperf.data import load
 from aiperf.ddp import Ddp
-from aiperf.device import Device, bind, count_devices, first_kind
+from aiperf.device import Device, bind, chosen_kind, count_devices
 from aiperf.errors import AiperfError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.kept import Kept, read_kept, write_kept
@@ -49,6 +50,7 @@ from aiperf.messages import (
     Observe,
     Quit,
     Ready,
+    Refused,
     Release,
     Setup,
     Started,
@@ -396,6 +398,9 @@ def main() -> int:
         parallel.close()
     except (AiperfError, EOFError) as error:
         print(error or "the master is gone", file=sys.stderr, flush=True)
+        if not isinstance(error, (EOFError, GroupBroken)):
+            with contextlib.suppress(OSError):  # nobody may listen any more
+                channel.send(Refused(place.rank, socket.gethostname(), str(error)))
         os._exit(1)  # a collective that will never end must not hold this up
     return 0
 
@@ -408,17 +413,27 @@ def _die_with_parent() -> None:
 
 def bind_place(kind: str, place: Place) -> Device:
     """The device of a rank: by its position, or the only one that the launcher shows it."""
-    kind = first_kind() if kind == "auto" else kind
+    kind = chosen_kind(kind)
     alone = count_devices(kind) == 1
     return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
 
 
 def describe(kind: str, place: str) -> str:
-    """JSON of the device that a worker at this place (JSON, too) binds."""
+    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
     where = decode(Place, json.loads(place))
-    device = bind_place(kind, where)
-    rates = format_rates(device)
-    return json.dumps(encode(Described(where.rank, device.name, device.kind, device.memory_bytes, rates)))
+    try:
+        device = bind_place(kind, where)
+    except AiperfError as error:
+        return json.dumps(encode(Described(where.rank, str(error))))
+    found = Described(
+        rank=where.rank,
+        device=device.name,
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        formats=format_rates(device),
+        sensors=device.sensors,
+    )
+    return json.dumps(encode(found))
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["QUESTIONS", "Answers", "Partition", "partitions", "site_text"]
+__all__ = ["GUESSED", "QUESTIONS", "Answers", "Partition", "partitions", "site_text"]
 
 # What is asked; a command that is not there, or fails, answers nothing.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -20,7 +20,9 @@ Answers = Mapping[str, str]
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, as "npu"'
-HEAD = "# What a batch script must know of this machine, as `launch init-site` found it: read it, mend it.\n"
+HEAD = "# What a batch script must know of this machine, as `launch init-site` found it: check it.\n"
+GUESSED = "guessed: check this"
+"""Marks a value that no command of the machine told, or of which it told several."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Partition:
     is_default: bool
     nodes: int
     cores: int
+    alike: bool
+    """Whether all nodes have as many."""
     resource: str
     """Name of its accelerators as the scheduler knows them: gpu, npu; empty for none."""
     devices: int
@@ -45,7 +49,16 @@ def partitions(sinfo: str) -> list[Partition]:
         resource, devices = _devices(resources)
         whole = re.sub(r"\D.*", "", cores)  # 64+: nodes of several sizes
         found.append(
-            Partition(name.rstrip("*"), name.endswith("*"), int(nodes), int(whole), resource, devices, limit)
+            Partition(
+                name.rstrip("*"),
+                name.endswith("*"),
+                int(nodes),
+                int(whole),
+                whole == cores,
+                resource,
+                devices,
+                limit,
+            )
         )
     return sorted(found, key=lambda each: (not each.devices, not each.is_default, -each.nodes))
 
@@ -60,35 +73,57 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
     accounts = _accounts(answers.get("accounts", ""), user)
     plugins = [name for name in PLUGINS if re.search(rf"\b{name}\b", answers.get("mpi", ""))]
     launcher = "srun" if "mpi" in answers else "mpiexec"
+    # Guessed is a default, one of several answers, and what this host has, which need not be a compute node.
     values = [
-        ("modules", f"[{_loaded(answers.get('modules', ''))}]", "loaded in this order, after `module purge`"),
-        ("setup", f"[{_quoted(setup)}]", "what makes `aiperf-hpc` be found"),
-        ("[queue]", "", _seen_partitions(known)),
-        ("account", _quoted(accounts[0] if accounts else ""), _others(accounts)),
-        ("partition", _quoted(first.name if first else ""), ""),
-        ("options", "[]", 'further options of sbatch, as "--constraint=h100"'),
-        ("[devices]", "", ""),
-        ("per_node", str(devices or counted or 1), "as many ranks train on a node"),
-        ("request", _quoted(request if devices or counted else "none"), REQUEST),
-        ("cores_per_node", str(first.cores if first else 0), "of PBS and LSF; Slurm tells them"),
-        ("[mpi]", "", ""),
-        ("launcher", _quoted(launcher), "srun, mpiexec or mpirun; torchrun inside one node"),
-        ("plugin", _quoted(plugins[0] if plugins else "pmix"), f"of srun --mpi{_and(plugins[1:])}"),
-        ("options", "[]", "of the launcher"),
-        ("[container]", "", ""),
-        ("image", _quoted(""), "an Apptainer image that holds the program; empty: none"),
-        ("[scratch]", "", ""),
-        ("directory", _quoted(""), 'on each node\'s own disk, as "/local"; empty: none'),
-        ("stage", _quoted(""), "run once on every node: it brings images into $scratch"),
-        ("[environment]", "", ""),
+        (
+            "modules",
+            f"[{_loaded(answers.get('modules', ''))}]",
+            "loaded in this order, after `module purge`",
+            "modules" in answers,
+        ),
+        ("setup", f"[{_quoted(setup)}]", "what makes `aiperf-hpc` be found", True),
+        ("[queue]", "", _seen_partitions(known), True),
+        ("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
+        ("partition", _quoted(first.name if first else ""), "", len(known) == 1),
+        ("options", "[]", 'further options of sbatch, as "--constraint=h100"', True),
+        ("[devices]", "", "", True),
+        ("per_node", str(devices or counted or 1), "as many ranks train on a node", bool(devices)),
+        ("request", _quoted(request if devices or counted else "none"), REQUEST, bool(devices)),
+        (
+            "cores_per_node",
+            str(first.cores if first else 0),
+            "of PBS and LSF; Slurm tells them",
+            first is not None and first.alike,
+        ),
+        ("[mpi]", "", "", True),
+        (
+            "launcher",
+            _quoted(launcher),
+            "srun, mpiexec or mpirun; torchrun inside one node",
+            "mpi" in answers,
+        ),
+        (
+            "plugin",
+            _quoted(plugins[0] if plugins else "pmix"),
+            f"of srun --mpi{_and(plugins[1:])}",
+            bool(plugins),
+        ),
+        ("options", "[]", "of the launcher", True),
+        ("[container]", "", "", True),
+        ("image", _quoted(""), "an Apptainer image that holds the program; empty: none", True),
+        ("[scratch]", "", "", True),
+        ("directory", _quoted(""), 'on each node\'s own disk, as "/local"; empty: none', True),
+        ("stage", _quoted(""), "run once on every node: it brings images into $scratch", True),
+        ("[environment]", "", "", True),
     ]
     return HEAD + "".join(_line(*value) for value in values)
 
 
-def _line(name: str, value: str, comment: str) -> str:
+def _line(name: str, value: str, comment: str, told: bool) -> str:
     if name.startswith("["):
         return f"\n{name}\n" + "".join(f"# {line}\n" for line in comment.splitlines())
-    return f"{f'{name} = {value}':<34} # {comment}".rstrip(" #") + "\n"
+    words = "; ".join(word for word in ("" if told else GUESSED, comment) if word)
+    return f"{f'{name} = {value}':<34} # {words}".rstrip(" #") + "\n"
 
 
 def _devices(resources: str) -> tuple[str, int]:

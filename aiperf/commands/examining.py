@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Asked, Number, config_options, rank_options
+from aiperf.commands.options import Number, config_options, rank_options
 from aiperf.doctor.check import Outcome, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
@@ -48,6 +49,12 @@ def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, a
     """
     refuse_no_run()
     started = launched(os.environ)
+    if started is None or started.rank == 0:  # in a job's output, before anything that may hang
+        click.echo(
+            "aiperf-hpc doctor: looking at hosts, devices, folders and data; answers are awaited for at most "
+            f"{wait_seconds:.0f} s",
+            err=True,
+        )
     link = None if started is None else connect(started)
     if link is not None and link.rank > 0:
         serve_examination(link)

@@ -16,7 +16,7 @@ from aiperf.commands.studying import scaling, status
 from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
 from launch.job import Job
-from launch.machine import QUESTIONS, site_text
+from launch.machine import GUESSED, QUESTIONS, site_text
 from launch.scheduler import Scheduler
 from launch.schedulers import SCHEDULERS
 from launch.script import script_text
@@ -83,14 +83,17 @@ launch.add_command(status)
 @launch.command("init-site")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="site.toml", show_default=True)
 def init_site(output: Path) -> None:
-    """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to mend."""
+    """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to correct."""
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
         raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
     _write(output, text)
     told = ", ".join(answers) or "nothing"
-    click.echo(f"{output}, from what {told} told. Read it, then: aiperf-hpc launch slurm --nodes 2")
+    click.echo(
+        f"{output}, from what {told} told; {text.count(GUESSED)} values are guessed and marked so. "
+        "Check them, then: aiperf-hpc launch slurm --nodes 2"
+    )
 
 
 def _installation() -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.options import Asked, config_options, device_option
+from aiperf.commands.options import config_options, device_option
 from aiperf.commands.results import result_text
 from aiperf.files import RunFiles
 from aiperf.ranks import Wanted

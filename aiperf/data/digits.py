@@ -18,6 +18,7 @@ import torch
 
 from aiperf.config import DataConfig
 from aiperf.data.arrays import Part, assemble, fingerprint
+from aiperf.data.found import contradictions, refuse
 from aiperf.data.split import Data
 from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
@@ -32,15 +33,21 @@ SHA256 = "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145"
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:
     """The pinned lists; of training and validation fewer where the configuration says so, stratified."""
     whole = _digits()
-    whole.check(config)
+    told = contradictions(config, whole.found("digits"))
     digest = fingerprint(whole)
     if digest != SHA256:
         raise DataError(
             f"{WHERE}: SHA-256 {digest} instead of {SHA256}; install the scikit-learn of constraints.txt"
         )
     pinned = _pinned()
-    training = _at_most(whole[pinned["training"]], config.training_images, "training")
-    validation = _at_most(whole[pinned["validation"]], config.validation_images, "validation")
+    parts = []
+    for name, wanted in (("training", config.training_images), ("validation", config.validation_images)):
+        try:
+            parts.append(_at_most(whole[pinned[name]], wanted, name))
+        except DataError as error:
+            told.append(str(error))
+    refuse(told)
+    training, validation = parts
     official = len(pinned["training"]) + len(pinned["validation"])
     return assemble(config, device, (training, validation, whole[pinned["test"]]), digest, official)
 

@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.config import DataConfig
-from aiperf.data.arrays import Part, split_official
+from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
+from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["load_idx", "read_idx"]
+__all__ = ["load_idx", "look_at_idx", "read_idx"]
 
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
 TRAINING = ("train",)
@@ -39,6 +40,35 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file}: cannot be read ({error}); fetch the file again") from None
+    shape, start = _header(file, content, dimensions)
+    if len(content) != start + math.prod(shape):
+        raise DataError(
+            f"{file}: {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}; "
+            "it is cut off or damaged: fetch it again"
+        )
+    return np.array(np.frombuffer(content, np.uint8, offset=start).reshape(shape), dtype=np.uint8)
+
+
+def look_at_idx(folder: Path) -> Look:
+    """By the headers of the images, and the labels. Raises DataError."""
+    (training, channels, side), (test, *_) = (_look(folder, words) for words in (TRAINING, TEST))
+    return Look(training, test, channels, side)
+
+
+def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
+    """Of a part, with channels and side."""
+    images, labels = (_find(folder, words, what) for what in ("images", "labels"))
+    try:
+        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
+            (_, side, _), _ = _header(images, file.read(16), 3)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{images}: cannot be read ({error}); fetch the file again") from None
+    where = f"{images}, {labels.name}"
+    return Found("idx", where, read_idx(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), 1, side
+
+
+def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...], int]:
+    """The shape that a file states in its first bytes, and where its values start."""
     magic = bytes((0, 0, 8, dimensions))
     if content[:4] != magic:
         raise DataError(
@@ -46,13 +76,7 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
             "dimensions); it is no such IDX file: fetch it again"
         )
     start = 4 + 4 * dimensions
-    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
-    if len(content) != start + math.prod(shape):
-        raise DataError(
-            f"{file}: {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}; "
-            "it is cut off or damaged: fetch it again"
-        )
-    return np.array(np.frombuffer(content, np.uint8, offset=start).reshape(shape), dtype=np.uint8)
+    return tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)), start
 
 
 def _part(folder: Path, words: tuple[str, ...]) -> Part:

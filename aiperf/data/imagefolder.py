@@ -12,17 +12,22 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.config import DataConfig
-from aiperf.data.decode import MODES
+from aiperf.data.decode import MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
+from aiperf.data.found import Found, Look, divided
 from aiperf.data.listing import Listing, check_files, class_folders, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
 from aiperf.data.split import Batch, Data, Split, share, share_of_step
-from aiperf.data.stratify import take_validation
 from aiperf.errors import DataError
 
-__all__ = ["load_imagefolder"]
+__all__ = ["load_imagefolder", "look_at_imagefolder"]
+
+LOOKED_AT = 200
+"""Of the images of training, evenly spread: enough for a median."""
+SIDES = 8
+"""Images are shown at a multiple of it, so that a network can halve them three times."""
 
 
 class FolderSplit(Split):
@@ -85,25 +90,8 @@ class FolderSplit(Split):
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
-    root = Path(config.path)
-    _check_config(config, root)
-    training_folder, test_folder = root / "train", _test_folder(root)
-    if training_folder.samefile(test_folder):
-        raise DataError(f"{test_folder}: is train/ once more; put the official test images there")
-    training, test = scan(training_folder), scan(test_folder)
-    for name, one, other in (("train", training, test), (test.root.name, test, training)):
-        for missing in sorted(set(one.classes) - set(other.classes)):
-            raise DataError(
-                f"{other.root}: class folder {missing!r} of {name}/ is missing; add it or remove the other"
-            )
-    if len(training.classes) < 2:
-        raise DataError(f"{training.root}: one class folder alone; add those of the other classes")
-    if len(training.classes) != config.classes:
-        raise DataError(
-            f"{training.root}: {len(training.classes)} class folders, data.classes is {config.classes}; "
-            f"set data.classes = {len(training.classes)}"
-        )
-    chosen, held_back = take_validation(training.labels, config, str(training.root))
+    training, test = _listed(Path(config.path))
+    chosen, held_back = divided(config, _found(training), _found(test))
     for listing in (training, test):
         check_files(listing)
 
@@ -122,22 +110,50 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     return Data(train, validation, tested, told)
 
 
+def look_at_imagefolder(root: Path) -> Look:
+    """By all names, and the headers of some images of training. Raises DataError."""
+    training, test = _listed(root)
+    total = len(training.names)
+    some = np.linspace(0, total - 1, min(total, LOOKED_AT)).astype(np.int64)
+    headers = [header(Path(training.path(index))) for index in some]
+    side = int(np.median([min(width, height) for _, width, height in headers]))
+    channels = 1 if all(grey for grey, _, _ in headers) else 3
+    return Look(_found(training), _found(test), channels, max(side - side % SIDES, SIDES))
+
+
 def _pieces(items: list[Item]) -> Iterator[list[Item]]:
     return (items[first : first + PIECE] for first in range(0, len(items), PIECE))
 
 
-def _check_config(config: DataConfig, root: Path) -> None:
-    if config.channels not in MODES:
-        raise DataError(f"{root}: data.channels is {config.channels}; set it to 1 (grey) or 3 (RGB)")
-    if config.augmentation not in ("none", "resized-crop-flip"):
-        raise DataError(
-            f"{root}: data.augmentation {config.augmentation!r} is for small images of one size; "
-            "set it to 'resized-crop-flip' or 'none'"
-        )
+def _listed(root: Path) -> tuple[Listing, Listing]:
+    """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         raise DataError(
             f"{root}: has no folder train/; set data.path to the folder that holds train/ and val/ or test/"
         )
+    training_folder, test_folder = root / "train", _test_folder(root)
+    if training_folder.samefile(test_folder):
+        raise DataError(f"{test_folder}: is train/ once more; put the official test images there")
+    training, test = scan(training_folder), scan(test_folder)
+    for name, one, other in (("train", training, test), (test.root.name, test, training)):
+        for missing in sorted(set(one.classes) - set(other.classes)):
+            raise DataError(
+                f"{other.root}: class folder {missing!r} of {name}/ is missing; add it or remove the other"
+            )
+    if len(training.classes) < 2:
+        raise DataError(f"{training.root}: one class folder alone; add those of the other classes")
+    return training, test
+
+
+def _found(listing: Listing) -> Found:
+    return Found(
+        "imagefolder",
+        str(listing.root),
+        listing.labels,
+        tuple(MODES),
+        ("none", "resized-crop-flip"),
+        f"{len(listing.classes)} class folders",
+    )
 
 
 def _test_folder(root: Path) -> Path:

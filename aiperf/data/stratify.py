@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from aiperf.config import DataConfig
 from aiperf.errors import DataError
 
-__all__ = ["stratified", "take_validation"]
+__all__ = ["Indices", "stratified", "take_validation"]
 
 Indices = NDArray[np.int64]
 

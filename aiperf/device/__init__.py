@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+
+import torch
 
 from aiperf.device.cpu import Cpu
 from aiperf.device.cuda import Cuda
 from aiperf.device.device import Device
 from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
+from aiperf.unseen import refuse_unseen
 
-__all__ = ["KINDS", "Device", "bind", "count_devices", "first_kind"]
+__all__ = ["KINDS", "Device", "bind", "chosen_kind", "count_devices", "first_kind"]
 
 KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu": Cpu}
 """In order of preference."""
@@ -26,9 +30,23 @@ def first_kind() -> str:
     return next(kind for kind in KINDS if count_devices(kind))
 
 
+def chosen_kind(kind: str) -> str:
+    """The kind itself, or for `auto` the first of KINDS that is there.
+
+    Raises UnseenDevices where that would be the processor of a host whose driver lists devices: it is
+    measured only when somebody asks for it.
+    """
+    if kind != "auto":
+        return kind
+    found = first_kind()
+    if found == Cpu.kind:
+        refuse_unseen(torch.__version__, os.environ)
+    return found
+
+
 def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
-    """Takes a device for this process; `auto` is the first kind of KINDS that is there.
+    """Takes a device for this process, of the kind that `chosen_kind` comes to.
 
     Raises WorldError when there is none of that kind and index.
     """
-    return KINDS[first_kind() if kind == "auto" else kind].bind(index, ranks_on_host)
+    return KINDS[chosen_kind(kind)].bind(index, ranks_on_host)

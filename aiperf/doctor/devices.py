@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import TCPStore
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.formats import AUTO
 from aiperf.layout import Place
 from aiperf.messages import FromGroup
@@ -38,6 +38,8 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         device = bind_place(kind, place)
         if format != AUTO:
             device.declare(format)
+    except UnseenDevices as error:
+        return DeviceSeen(place.rank, host, error.seen, error.remedy, torch.__version__)
     except (AiperfError, RuntimeError) as error:
         return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
     fault, backend, rate = _multiplies(device), "", 0.0

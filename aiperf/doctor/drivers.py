@@ -1,4 +1,4 @@
-"""What the drivers' own tools say: nvidia-smi, rocm-smi, npu-smi."""
+"""What the drivers' own tools say: nvidia-smi, rocm-smi, npu-smi, xpu-smi."""
 
 from __future__ import annotations
 

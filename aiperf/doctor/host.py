@@ -8,7 +8,6 @@ import platform
 import resource
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.seen import Folder, HostSeen
+from aiperf.unseen import ToolFailed, ask
 
 __all__ = ["see_host", "try_folder"]
 
@@ -41,6 +41,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "nvidia-smi": (f"--query-gpu={','.join(NVIDIA)}", "--format=csv,noheader"),
     "rocm-smi": ("--showdriverversion", "--showproductname", "--csv"),
     "npu-smi": ("info",),
+    "xpu-smi": ("discovery",),
 }
 """What tells of the drivers, and how it is asked."""
 
@@ -109,13 +110,13 @@ def _home(environment: Mapping[str, str]) -> Folder:
 
 def _ask(tool: str, words: tuple[str, ...]) -> str:
     try:
-        answer = subprocess.run([tool, *words], capture_output=True, text=True, timeout=TOOL_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"failed: {error}"
-    if answer.returncode:
-        last = (answer.stdout + answer.stderr).strip().splitlines()[-1:] or ["no reason given"]
-        return f"failed: exit code {answer.returncode}, {last[0]}"
-    return answer.stdout.strip()
+        code, answer = ask((tool, *words), TOOL_SECONDS)
+    except ToolFailed as error:
+        return f"failed: it {error}"
+    if code:
+        last = answer.splitlines()[-1:] or ["no reason given"]
+        return f"failed: exit code {code}, {last[0]}"
+    return answer
 
 
 def _entries(data_path: str) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from aiperf.doctor import drivers, storage
-from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.check import Check, Outcome, failed, ok, warning
 from aiperf.doctor.seen import Examination
 
 __all__ = ["judge"]
@@ -18,11 +18,18 @@ CLOCK_SECONDS = 1.0
 CLOCK_NEAR_SECONDS = 0.1
 UNLIKE = 1.5
 """An all-reduce so much slower than the median of the groups is told."""
+NOTHING = "unknown: nothing could be looked at"
+BLIND_REMEDY = "see the failed checks; after their remedies, or with a longer --wait-seconds, look again"
 
 
 def judge(seen: Examination) -> list[Check]:
-    """Every check, those that are well too."""
-    return [check(seen) for check in CHECKS]
+    """Every check, those that are well too; one that looked at nothing is not."""
+    found = []
+    for check, evidence in CHECKS.items():
+        result = check(seen)
+        blind = result.outcome is Outcome.OK and not evidence(seen)
+        found.append(warning(result.name, NOTHING, BLIND_REMEDY) if blind else result)
+    return found
 
 
 def _python(seen: Examination) -> Check:
@@ -46,8 +53,6 @@ def _names(seen: Examination) -> Check:
 def _torch(seen: Examination) -> Check:
     versions = {each.torch for each in seen.device_reports if each.torch}
     told = ", ".join(sorted(versions))
-    if not versions:
-        return failed("torch", "no rank could say", "see the failed checks below")
     if any(_version(version) < OLDEST_TORCH for version in versions):
         return failed("torch", told, "install PyTorch 2.6 or newer")
     if len(versions) > 1:
@@ -109,7 +114,8 @@ def _devices(seen: Examination) -> Check:
         first = faults[0]
         told = f"rank {first.rank} on {first.host}: {first.fault}"
         more = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
-        return failed("devices", told + more, "look at that device; leave its node out until it is well")
+        remedy = first.remedy or "look at that device; leave its node out until it is well"
+        return failed("devices", told + more, remedy)
     same = Counter((each.host, each.identity) for each in seen.device_reports if each.identity)
     for (host, _), count in same.items():
         if count > 1:
@@ -169,22 +175,50 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-CHECKS: tuple[Callable[[Examination], Check], ...] = (
-    _python,
-    _names,
-    _torch,
-    _mpi,
-    _ranks,
-    _cores,
-    _devices,
-    _drivers,
-    _slices,
-    _backend,
-    _clocks,
-    storage.limits,
-    storage.directory,
-    storage.space,
-    storage.temporary,
-    storage.home,
-    storage.data,
-)
+def _hosts(seen: Examination) -> Sequence[object]:
+    return seen.host_reports
+
+
+def _answers(seen: Examination) -> Sequence[object]:
+    return seen.device_reports
+
+
+def _bound(seen: Examination) -> Sequence[object]:
+    """Devices that could be bound: of others nothing but the fault is known."""
+    return [each for each in seen.device_reports if each.kind]
+
+
+def _torches(seen: Examination) -> Sequence[object]:
+    return [each for each in seen.device_reports if each.torch]
+
+
+def _other_clocks(seen: Examination) -> Sequence[object]:
+    """Of several hosts, one clock at the least beside the master's; a single host has nothing to compare."""
+    return list(seen.clock_seconds) if len(set(seen.hosts)) > 1 else ["the master's"]
+
+
+def _master(seen: Examination) -> Sequence[object]:
+    """What the process that judges saw itself."""
+    return [seen]
+
+
+CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence[object]]] = {
+    _python: _hosts,
+    _names: _hosts,
+    _torch: _torches,
+    _mpi: _master,
+    _ranks: _answers,
+    _cores: _hosts,
+    _devices: _bound,
+    _drivers: _hosts,
+    _slices: _hosts,
+    _backend: _bound,
+    _clocks: _other_clocks,
+    storage.limits: _hosts,
+    storage.directory: _hosts,
+    storage.space: _master,
+    storage.temporary: _hosts,
+    storage.home: _hosts,
+    storage.data: _hosts,
+}
+"""Every check, with what it looks at."""

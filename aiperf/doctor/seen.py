@@ -64,6 +64,8 @@ class DeviceSeen(FromGroup):
     rank: int
     host: str
     fault: str = ""
+    remedy: str = ""
+    """Of the fault, where one is known."""
     torch: str = ""
     kind: str = ""
     name: str = ""

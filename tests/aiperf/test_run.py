@@ -30,6 +30,7 @@ from aiperf.score import score
 from aiperf.trial import State
 from analysis.telemetry import HostClock, read_telemetry
 from tests.aiperf import journals
+from tests.aiperf.data.sets import write_idx
 
 pytestmark = [
     pytest.mark.torch,  # in the processes that it starts
@@ -97,6 +98,20 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert run.tested is not None
     assert run.tested.of == 1197
     assert not run.faults
+
+
+@pytest.mark.slow
+def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
+    write_idx(tmp_path / "images")
+    directory = tmp_path / "run"
+    own = ("--data", tmp_path / "images", "--directory", directory, "--device", "cpu")
+    answer = finished("run", *own, "--minutes", 0.3)
+    assert answer.returncode == 0, answer.stderr
+    assert "VALID, class smoke" in answer.stdout
+    run = told(directory)
+    assert run.opened.config.preset == "own"
+    assert run.tested is not None
+    assert run.tested.of == 20
 
 
 def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
-from launch.machine import partitions, site_text
+from launch.machine import GUESSED, partitions, site_text
 from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
 
 SINFO = """\
@@ -112,3 +112,40 @@ def test_a_first_site_is_read_back() -> None:
 def test_of_a_machine_that_answers_nothing_a_site_is_made_too() -> None:
     site = site_from_toml(site_text({}, "ada", "true"), "s")
     assert site == Site(devices=Devices(1, "none"), mpi=Mpi("mpiexec"), setup=("true",))
+
+
+def guessed(text: str) -> set[str]:
+    """Keys of the marked lines."""
+    return {line.split(" = ")[0] for line in text.splitlines() if f"# {GUESSED}" in line}
+
+
+def test_what_no_command_told_is_marked_as_guessed() -> None:
+    assert guessed(site_text({}, "ada", "true")) == {
+        "modules",
+        "account",
+        "partition",
+        "per_node",
+        "request",
+        "cores_per_node",
+        "launcher",
+        "plugin",
+    }
+
+
+def test_what_a_machine_told_without_a_doubt_is_not_marked() -> None:
+    answers = {
+        "sinfo": "gpu*|64|128|gpu:a100:8|2-00:00:00|up",
+        "mpi": "pmix",
+        "accounts": "physics|ada",
+        "modules": "gcc/13.2",
+    }
+    assert guessed(site_text(answers, "ada", "true")) == set()
+    several = {"sinfo": SINFO, "accounts": "physics|ada\nchemistry|ada"}
+    assert guessed(site_text(answers | several, "ada", "true")) == {"account", "partition", "cores_per_node"}
+
+
+def test_the_devices_of_a_login_node_are_a_guess() -> None:
+    answers = {"devices": "GPU 0: NVIDIA T4 (UUID: GPU-5a)\n"}
+    text = site_text(answers, "ada", "true")
+    assert {"per_node", "request"} <= guessed(text)
+    assert site_from_toml(text, "s").devices == Devices(1, "gpus")

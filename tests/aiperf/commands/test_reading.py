@@ -131,7 +131,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     assert typed("preset", "digits") == 0
     assert 'name = "digits"' in typed.out
     assert typed("preset") == 0
-    assert typed.out.split() == ["digits", "ranked", "synthetic"]
+    assert typed.out.split() == ["digits", "own", "ranked", "synthetic"]
 
 
 @pytest.mark.parametrize(

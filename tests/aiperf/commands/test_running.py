@@ -22,6 +22,7 @@ from nas.morphisms import EnlargeKernel
 from nas.record import graph_to_json
 from tests.aiperf import journals
 from tests.aiperf.commands.typed import Typed
+from tests.aiperf.data.sets import write_idx
 
 
 @pytest.mark.parametrize(("tested", "code"), [(True, 0), (False, 1)])
@@ -67,6 +68,45 @@ def test_a_folder_of_images_is_found_again_from_everywhere(
     assert take_asked(dict(context.params)).config().data.path == str(tmp_path / "images")
 
 
+def test_images_of_ones_own_need_one_option(typed: Typed, tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--images-per-second", 100)
+    assert typed(*own) == 0
+    assert "idx, 4 classes, 12 x 12, 1 channel; 30 training, 10 validation, 20 test images" in typed.out
+    assert typed.err == (
+        f"aiperf-hpc: found in {tmp_path}: name idx, channels 1, size 12, classes 4, validation_images 10, "
+        "epochs [60, 120, 240]\n"
+    )
+
+
+def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    wrong = ("--set", "data.classes=7", "--set", "data.channels=3", "--set", "data.augmentation=spin")
+    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--images-per-second", 100)
+    assert typed(*own, *wrong) == 1
+    assert "data.augmentation is 'spin'" in typed.err
+    assert typed(*own, *wrong[:4]) == 1
+    assert "set data.channels = 1. Also: " in typed.err
+    assert "set data.classes = 4" in typed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--data", "nowhere"), "nowhere is no folder; give the folder of your images by --data"),
+        (("--preset", "own"), "preset own is for images of your own; give their folder by --data"),
+        (("--preset", "digits", "--data", "."), "data.name is 'digits', which reads no files"),
+    ],
+)
+def test_images_that_are_not_there_are_refused(
+    words: tuple[str, ...], told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed("run", *words, "--device", "cpu") == 1
+    assert told in typed.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_path: Path) -> None:
     """Somebody adds --dry-run to the command of a job, which has --resume."""
     lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
@@ -74,7 +114,7 @@ def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_pat
     before = files.journal.read_bytes()
     again = ("run", "--directory", files.directory, "--resume", "--dry-run")
     assert typed(*again, "--device", "cpu", "--images-per-second", 100) == 0
-    assert "least span to be ranked" in typed.out
+    assert "trials a group" in typed.out
     assert files.journal.read_bytes() == before
 
 

@@ -109,21 +109,32 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
             {"classes": 9},
             (
                 "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
-                "set data.classes = 10 or mend the labels"
+                "set data.classes = 10 or correct the labels"
             ),
         ),
         (
             {"classes": 11},
             (
                 "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 11; "
-                "set data.classes = 10 or mend the labels"
+                "set data.classes = 10 or correct the labels"
+            ),
+        ),
+        (
+            {"classes": 9, "channels": 3, "training_images": 201, "validation_images": 401},
+            (
+                "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1. "
+                "Also: scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
+                "set data.classes = 10 or correct the labels. Also: "
+                "scikit-learn's digits: data.training_images is 201, the pinned list has 200; "
+                "lower it. Also: scikit-learn's digits: data.validation_images is 401, the pinned list has "
+                "400; lower it"
             ),
         ),
         (
             {"augmentation": "resized-crop-flip"},
             (
-                "scikit-learn's digits: data.augmentation 'resized-crop-flip' is for folders of larger "
-                "images; set it to 'none', 'shift' or 'crop-flip'"
+                "scikit-learn's digits: data.augmentation 'resized-crop-flip' is not for images of this "
+                "kind; set it to 'none' or 'shift' or 'crop-flip'"
             ),
         ),
     ],

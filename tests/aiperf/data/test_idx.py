@@ -97,7 +97,7 @@ Damage = Callable[[Path], object]
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 5))),
             "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 4, 5 of them in use"
-            ", but data.classes is 4; set data.classes = 5 or mend the labels",
+            ", but data.classes is 4; set data.classes = 5 or correct the labels",
             id="a label too high",
         ),
         pytest.param(

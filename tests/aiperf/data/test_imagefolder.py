@@ -150,14 +150,28 @@ def test_bad_folders_are_refused(config: DataConfig, damage: Callable[[Path], ob
     [
         (
             {"classes": 4},
-            "{path}/train: 3 class folders, data.classes is 4; set data.classes = 3",
+            "{path}/train: 3 class folders, but data.classes is 4; set data.classes = 3",
         ),
-        ({"channels": 2}, "{path}: data.channels is 2; set it to 1 (grey) or 3 (RGB)"),
+        (
+            {"channels": 2},
+            "{path}/train: images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3",
+        ),
+        (
+            {"classes": 4, "channels": 2, "augmentation": "shift", "validation_images": 36},
+            (
+                "{path}/train: images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3. "
+                "Also: {path}/train: 3 class folders, but data.classes is 4; set data.classes = 3. Also: "
+                "{path}/train: data.augmentation 'shift' is not for images of this kind; "
+                "set it to 'none' or 'resized-crop-flip'. Also: "
+                "{path}/train: 36 training images cannot give some for training and 36 for validation; "
+                "lower data.training_images or data.validation_images"
+            ),
+        ),
         (
             {"augmentation": "shift"},
             (
-                "{path}: data.augmentation 'shift' is for small images of one size; "
-                "set it to 'resized-crop-flip' or 'none'"
+                "{path}/train: data.augmentation 'shift' is not for images of this kind; "
+                "set it to 'none' or 'resized-crop-flip'"
             ),
         ),
         (

@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from aiperf.device import first_kind
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -16,6 +19,41 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 def doctor(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "aiperf", "doctor", *map(str, words), "--wait-seconds", "300"]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def test_what_it_does_is_said_at_once(tmp_path: Path) -> None:
+    """In a job's output, before anything that may hang; the table follows."""
+    command = [sys.executable, "-u", "-m", "aiperf", "doctor", "--directory", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*command, "--wait-seconds", "120"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        first, *table = process.stdout.read().splitlines()
+    assert first == (
+        "aiperf-hpc doctor: looking at hosts, devices, folders and data; answers are awaited for at most "
+        "120 s"
+    )
+    assert table[0].split()[:2] == ["ok", "python"]
+
+
+def test_a_build_of_torch_without_the_devices_of_this_host_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if first_kind() != "cpu":
+        pytest.skip("torch sees the devices of this host")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    answer = doctor("--directory", tmp_path / "run")
+    assert answer.returncode == 1
+    lines = answer.stdout.splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("failed  devices"))
+    assert lines[place].endswith(f": nvidia-smi lists 1 device, torch {torch.__version__} sees none")
+    assert lines[place + 1].endswith("choose the processor by --device cpu")
+    chosen = doctor("--directory", tmp_path / "run", "--device", "cpu").stdout
+    assert not any(line.startswith("failed  devices") for line in chosen.splitlines())
 
 
 def test_this_machine_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:

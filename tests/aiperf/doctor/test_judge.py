@@ -163,6 +163,46 @@ def test_a_fault_is_found(name: str, outcome: Outcome, seen: str, fault: Callabl
     assert check.remedy
 
 
+# What the process that judges knows without an answer of any rank.
+KNOWN_ANYWAY = {"MPI", "space"}
+
+
+def test_a_check_that_looked_at_nothing_is_not_well() -> None:
+    nothing = replace(WELL, host_reports=(), device_reports=(), clock_seconds={})
+    assert {check.name for check in judge(nothing) if check.outcome is Outcome.OK} == KNOWN_ANYWAY
+    assert found(nothing, "drivers") == Check(
+        "drivers",
+        Outcome.WARNING,
+        "unknown: nothing could be looked at",
+        "see the failed checks; after their remedies, or with a longer --wait-seconds, look again",
+    )
+
+
+def test_the_only_rank_timed_out() -> None:
+    alone = replace(WELL, hosts=(), device_reports=(), clock_seconds={}, silent=("device 0",))
+    outcomes = {check.name: check.outcome for check in judge(alone)}
+    assert {name for name, outcome in outcomes.items() if outcome is Outcome.WARNING} == {
+        "torch",
+        "devices",
+        "backend",
+    }
+    assert {name for name, outcome in outcomes.items() if outcome is Outcome.FAILED} == {"ranks"}
+
+
+def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
+    """ "None is needed" would be a guess: nobody knows what it would have been joined with."""
+    unseen = DeviceSeen(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
+    alone = replace(WELL, hosts=(), device_reports=(unseen,), clock_seconds={})
+    assert found(alone, "backend").outcome is Outcome.WARNING
+    assert found(alone, "devices") == Check(
+        "devices", Outcome.FAILED, "rank 1 on node1: nvidia-smi lists 8 devices", "install the build"
+    )
+
+
+def test_clocks_that_nobody_told_are_unknown() -> None:
+    assert found(replace(WELL, clock_seconds={}), "clocks").outcome is Outcome.WARNING
+
+
 def test_devices_by_uuid_are_told() -> None:
     seen = other_host(visible={"CUDA_VISIBLE_DEVICES": "GPU-8f0c,GPU-9a1d"})
     assert found(seen, "visible").seen.endswith("; by UUID")

@@ -1,0 +1,88 @@
+"""What a person asked a run to be, and what follows from it: from the job around it, and from the images."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from aiperf.child import infer_data
+from aiperf.config import Config, load_preset, parse_setting, with_overrides
+from aiperf.errors import ConfigError
+from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
+
+__all__ = ["DEFAULT", "OWN", "Asked"]
+
+DEFAULT, OWN = "digits", "own"
+"""Presets: where nothing is said, and where the images are."""
+COUNTS = ("data.training_images", "data.validation_images")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked a run to be; it becomes a configuration in the process that is the master."""
+
+    preset: str
+    minutes: float | None
+    hours: float | None
+    settings: tuple[str, ...]
+    overrides: Mapping[str, Any]
+    """By dotted key."""
+
+    def config(self) -> Config:
+        """Raises ConfigError."""
+        length = _minutes_of_the_job() if self.minutes is None and self.hours is None else None
+        of_the_job = {} if length is None else {"limits.minutes": length}
+        given = self.given()
+        of_the_images = _inferred(given) if self.preset == OWN else {}
+        return with_overrides(load_preset(self.preset), of_the_images | of_the_job | given)
+
+    def given(self) -> dict[str, Any]:
+        """What was said beside the preset, by dotted key. Raises ConfigError."""
+        if self.minutes is not None and self.hours is not None:
+            raise ConfigError("--minutes and --hours are both given; give one")
+        length = self.minutes if self.hours is None else 60 * self.hours
+        limit = {} if length is None else {"limits.minutes": length}
+        return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
+
+    def words(self) -> list[str]:
+        """The same once more, as arguments of a command."""
+        lengths = {"--minutes": self.minutes, "--hours": self.hours}
+        settings = [
+            *self.settings,
+            *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
+        ]
+        return [
+            *("--preset", self.preset),
+            *(word for name, value in lengths.items() if value is not None for word in (name, str(value))),
+            *(word for setting in settings for word in ("--set", setting)),
+        ]
+
+
+def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the images tell of themselves, said in a line. Raises ConfigError and DataError."""
+    folder = given.get("data.path")
+    if not folder:
+        raise ConfigError(f"preset {OWN} is for images of your own; give their folder by --data")
+    counts = {key: value for key, value in given.items() if key in COUNTS and type(value) is int}
+    found = infer_data(str(folder), counts)
+    told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in found.items() if key not in given)
+    click.echo(f"aiperf-hpc: found in {folder}: {told}", err=True)
+    return found
+
+
+def _minutes_of_the_job() -> float | None:
+    """Inside a scheduler's job its limit is the default, less what initialisation and the test take."""
+    left = job_seconds_left(os.environ, time.time())
+    if left is None:
+        return None
+    if left <= MARGIN_SECONDS:
+        raise ConfigError(
+            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s beside its span"
+        )
+    return (left - MARGIN_SECONDS) / 60

@@ -1,0 +1,107 @@
+"""Devices that a driver lists and torch does not see: unnoticed, a run would measure the processor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf.errors import UnseenDevices
+
+__all__ = ["LISTED_BY", "ToolFailed", "ask", "refuse_unseen"]
+
+TOOL_SECONDS = 10.0
+"""A driver that has to wake its devices up takes some of these; a broken one hangs for ever."""
+REAPED_SECONDS = 1.0
+REMEDY = "install the build of torch for them, or choose the processor by --device cpu"
+
+
+class ToolFailed(Exception):
+    """A tool that cannot be started, or gives no answer in time."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How a vendor's tool lists the devices of a host."""
+
+    words: tuple[str, ...]
+    device: str
+    """What stands once in its answer for each device: a regular expression."""
+    hidden_by: tuple[str, ...]
+    """Variables by which somebody chooses among these devices, or hides all of them."""
+
+
+# The same questions as .ci/choose_torch.py asks. Files tell less than tools: /dev/nvidia* is also there for a
+# job that was given no device, and /sys/class/kfd for the graphics unit of a laptop's processor.
+LISTED_BY: Mapping[str, Listing] = {
+    "nvidia-smi": Listing(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
+    "rocm-smi": Listing(
+        ("--showid",),
+        r"GPU\[(\d+)\]",
+        ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    ),
+    "npu-smi": Listing(("info", "-l"), r"NPU ID\s*:\s*(\d+)", ("ASCEND_RT_VISIBLE_DEVICES",)),
+    "xpu-smi": Listing(("discovery",), r"\|\s*(\d+)\s*\|\s*Device Name", ("ZE_AFFINITY_MASK",)),
+}
+
+
+def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
+    """Where torch, of that version, sees no accelerator: raises UnseenDevices when a driver lists some.
+
+    A variable that hides all of them is a decision, and its vendor's tool is not asked. Where there is no
+    tool this takes no time. A tool that hangs is refused, too: its driver may hold any number of devices.
+    """
+    for tool, listing in LISTED_BY.items():
+        if shutil.which(tool) is None or _hides_all(listing.hidden_by, environment):
+            continue
+        try:
+            code, answer = ask((tool, *listing.words), TOOL_SECONDS)
+        except ToolFailed as error:
+            raise UnseenDevices(
+                f"torch {torch} sees no device, and {tool} {error}",
+                "have the driver looked at, or choose the processor by --device cpu",
+            ) from None
+        devices = set(re.findall(listing.device, answer))
+        if code == 0 and devices:
+            counted = f"{len(devices)} device{'s' * (len(devices) > 1)}"
+            raise UnseenDevices(f"{tool} lists {counted}, torch {torch} sees none", REMEDY)
+
+
+def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Exit code and output of a driver's tool. Raises ToolFailed, after so many seconds at the most.
+
+    A process that waits in its driver cannot be killed: it is left behind then, and so are its children.
+    """
+    with tempfile.TemporaryFile() as output:  # a pipe would be held open by children that outlive the tool
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolFailed(f"cannot be started: {error.strerror}") from None
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(REAPED_SECONDS)
+            raise ToolFailed(f"gives no answer in {seconds:g} s") from None
+        output.seek(0)
+        return code, output.read().decode(errors="replace").strip()
+
+
+def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Devices are taken up to the first word that names none: an empty value, -1 and NoDevFiles hide all."""
+    first = [environment[name].split(",")[0].strip() for name in variables if name in environment]
+    return any(not re.match(r"\d|GPU-|MIG-", word) for word in first)

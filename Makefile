@@ -34,8 +34,10 @@ run: $(VENV)/.installed
 	@$(BIN)/aiperf-hpc run $(ARGS)
 
 # A file's tests share what they set up, so they stay in one process. Few long tests are not left to the end.
+# A process that dies is replaced, at four deaths for each (the default) the rest would not run.
+PROCESSES = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 100
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PROCESSES) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not mpi" -o timeout=900 $(PYTEST_ARGS)
@@ -75,7 +77,7 @@ test-pure:
 	@$(call refuse-old-python)
 	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
-	.venv-pure-$$version/bin/python -m pytest --pure -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	.venv-pure-$$version/bin/python -m pytest --pure $(PROCESSES) $(PYTEST_ARGS)
 
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
 # and fill disks, freeze file systems and cut links, for which they must be root.

@@ -13,6 +13,8 @@ import pytest
 
 from tests.house.floors import needs_torch
 
+pytest_plugins = ["tests.processes"]
+
 # Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number.
 # Torch reads this when it is first imported; the tests' child processes too.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -166,6 +166,8 @@ class Ready(FromGroup):
     """Whether the run directory is the master's own."""
     multiplies: Mapping[str, str] = field(default_factory=dict)
     """The format that each kind of product was seen to use where the run's own was declared."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the rank computes in, by name: threads, ISA, governor, job, container, MPI, variables."""
 
 
 @dataclass(frozen=True)

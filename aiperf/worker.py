@@ -63,6 +63,7 @@ from aiperf.messages import (
 from aiperf.parallel import Parallel, Solo, agree, lead
 from aiperf.precision import observed
 from aiperf.steplog import StepLog
+from aiperf.surroundings import read_settings
 from aiperf.telemetry.recorder import Recorder
 from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
@@ -164,6 +165,7 @@ class Worker:
             visible_devices=count_devices(self.device.kind),
             sees_run=self._sees_run(),
             multiplies=self.multiplies,
+            settings=read_settings(os.environ),
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 

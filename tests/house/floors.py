@@ -56,6 +56,7 @@ FLOORS = (
             "aiperf.parallel",
             "aiperf.precision",
             "aiperf.reevaluation",
+            "aiperf.surroundings",
             "aiperf.telemetry",
             "aiperf.train",
             "aiperf.worker",

@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import pytest
 from pytest_timeout import Settings
+from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -96,9 +97,9 @@ class Watch:
             for nodeid in self.running:
                 terminalreporter.write_line(nodeid)
 
-    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> ByFile | None:
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> ByFile | None:
         threading.Thread(target=self._end_silence, args=[config], name="silence", daemon=True).start()
-        return ByFile(config) if config.getvalue("dist") == "loadfile" else None
+        return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
     def _end_silence(self, config: pytest.Config) -> None:
         """Interrupts the process that waits for all others, as a person would."""

@@ -18,7 +18,7 @@ JOBS ?= 4
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
+.PHONY: help run test test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -42,11 +42,27 @@ run: $(VENV)/.installed
 	@$(BIN)/aiperf-hpc run $(if $(filter none,$(ACCELERATOR)),--device cpu) $(ARGS)
 
 # A file's tests share what they set up, so they stay in one process. Few long tests are not left to the end.
+# A process that dies is replaced, at four deaths for each (the default) the rest would not run.
+PROCESSES = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 100
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PROCESSES) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not mpi" -o timeout=900 $(PYTEST_ARGS)
+
+# What computes, and the front door, as on a processor with AVX2 only and as on one without AVX; in fp32, on two
+# threads. The ISA can be lowered, never raised: ATen's kernels by the one variable, oneDNN's by the other.
+COMPUTE = $(addprefix tests/nas/test_,modules.py morphisms_function.py oracle.py) \
+	$(addprefix tests/aiperf/test_,batchnorm.py precision.py train.py worker.py)
+AS_AVX2 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
+AS_SSE41 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
+QUARTER = run --minutes 0.25 --format fp32 --device cpu
+IS_VALID = tee /dev/stderr | grep -qE '^verdict +VALID'
+test-other-machines: JOBS = 1# of two threads each; more processes wait for each other
+test-other-machines: $(VENV)/.installed-dev
+	$(AS_AVX2) $(BIN)/python -m pytest $(PROCESSES) $(PYTEST_ARGS) $(COMPUTE)
+	$(AS_AVX2) $(BIN)/aiperf-hpc $(QUARTER) | $(IS_VALID)
+	$(AS_SSE41) $(BIN)/aiperf-hpc $(QUARTER) | $(IS_VALID)
 
 # Every page in a real Chromium, which must be on PATH: apt-get install chromium
 test-browser: $(VENV)/.installed-browser
@@ -84,7 +100,7 @@ test-pure:
 	@$(call refuse-old-python)
 	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
-	.venv-pure-$$version/bin/python -m pytest --pure -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	.venv-pure-$$version/bin/python -m pytest --pure $(PROCESSES) $(PYTEST_ARGS)
 
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
 # and fill disks, freeze file systems and cut links, for which they must be root.

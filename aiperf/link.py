@@ -63,6 +63,10 @@ class Link:
         """Whether the launcher, or its daemon on this host, is gone."""
         return os.getppid() != self._parent
 
+    def library(self) -> str:
+        """The MPI library and its version, "Open MPI v5.0.11"; empty where there is none."""
+        return _library()
+
     def send(self, rank: int, tag: int, data: bytes) -> None:
         """Returns at once; the bytes travel while `receive` is called. To a dead rank it says nothing."""
         with self._turn:
@@ -152,10 +156,9 @@ def connect(launched: Launched) -> Link:
     comm = mpi.COMM_WORLD
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     if comm.size != launched.size:
-        library = mpi.Get_library_version().splitlines()[0].strip("\0")
         raise WorldError(
             f"{launched.launcher} started {launched.size} ranks, but MPI has {comm.size}: the library that "
-            f"mpi4py found ({library}) is of another MPI; start with that one's mpiexec, or name the "
+            f"mpi4py found ({_library()}) is of another MPI; start with that one's mpiexec, or name the "
             "launcher's library in MPI4PY_LIBMPI (with srun: try --mpi=pmix or --mpi=pmi2)"
         )
     return Link(comm, launched.fault_tolerant)
@@ -195,6 +198,12 @@ def _ended_after(seconds: float) -> subprocess.Popen[bytes]:
     words = ["sh", "-c", f"sleep {seconds}; kill -KILL {os.getpid()}"]
     null = subprocess.DEVNULL
     return subprocess.Popen(words, start_new_session=True, stdin=null, stdout=null, stderr=null)
+
+
+def _library() -> str:
+    """MPI's own words, cut before the package and the dates that follow: MPI_Get_library_version."""
+    words: str = _mpi().Get_library_version()
+    return " ".join(words.splitlines()[0].split(",")[0].strip("\0").split())
 
 
 @cache

@@ -196,6 +196,8 @@ class Ready(FromGroup):
     """Operations a second of a small matrix product on one thread, by format: native ones stand out."""
     processor: Processor | None = None
     """None where the device is none."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the rank computes in, by name: threads, ISA, governor, job, container, MPI, variables."""
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,16 @@ class Post:
         with self._sending:  # a file's pieces and the news of it stay together
             if isinstance(message, Ready):
                 self._apart = not message.sees_run
+                message = self._with_mpi(message)
             if self._apart and isinstance(message, Finished):
                 message = self._shipped(message) if message.weights else message
                 self._drop_parent(message.trial)
             self.link.send(0, self.tag, pack(message))
+
+    def _with_mpi(self, ready: Ready) -> Ready:
+        """The worker process has no MPI of its own to ask."""
+        library = self.link.library()
+        return replace(ready, settings={**ready.settings, "MPI": library}) if library else ready
 
     def _shipped(self, message: Finished) -> Finished:
         assert self.files is not None

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-__all__ = ["MARGIN_SECONDS", "job_seconds_left"]
+__all__ = ["MARGIN_SECONDS", "job_name", "job_seconds_left"]
 
 MARGIN_SECONDS = 300.0
 """For initialisation before the span, the test and the summary after it. The batch scripts ask for a warning
@@ -23,10 +23,20 @@ def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None
     `now` is the time of day in seconds since 1970. Where a scheduler's command is not on this node, the
     preset's own limit holds, and is shown.
     """
-    for variable, left in (("SLURM_JOB_ID", _slurm), ("PBS_JOBID", _pbs), ("LSB_JOBID", _lsf)):
+    for variable, (_, left) in SCHEDULERS.items():
         if variable in environment:
             return left(environment, now)
     return None
+
+
+def job_name(environment: Mapping[str, str]) -> str:
+    """The scheduler and its number of the job, "Slurm 4711"; empty outside of one."""
+    found = (
+        f"{name} {environment[variable]}"
+        for variable, (name, _) in SCHEDULERS.items()
+        if variable in environment
+    )
+    return next(found, "")
 
 
 def _slurm(environment: Mapping[str, str], now: float) -> float | None:
@@ -78,3 +88,11 @@ def _seconds(text: str) -> float | None:
     for part in parts:
         seconds = 60 * seconds + int(part)
     return float(seconds + 86400 * int(days or 0))
+
+
+# The variable that holds the job's number, the scheduler's name, and how it tells what time is left.
+SCHEDULERS = {
+    "SLURM_JOB_ID": ("Slurm", _slurm),
+    "PBS_JOBID": ("PBS", _pbs),
+    "LSB_JOBID": ("LSF", _lsf),
+}

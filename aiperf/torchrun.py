@@ -56,6 +56,9 @@ class SocketLink(Link):
             self._socket.close()
             raise WorldError(f"{self._path(self.rank)}: {error}; set TMPDIR to a shorter path") from None
 
+    def library(self) -> str:
+        return ""
+
     def send(self, rank: int, tag: int, data: bytes) -> None:
         if len(data) + HEADER > LARGEST_BYTES:
             raise WorldError(

@@ -65,6 +65,7 @@ from aiperf.messages import (
 from aiperf.parallel import Parallel, Solo, agree, lead
 from aiperf.precision import format_rates, observed
 from aiperf.steplog import StepLog
+from aiperf.surroundings import read_settings
 from aiperf.telemetry.recorder import Recorder
 from aiperf.train import Attempt, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
@@ -169,6 +170,7 @@ class Worker:
             multiplies=self.multiplies,
             formats=self.formats,
             processor=self.device.processor,
+            settings=read_settings(os.environ),
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from aiperf.score import Score
 from analysis import facts
@@ -30,20 +30,20 @@ class Comparison:
     configuration: Table
     machine: Table
     software: Table
+    surroundings: Table
 
 
 def compare(first: Judged, second: Judged) -> Comparison:
     names = (first.replay.opened.run_id, second.replay.opened.run_id)
     if names[0] == names[1]:
         names = (f"{names[0]} (first)", f"{names[1]} (second)")
-    configuration = _differences(
-        names,
-        facts.flat(asdict(first.replay.opened.config)),
-        facts.flat(asdict(second.replay.opened.config)),
-    )
+    configs = (asdict(one.replay.opened.config) for one in (first, second))
+    configuration = _differences(names, *map(facts.flat, configs))
     machine = _differences(names, _machine(first, second), _machine(second, first))
     software = _differences(names, _software(first), _software(second))
+    around = _differences(names, *(facts.surroundings(one.replay) for one in (first, second)))
     others = {"configuration": configuration, "machine": machine, "software": software}
+    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != "job"])
     return Comparison(
         names=names,
         says=f"{_says(first.score, second.score)} {_beside(others)}",
@@ -52,13 +52,14 @@ def compare(first: Judged, second: Judged) -> Comparison:
         configuration=configuration,
         machine=machine,
         software=software,
+        surroundings=around,
     )
 
 
 def comparison_text(found: Comparison) -> str:
     """For a terminal."""
     parts = [found.says]
-    for title in ("score", "time", "configuration", "machine", "software"):
+    for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
         table: Table = getattr(found, title)
         if table.rows:
             parts.append(_plain(table))
@@ -87,10 +88,10 @@ def _says(first: Score, second: Score) -> str:
 
 
 def _beside(tables: Mapping[str, Table]) -> str:
-    """Whether something else than what is looked for may have made the difference."""
+    """Whether something else than what is looked for may have made the difference; a job's number has not."""
     other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
     if not other:
-        return "Their configuration, machine and software are the same."
+        return "Their configuration, machine, software and surroundings are the same."
     return f"They differ in {facts.listed(other)} as well; what made the difference, no figure here can tell."
 
 

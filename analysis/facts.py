@@ -10,7 +10,7 @@ from typing import Any
 from aiperf.config import Config, load_preset, preset_names
 from aiperf.events import RankReady
 from aiperf.findings import Kind, Outcome
-from aiperf.messages import Control
+from aiperf.messages import Control, Ready
 from aiperf.replay import Replay
 from aiperf.rules import Verdict
 from analysis.table import Table
@@ -28,12 +28,15 @@ __all__ = [
     "rules",
     "setting_text",
     "software",
+    "surroundings",
     "verdict_text",
     "verdict_word",
 ]
 
 RANKS_SHOWN = 64
 """One by one; beyond, hosts are shown."""
+VALUES_SHOWN = 4
+"""Of one name that differs between ranks, as which cores a rank is bound to does."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
@@ -66,24 +69,37 @@ def machine(replay: Replay) -> Table:
                     " to ".join(map(bytes_text, dict.fromkeys((memory[0], memory[-1])))),
                 ]
             )
-    rows += [[name, value] for name, value in software(replay).items()]
+    rows += [[name, value] for name, value in (software(replay) | surroundings(replay)).items()]
     rows.append(["aiperf-hpc", f"{replay.opened.program}, code {replay.opened.code_hash}"])
     return Table(("", ""), rows, (False, False))
 
 
 def software(replay: Replay) -> dict[str, str]:
-    """Versions by name, those that differ between ranks with the number of their ranks."""
-    seen: dict[str, Counter[str]] = {}
-    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
-    for ready in ranks.values():
-        for name, version in ready.software.items():
-            seen.setdefault(name, Counter())[version] += 1
-    return {
-        name: next(iter(versions))
-        if len(versions) == 1
-        else ", ".join(f"{v} ({n} ranks)" for v, n in versions.most_common())
-        for name, versions in seen.items()
-    }
+    """Versions by name."""
+    return _of_ranks([ready.software for ready in _ready(replay)])
+
+
+def surroundings(replay: Replay) -> dict[str, str]:
+    """What the ranks computed in, by name: threads, instruction set, governor, job, container, variables."""
+    return _of_ranks([ready.settings for ready in _ready(replay)])
+
+
+def _ready(replay: Replay) -> list[Ready]:
+    """Each rank as it was in the last leg that it took part in."""
+    return list({event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}.values())
+
+
+def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Each name with its value; where ranks differ with the commonest ones, and how many have them."""
+    found = {}
+    for name in dict.fromkeys(name for one in told for name in one):
+        values = Counter(one.get(name, "absent") for one in told)
+        shown = [
+            f"{value} ({num:,} of {len(told):,} ranks)" for value, num in values.most_common(VALUES_SHOWN)
+        ]
+        more = [f"{len(values) - VALUES_SHOWN:,} more"] if len(values) > VALUES_SHOWN else []
+        found[name] = next(iter(values)) if len(values) == 1 else ", ".join([*shown, *more])
+    return found
 
 
 def hosts(replay: Replay) -> Table:

@@ -13,9 +13,12 @@ import pytest
 
 from tests.house.floors import needs_torch
 
-# Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number.
+pytest_plugins = ["tests.processes"]
+
+# Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number. So it is
+# one, whatever else the shell has set, unless somebody asks for more: TEST_THREADS=2.
 # Torch reads this when it is first imported; the tests' child processes too.
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ.get("TEST_THREADS", "1")
 
 # The same examples each time, so that a change is to blame for a failure; "explore" looks for new ones.
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)

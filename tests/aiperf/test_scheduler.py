@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.scheduler import job_seconds_left
+from aiperf.scheduler import job_name, job_seconds_left
 
 Put = Callable[[str, str], None]
 
@@ -110,3 +110,16 @@ def test_without_the_schedulers_command_the_limit_is_unknown(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     assert job_seconds_left({variable: "7"}, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "number", "name"),
+    [
+        ("SLURM_JOB_ID", "4711", "Slurm 4711"),
+        ("PBS_JOBID", "7.head", "PBS 7.head"),
+        ("LSB_JOBID", "12", "LSF 12"),
+        ("HOME", "/root", ""),
+    ],
+)
+def test_a_job_has_its_scheduler_s_number(variable: str, number: str, name: str) -> None:
+    assert job_name({variable: number}) == name

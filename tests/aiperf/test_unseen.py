@@ -13,7 +13,7 @@ from aiperf.errors import UnseenDevices
 from aiperf.unseen import LISTED_BY, ToolFailed, ask, refuse_unseen
 from tests.house.tree import ROOT
 
-# As the vendors' manuals show them, shortened.
+# In the form that their tools are known to print; no manual was checked.
 ANSWERS = {
     "nvidia-smi": "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5a)\n  MIG 1g.10gb Device 0: (UUID: MIG-8f)\n"
     "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-6b)\n",

@@ -80,6 +80,8 @@ class Machine:
     """Groups that have this share of the speed of the others."""
     watts: float | None = None
     """Of each device, recorded once a second; None: nothing is recorded."""
+    settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Of each rank, what it computed in."""
     random_seed: int = 1
 
 
@@ -209,6 +211,7 @@ class _Cluster:
             READY_SECONDS,
             device_id="" if self.machine.watts is None else f"{rank:08x}",
             multiplies=dict.fromkeys(PRODUCTS, self.config.training.format),
+            settings=self.machine.settings.get(rank, {}),
         )
 
     def _beats(self) -> Iterator[float]:

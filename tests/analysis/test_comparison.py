@@ -27,9 +27,10 @@ def test_a_run_does_not_differ_from_itself(judged: Judged) -> None:
     assert found.names == ("four-groups (first)", "four-groups (second)")
     assert found.says == (
         "The second run is as fast as the first. Their 95 % intervals overlap: the difference may be chance. "
-        "Their configuration, machine and software are the same."
+        "Their configuration, machine, software and surroundings are the same."
     )
-    assert [table.rows for table in (found.configuration, found.machine, found.software)] == [[], [], []]
+    same = (found.configuration, found.machine, found.software, found.surroundings)
+    assert [table.rows for table in same] == [[], [], [], []]
     assert {row[3] for row in found.score.rows} <= {"", "+0.00 %", "+0.00 points"}
 
 
@@ -52,6 +53,34 @@ def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
     assert compare(first, examine(run)).machine.rows == [
         ["hosts that the other had not", "node0011", "node0099", ""]
     ]
+
+
+def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None:
+    """A job's number always differs, so it is shown and not called a reason."""
+    settings = {"threads": "1", "NCCL_ALGO": "Ring", "job": "Slurm 1"}
+    jobs = [
+        dict.fromkeys(range(1, 9), settings),
+        {rank: settings | {"job": "Slurm 2"} for rank in range(1, 9)},
+    ]
+    config = resized(CIFAR, 0.1)
+    first, again = (
+        examine(write_run(tmp_path / f"run{index}", config, Machine(settings=one)))
+        for index, one in enumerate(jobs)
+    )
+    found = compare(first, again)
+    assert found.surroundings.rows == [["job", "Slurm 1", "Slurm 2", ""]]
+    assert found.says.endswith("Their configuration, machine, software and surroundings are the same.")
+    other = {rank: {"threads": str(min(rank, 6)), "governor": "performance"} for rank in range(1, 9)}
+    found = compare(first, examine(write_run(tmp_path / "other", config, Machine(settings=other))))
+    several = "6 (3 of 8 ranks), 1 (1 of 8 ranks), 2 (1 of 8 ranks), 3 (1 of 8 ranks), 2 more"
+    assert found.surroundings.rows == [
+        ["threads", "1", several, ""],
+        ["NCCL_ALGO", "Ring", "absent", ""],
+        ["job", "Slurm 1", "absent", ""],
+        ["governor", "absent", "performance", ""],
+    ]
+    assert "They differ in surroundings (3) as well" in found.says
+    assert several in comparison_text(found)
 
 
 def test_differences_are_computed(judged: Judged, other: Judged) -> None:

@@ -57,6 +57,7 @@ FLOORS = (
             "aiperf.parallel",
             "aiperf.precision",
             "aiperf.reevaluation",
+            "aiperf.surroundings",
             "aiperf.telemetry",
             "aiperf.threads",
             "aiperf.train",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.mpi.checked import checked
@@ -11,6 +12,11 @@ __all__ = ["LAYOUTS", "run_digits"]
 
 LAYOUTS = {"1+1": (2, 1), "1+2": (3, 1), "1+4": (5, 2)}
 """Ranks, and devices a trial."""
+LIBRARIES = {
+    "openmpi": re.compile(r"Open MPI v\d+\.\d+\.\d+\w*"),
+    "mpich": re.compile(r"MPICH Version: \d+\.\d+\S*"),
+}
+"""What each MPI calls itself and its version."""
 
 
 def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> None:
@@ -30,6 +36,8 @@ def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> 
     assert replay.leg.began.groups == tuple(
         tuple(range(first, first + devices)) for first in range(1, num_ranks, devices)
     )
+    libraries = [event.ready.settings["MPI"] for event in replay.leg.ranks]
+    assert all(LIBRARIES[mpi.name].fullmatch(library) for library in libraries), libraries
     assert replay.blocks.column("images").sum() > 0
     assert replay.tested is not None
     assert replay.tested.of == 1197

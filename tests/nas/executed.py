@@ -19,13 +19,13 @@ from nas.modules import Network
 from nas.record import graph_from_json
 
 
-def step(index: int, graph: Graph, batch: int) -> None:
+def step(index: int, graph: Graph, batch: int, format: str) -> None:
     network = Network(graph).to(memory_format=torch.channels_last)
     shapes = {**graph.weights, **graph.statistics}
     network.load({name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()})
     images = torch.randn(batch, *graph.input).contiguous(memory_format=torch.channels_last)
     print("forward", index, flush=True)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=format == "bf16"):
         logits = network.train()(images)
     loss = F.cross_entropy(logits.float(), torch.zeros(batch, dtype=torch.long))
     print("backward", index, flush=True)
@@ -35,5 +35,6 @@ def step(index: int, graph: Graph, batch: int) -> None:
 if __name__ == "__main__":
     # oneDNN's convolutions want two threads: with one, PyTorch takes its own for small images.
     torch.set_num_threads(2)
-    for index, (graph, batch) in enumerate(json.loads(Path(sys.argv[1]).read_text())):
-        step(index, graph_from_json(graph), batch)
+    path, format = sys.argv[1:]
+    for index, (graph, batch) in enumerate(json.loads(Path(path).read_text())):
+        step(index, graph_from_json(graph), batch, format)

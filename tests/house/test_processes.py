@@ -1,0 +1,100 @@
+"""Pytest as the Makefile starts it, over tests that die, hang, or make it wait."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.house.tree import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DIES = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
+    if number in {numbers}:
+        os.abort()
+"""
+# A mutex that is locked twice: no signal wakes whoever waits for it, as in a library's threads.
+HANGS = """
+import ctypes
+
+def test_hang():
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex), lock(mutex)
+
+def test_after():
+    pass
+"""
+WAITS = """
+import time, pytest
+
+@pytest.mark.timeout(1000)
+def test_wait():
+    time.sleep(1000)
+"""
+
+
+def as_made(folder: Path, limit: int, **files: str) -> subprocess.CompletedProcess[str]:
+    """`make test`, with tests of ours and two processes."""
+    (processes,) = re.findall(r"^PROCESSES = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    processes = processes.replace("$(JOBS)", "2").split()
+    (folder / "tests").mkdir()
+    (folder / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    for name, text in files.items():
+        (folder / f"tests/test_{name}.py").write_text(text)
+    ours = f"-p tests.processes -q --junitxml=report.xml -o timeout={limit}".split()
+    ours += ["-o", f"pythonpath={ROOT}", f"--rootdir={folder}"]
+    path = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    words = [sys.executable, "-m", "pytest", *processes, *ours]
+    return subprocess.run(words, cwd=folder, env=path, capture_output=True, text=True, timeout=240)
+
+
+def outcomes(folder: Path) -> dict[str, list[str]]:
+    """Of each test, one entry each time that it ran: how it went wrong, or nothing."""
+    found: dict[str, list[str]] = {}
+    for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
+        name = f"{case.get('classname')} {case.get('name')}".replace("tests.test_", "")
+        found.setdefault(name, []).append("".join(child.get("message", "") for child in case))
+    return found
+
+
+def test_a_process_that_dies_or_hangs_fails_its_test_and_the_others_go_on(tmp_path: Path) -> None:
+    answer = as_made(
+        tmp_path,
+        4,
+        middle=DIES.format(numbers={1, 2}),
+        end=DIES.format(numbers={3}),
+        start=DIES.format(numbers={0}),
+        whole=DIES.format(numbers={}),
+        hang=HANGS,
+    )
+    found = outcomes(tmp_path)
+    assert {name for name, times in found.items() if times != [""]} == {
+        "middle test_one[1]",
+        "middle test_one[2]",
+        "end test_one[3]",
+        "start test_one[0]",
+        "hang test_hang",
+    }, answer.stdout
+    assert len(found) == 18
+    assert all(len(times) == 1 for times in found.values())
+    assert answer.returncode == 1
+    assert "5 failed, 13 passed" in answer.stdout
+    assert 'test_hang.py", line 6 in test_hang' in answer.stderr  # what the process did when it was ended
+    assert "had not ended" not in answer.stdout
+
+
+def test_pytest_ends_and_says_what_had_not_when_no_process_reports(tmp_path: Path) -> None:
+    answer = as_made(tmp_path, 1, wait=WAITS, whole=DIES.format(numbers={}))
+    assert "no test process has reported anything for 8 s: ending them all" in answer.stdout
+    assert re.search(r"^=+ had not ended =+\ntests/test_wait.py::test_wait$", answer.stdout, re.MULTILINE)
+    assert "4 passed" in answer.stdout
+    assert answer.returncode == 2

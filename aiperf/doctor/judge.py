@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 
-from aiperf.doctor import drivers, storage
+from aiperf.doctor import drivers, onednn, storage
 from aiperf.doctor.check import Check, failed, ok, warning
 from aiperf.doctor.seen import Examination
 
@@ -146,6 +146,10 @@ def _backend(seen: Examination) -> Check:
     return ok("backend", told)
 
 
+def _onednn(seen: Examination) -> Check:
+    return onednn.onednn(seen.host_reports)
+
+
 def _clocks(seen: Examination) -> Check:
     if not seen.clock_seconds:
         return ok("clocks", "one host")
@@ -179,6 +183,7 @@ CHECKS: tuple[Callable[[Examination], Check], ...] = (
     _devices,
     _drivers,
     _slices,
+    _onednn,
     _backend,
     _clocks,
     storage.limits,

@@ -8,6 +8,7 @@ from functools import singledispatch
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, conv2d
 
 from nas.graph import INPUT, Graph
 from nas.layers import (
@@ -32,6 +33,12 @@ __all__ = ["Network", "module_of"]
 # What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPSILON = 1e-5
+
+# On a CPU, oneDNN's gradient of the weights of a strided 1x1 convolution writes past its scratch memory where
+# the layer reads fewer channels than a vector register holds numbers of 32 bits: on AVX2 8, on AVX-512 (bf16
+# too) and on the widest SVE it knows 16. Such a gradient is wrong, hangs, or kills the process:
+# https://github.com/uxlfoundation/oneDNN/issues/6035
+TOO_FEW_CHANNELS = 16
 
 # Their backward pass needs their own output, or their output is another tensor's memory.
 KEEP_THEIR_OUTPUT = (ReLU, Flatten, Dropout)
@@ -144,6 +151,17 @@ class _Sum(nn.Module):
         return total
 
 
+class _StridedPixels(nn.Conv2d):
+    """A strided 1x1 convolution that oneDNN only sees without its stride: see TOO_FEW_CHANNELS."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.device.type == "cpu":
+            # Pooling of windows of one pixel takes each stride-th pixel as it is. So does slicing, but its
+            # gradient comes back with the channels first: a step of the digits' seed took 3 to 12 % longer.
+            return conv2d(avg_pool2d(images, 1, self.stride), self.weight)
+        return super().forward(images)
+
+
 class _Concatenation(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, dim=1)
@@ -161,9 +179,11 @@ class _Gate(nn.Module):
 
 @module_of.register
 def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
-    padding = (layer.kernel - 1) // 2
-    return nn.Conv2d(
-        inputs[0][0], layer.channels, layer.kernel, layer.stride, padding, groups=layer.groups, bias=False
+    channels, padding = inputs[0][0], (layer.kernel - 1) // 2
+    at_fault = layer.kernel == 1 < layer.stride and layer.groups == 1 and channels < TOO_FEW_CHANNELS
+    kind = _StridedPixels if at_fault else nn.Conv2d
+    return kind(
+        channels, layer.channels, layer.kernel, layer.stride, padding, groups=layer.groups, bias=False
     )
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from aiperf.clash import foreign_owner, hidden_package
+from aiperf.doctor.onednn import see_onednn
 from aiperf.doctor.seen import Folder, HostSeen
 from aiperf.unseen import ToolFailed, ask
 
@@ -61,6 +62,7 @@ def see_host(probe: Path, nonce: str, data_path: str, environment: Mapping[str, 
         tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
         data_entries=_entries(data_path),
         probe_seen=_sees(probe, nonce),
+        onednn=see_onednn(),
     )
 
 

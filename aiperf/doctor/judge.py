@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from aiperf.doctor import drivers, storage
+from aiperf.doctor import drivers, onednn, storage
 from aiperf.doctor.check import Check, Outcome, failed, ok, warning
 from aiperf.doctor.seen import Examination
 
@@ -152,6 +152,10 @@ def _backend(seen: Examination) -> Check:
     return ok("backend", told)
 
 
+def _onednn(seen: Examination) -> Check:
+    return onednn.onednn(seen.host_reports)
+
+
 def _clocks(seen: Examination) -> Check:
     if not seen.clock_seconds:
         return ok("clocks", "one host")
@@ -212,6 +216,7 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     _devices: _bound,
     _drivers: _hosts,
     _slices: _hosts,
+    _onednn: _hosts,
     _backend: _bound,
     _clocks: _other_clocks,
     storage.limits: _hosts,

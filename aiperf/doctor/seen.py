@@ -45,6 +45,8 @@ class HostSeen(FromGroup):
     """In the data set's folder; -1: there is no such folder; 0 also where none is wanted."""
     probe_seen: bool
     """Whether the file that the master wrote into the run directory is seen here."""
+    onednn: str
+    """Of oneDNN's known fault: "sound", "unknown", or how it shows itself here."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.doctor import host
+from aiperf.doctor import host, onednn
 from aiperf.doctor.host import see_host, try_folder
+from aiperf.doctor.onednn import see_onednn
 
 HERE = {"HOME": os.environ.get("HOME", "/")}
 
@@ -48,3 +49,30 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not other.probe_seen
     assert other.data_entries == -1
     assert other.home.fault == "HOME is not set"
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
+    assert see_onednn()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert see_onednn() == "sound"
+
+
+@pytest.mark.parametrize(
+    ("program", "seen"),
+    [
+        ("print('started'); print('sound')", "sound"),
+        ("print('started', flush=True); import os; os.abort()", "its process was killed by signal 6"),
+        ("print('started'); raise AssertionError", "the gradient is wrong"),
+        ("print('started', flush=True); import time; time.sleep(60)", "the gradient does not end"),
+        ("import time; time.sleep(60)", "unknown"),
+        ("raise ImportError", "unknown"),
+    ],
+)
+def test_each_end_of_that_process_is_told(monkeypatch: pytest.MonkeyPatch, program: str, seen: str) -> None:
+    monkeypatch.setattr(onednn, "PROGRAM", program)
+    monkeypatch.setattr(onednn, "SECONDS", 3.0)
+    assert see_onednn() == seen

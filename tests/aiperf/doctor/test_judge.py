@@ -30,6 +30,7 @@ HOST = HostSeen(
     tools={"nvidia-smi": SMI.strip()},
     data_entries=0,
     probe_seen=True,
+    onednn="sound",
 )
 
 
@@ -117,6 +118,13 @@ FAULTS: list[tuple[str, Outcome, str, Callable[[], Examination]]] = [
     ("visible", W, "names slices", lambda: other_host(visible={"CUDA_VISIBLE_DEVICES": "MIG-8f0c"})),
     ("backend", F, "an all-reduce failed", lambda: other_device(fault="nccl all-reduce failed: x")),
     ("backend", W, "4 GB/s on node2", lambda: other_device(reduce_bytes_per_second=4e9)),
+    (
+        "oneDNN",
+        W,
+        "few channels write outside their memory (its process was killed by signal 6, on node2)",
+        lambda: other_host(onednn="its process was killed by signal 6"),
+    ),
+    ("oneDNN", W, "unknown: torch did not start on node2", lambda: other_host(onednn="unknown")),
     ("clocks", F, "is 2.500 s, of node2", lambda: replace(WELL, clock_seconds={"node2": -2.5})),
     ("clocks", W, "is 0.400 s, of node2", lambda: replace(WELL, clock_seconds={"node2": 0.4})),
     ("limits", W, "1024 open files on node2", lambda: other_host(limits=HOST.limits | {"open files": 1024})),  # type: ignore[operator]

@@ -1,0 +1,74 @@
+"""Whether this torch's oneDNN writes outside its memory on this processor: asked of a process that may die.
+
+Its known fault is in the gradient of the weights of a strided 1x1 convolution of few channels, which
+`nas.modules` never lets it compute:
+https://github.com/uxlfoundation/oneDNN/issues/6035
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from aiperf.doctor.check import Check, ok, warning
+from aiperf.doctor.seen import HostSeen
+
+__all__ = ["onednn", "see_onednn"]
+
+SECONDS = 20.0
+"""Mostly for importing torch from a cold network file system: what follows takes tenths of a second."""
+STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
+# Images as large as AVX-512 needs, where smaller ones are done in one block, and only later blocks are
+# written to a wrong place. Where nothing dies of it, a gradient may be wrong.
+PROGRAM = f"""
+import torch
+torch.set_num_threads(1)
+print("{STARTED}", flush=True)
+for channels in (4, 12):
+    images = torch.randn(4, channels, 128, 128).to(memory_format=torch.channels_last)
+    convolution = torch.nn.Conv2d(channels, 8, kernel_size=1, stride=2, bias=False)
+    exact = images.double()[:, :, ::2, ::2].sum((0, 2, 3))
+    for _ in range(8):
+        convolution.zero_grad()
+        convolution(images).sum().backward()
+        torch.testing.assert_close(convolution.weight.grad[0, :, 0, 0].double(), exact, rtol=0, atol=0.1)
+print("{SOUND}")
+"""
+
+
+def see_onednn() -> str:
+    """SOUND, UNKNOWN where torch cannot say, or the fault in some words. Takes as long as importing torch."""
+    command = [sys.executable, "-c", PROGRAM]
+    try:
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        # It spins for ever where two threads write over each other; an import is only slow.
+        return "the gradient does not end" if STARTED in _text(error.stdout) else UNKNOWN
+    if SOUND in ended.stdout:
+        return SOUND
+    if STARTED not in ended.stdout:
+        return UNKNOWN
+    if ended.returncode < 0:
+        return f"its process was killed by signal {-ended.returncode}"
+    return "the gradient is wrong"
+
+
+def onednn(hosts: Sequence[HostSeen]) -> Check:
+    """A fault that every known torch has on processors with AVX2 or more. No run is hurt by it."""
+    faults = {each.onednn: each.host for each in hosts if each.onednn not in (SOUND, UNKNOWN)}
+    if faults:
+        fault, host = next(iter(faults.items()))
+        told = f"strided 1x1 convolutions of few channels write outside their memory ({fault}, on {host})"
+        return warning("oneDNN", told, "none is needed here: a run steps around them; other programs may not")
+    if any(each.onednn == UNKNOWN for each in hosts):
+        unknown = next(each.host for each in hosts if each.onednn == UNKNOWN)
+        told = f"unknown: torch did not start on {unknown} within {SECONDS:.0f} s, or cannot be imported"
+        return warning("oneDNN", told, "none is needed: a run steps around its known fault everywhere")
+    return ok("oneDNN", "strided 1x1 convolutions of few channels stay within their memory")
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

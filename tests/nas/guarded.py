@@ -1,0 +1,139 @@
+"""A program for test_memory: convolutions and grown networks, forward and backward, in guarded memory.
+
+Each case is printed before it is computed, so that the last line names what died. Gradients are compared
+with those of fp64, which ATen computes by itself, without oneDNN.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+from nas.graph import Graph
+from nas.layers import Conv2d
+from nas.modules import Network, module_of
+from nas.morphisms.sites import live
+from nas.seeds import residual
+from nas.weights import initial
+from tests.nas.grown import proposal
+
+WIDTHS = (*range(1, 18), 24, 31, 33)
+SIDES = (1, 7, 8, 32)
+LARGE = 128  # on AVX-512 the fault shows on large images only
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.05}
+
+
+@dataclass(frozen=True)
+class Case:
+    channels: int
+    layer: Conv2d
+    side: int
+    batch: int
+    format: str
+    threads: int
+
+
+def convolutions(share: int) -> Iterator[Case]:
+    """Of all combinations that the search can produce one in `share`, the same ones each time."""
+    kernels, strides, formats = (1, 3, 5, 7), (1, 2, 4), ("fp32", "bf16")
+    every = itertools.product(WIDTHS, WIDTHS, kernels, strides, SIDES, (1, 2, 5), formats, (1, 2))
+    drawn = random.Random(share)
+    for read, written, kernel, stride, side, batch, format, threads in every:
+        # Two threads wait for each other by spinning: on a busy machine each such case takes long.
+        if drawn.randrange(share * (8 if threads == 2 else 1)) or not live(kernel, stride, (side, side)):
+            continue
+        groups = drawn.choice([each for each in range(1, read + 1) if not (read % each or written % each)])
+        groups, written = drawn.choice([(1, written), (groups, written), (read, read)])
+        yield Case(read, Conv2d(written, kernel, stride, groups), side, batch, format, threads)
+
+
+def strided_pixels() -> Iterator[Case]:
+    """The layers of the known fault, at sizes that show it on AVX2 and on AVX-512."""
+    for channels, side, format, threads in itertools.product(
+        (1, 2, 4, 7, 8, 15, 16, 17), (32, LARGE), ("fp32", "bf16"), (1, 2)
+    ):
+        yield Case(channels, Conv2d(8, 1, 2), side, 4, format, threads)
+
+
+def compute(case: Case, layer: torch.nn.Module) -> None:
+    torch.set_num_threads(case.threads)
+    layer = layer.to(memory_format=torch.channels_last)
+    images = torch.randn(case.batch, case.channels, case.side, case.side)
+    images = images.to(memory_format=torch.channels_last).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=case.format == "bf16"):
+        made = layer(images)
+    towards = torch.randn_like(made)
+    made.backward(towards)
+    weight = layer.weight
+    assert images.grad is not None
+    assert isinstance(weight, Tensor)
+    assert weight.grad is not None
+    exact_images, exact_weight = (
+        tensor.detach().double().contiguous().requires_grad_() for tensor in (images, weight)
+    )
+    padding = (case.layer.kernel - 1) // 2
+    exact = conv2d(exact_images, exact_weight, None, case.layer.stride, padding, 1, case.layer.groups)
+    exact.backward(towards.double())
+    for name, found, right in (
+        ("output", made, exact),
+        ("gradient of the images", images.grad, exact_images.grad),
+        ("gradient of the weights", weight.grad, exact_weight.grad),
+    ):
+        assert right is not None
+        wrong = (found.detach() - right.detach()).abs().max() / (right.detach().abs().max() + 1e-3)
+        if not wrong <= TOLERANCE[case.format]:  # a NaN is not
+            sys.exit(f"the {name} is wrong by {wrong:.2g} of its largest value")
+
+
+def descendants(number: int) -> Iterator[Graph]:
+    """Of the seed of the digits, up to 10 steps of any kind away, at an odd and an even size."""
+    for seed in range(number):
+        rng = random.Random(seed)
+        graph = residual((1, rng.choice((29, 32)), 32), 10)
+        for _ in range(1 + seed % 10):
+            graph = proposal(graph, rng).apply(graph)
+        yield graph
+
+
+def train(graph: Graph, format: str, threads: int) -> None:
+    torch.set_num_threads(threads)
+    network = Network(graph)
+    network.load(initial(graph, seed=0))
+    network.place(torch.device("cpu"))
+    images = torch.randn(3, *graph.input).to(memory_format=torch.channels_last)
+    with torch.autocast("cpu", torch.bfloat16, enabled=format == "bf16"):
+        logits = network.train()(images)
+    logits.float().square().sum().backward()
+    for name, tensor in network.named_parameters():
+        if tensor.grad is None or not tensor.grad.isfinite().all():
+            sys.exit(f"{name}: no finite gradient")
+
+
+def main(what: str, number: int) -> None:
+    """`what`: "known fault" (by torch's own module), "strided pixels", "convolutions", or "networks"."""
+    torch.manual_seed(0)
+    if what == "networks":
+        for index, graph in enumerate(descendants(number)):
+            for format, threads in (("fp32", 1), ("bf16", 1), *[("fp32", 2)] * (index % 4 == 0)):
+                print("network", index, format, threads, flush=True)
+                train(graph, format, threads)
+        return
+    for case in convolutions(number) if what == "convolutions" else strided_pixels():
+        print(case, flush=True)
+        layer = case.layer
+        if what == "known fault":
+            compute(case, torch.nn.Conv2d(case.channels, layer.channels, 1, layer.stride, bias=False))
+        else:
+            module = module_of(layer, (case.channels, case.side, case.side))
+            compute(case, module)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

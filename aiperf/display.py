@@ -45,7 +45,10 @@ class Display:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
         else:
-            print(f"run directory: {self.files.directory}", flush=True)
+            try:  # first of all, for who looks into a log wants to know where the rest is
+                print(f"run directory: {self.files.directory}", flush=True)
+            except OSError as error:
+                self._give_up(error)
         return self
 
     def __exit__(
@@ -62,10 +65,14 @@ class Display:
         self._shown = t
         try:
             self._draw(replay, t)
-        except OSError as error:  # whoever watched is gone, or a log's disk is full
-            self._shown = inf
-            with suppress(OSError):
-                print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Whoever watched is gone, or a log's disk is full."""
+        self._shown = inf
+        with suppress(OSError):
+            print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
 
     def _draw(self, replay: Replay, t: float) -> None:
         if self.live is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from aiperf.config import Config, with_overrides
 from aiperf.errors import WorldError
 from aiperf.layout import Described
 
-__all__ = ["AUTO", "emulation_text", "fastest_format"]
+__all__ = ["AUTO", "emulation_text", "fastest_format", "with_format"]
 
 AUTO = "auto"
 """In a configuration; in a journal stands what it came to."""
@@ -17,11 +18,15 @@ EMULATED = 1.25
 """Times slower than fp32: a format of fewer bits that is native is faster."""
 
 
+def with_format(config: Config, devices: Callable[[Config], Sequence[Described]]) -> Config:
+    """The configuration with the format that "auto" comes to; only then `devices` is asked for them."""
+    if config.training.format != AUTO:
+        return config
+    return with_overrides(config, {"training.format": fastest_format(devices(config))})
+
+
 def fastest_format(devices: Sequence[Described]) -> str:
     """Of those that all devices have, as the slowest of them multiplies. Raises WorldError: there is none."""
-    for each in devices:
-        if not each.formats:
-            raise WorldError(f"rank {each.rank} has no device: {each.device}")
     common = [format for format in devices[0].formats if all(format in each.formats for each in devices)]
     if not common:
         raise WorldError("the devices have no format of multiplications in common; start equal ones")

@@ -75,15 +75,23 @@ class Ranks:
     def devices(self, config: Config) -> tuple[Described, ...]:
         """What each rank that trains would bind. Raises as `places`."""
         if self.link is None:
-            return (describe_device(ALONE, self.wanted.device),)
-        return describe(self.link, self.places(config))
+            return self.found((describe_device(ALONE, self.wanted.device),))
+        return self.found(describe(self.link, self.places(config)))
 
     def first_devices(self, config: Config) -> tuple[Described, ...]:
         """One of each host. Raises as `places`."""
         if self.link is None:
             return self.devices(config)
         places = {self.hosts[place.rank]: place for place in reversed(self.places(config))}
-        return describe(self.link, tuple(places.values()))
+        return self.found(describe(self.link, tuple(places.values())))
+
+    def found(self, devices: tuple[Described, ...]) -> tuple[Described, ...]:
+        """The same. Raises WorldError where a rank has none."""
+        for each in devices:
+            if not each.kind:
+                host = self.hosts[each.rank] if self.hosts else socket.gethostname()
+                raise WorldError(f"rank {each.rank} on {host} has no device: {each.device}")
+        return devices
 
     def world(self, config: Config, files: RunFiles) -> World:
         """Raises as `places`."""

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from aiperf.config import Config, with_overrides
+from aiperf.config import Config
 from aiperf.control import time_steps
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.eligibility import refuse_unrankable, unrankable
-from aiperf.errors import MissingExtra, WorldError
+from aiperf.errors import MissingExtra
 from aiperf.forecast import forecast
-from aiperf.formats import AUTO, fastest_format
 from aiperf.layout import Described, Place
 from aiperf.ranks import Ranks
 from aiperf.run import checked
@@ -38,11 +37,6 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
     places = ranks.places(config)
     manifest = load(config.data, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
     devices = ranks.devices(config)
-    for each in devices:
-        if not each.kind:
-            raise WorldError(f"rank {each.rank} on {_hosts(ranks)[each.rank]} has no device: {each.device}")
-    if config.training.format == AUTO:
-        config = with_overrides(config, {"training.format": fastest_format(devices)})
     refuse_unrankable(config, manifest)
     training = config.training
     ranks_of_a_group = len(places[0].group)

@@ -14,11 +14,11 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, load_preset, to_toml, with_overrides
+from aiperf.config import Config, load_preset, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.events import TERMINATED, Opened
 from aiperf.files import RunFiles
-from aiperf.formats import AUTO, fastest_format
+from aiperf.formats import with_format
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
 from aiperf.master import Master
@@ -60,13 +60,13 @@ def starting_graph(config: Config) -> Graph:
 
 
 def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
-    """The configuration as this installation and these ranks can run it, its seed, and a line that says
-    what was chosen. Raises AiperfError for what is missing or does not fit, before anything is written."""
+    """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
+    Raises AiperfError for what is missing or does not fit, before anything is written."""
     config, told = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
     ranks.places(config)
-    return config, seed, told
+    return with_format(config, ranks.first_devices), seed, told
 
 
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
@@ -75,8 +75,6 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     config, seed, told = checked(config, ranks)
     if told:
         _say(told)
-    if config.training.format == AUTO:
-        config = with_overrides(config, {"training.format": fastest_format(ranks.first_devices(config))})
     replay = Replay()
     with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
         _write_config(config, files)

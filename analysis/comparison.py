@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from aiperf.score import Score
 from analysis import facts
+from analysis.hosts import control_sizes
 from analysis.judged import Judged
 from analysis.key import num_devices
 from analysis.occupancy import PARTS, occupancy
@@ -61,10 +62,7 @@ def comparison_text(found: Comparison) -> str:
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
         table: Table = getattr(found, title)
-        if table.rows:
-            parts.append(_plain(table))
-        else:
-            parts.append(f"{title}: no difference")
+        parts.append(_plain(table) if table.rows else f"{title}: no difference")
     return "\n\n".join(parts) + "\n"
 
 
@@ -130,11 +128,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
             _change(*per_joule),
         ],
         ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
-        [
-            "control",
-            *(_control(one) for one in (first, second)),
-            _change(*_comparable_controls(first, second)),
-        ],
+        _controls(first, second),
         ["span", clock(a.span_seconds), clock(b.span_seconds), _change(a.span_seconds, b.span_seconds)],
         ["trials", *(f"{sum(one.trials.values()):,}" for one in (a, b)), ""],
         [
@@ -148,17 +142,14 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
     ]
 
 
-def _control(judged: Judged) -> str:
-    control = judged.score.control
-    if control is None:
-        return "not measured"
-    return f"{figure(control.images_per_second)} images/s at {facts.control_sizes(judged.replay)}"
-
-
-def _comparable_controls(*both: Judged) -> list[float | None]:
-    """Images a second; none of images of different sizes."""
-    alike = len({facts.control_sizes(each.replay) for each in both}) == 1
-    return [each.score.control.images_per_second if each.score.control and alike else None for each in both]
+def _controls(*both: Judged) -> list[str]:
+    """With the change where their images were equally large."""
+    sizes = [control_sizes(each.replay) for each in both]
+    rates = [None if (one := each.score.control) is None else one.images_per_second for each in both]
+    told = [
+        f"{figure(rate)} images/s at {size}" if rate else "not measured" for rate, size in zip(rates, sizes)
+    ]
+    return ["control", *told, _change(*rates) if sizes[0] == sizes[1] else ""]
 
 
 def _per_joule(judged: Judged) -> float | None:

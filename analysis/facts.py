@@ -8,21 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 from aiperf.config import Config, load_preset, preset_names
-from aiperf.events import RankReady
 from aiperf.findings import Kind, Outcome
-from aiperf.messages import Control, Ready
+from aiperf.messages import Ready
 from aiperf.replay import Replay
 from aiperf.rules import Verdict
 from analysis.table import Table
-from analysis.wording import bytes_text, figure
+from analysis.wording import bytes_text
 
 __all__ = [
     "changed_settings",
     "configuration",
-    "control_sizes",
     "devices_text",
     "flat",
-    "hosts",
     "listed",
     "machine",
     "rules",
@@ -33,8 +30,6 @@ __all__ = [
     "verdict_word",
 ]
 
-RANKS_SHOWN = 64
-"""One by one; beyond, hosts are shown."""
 VALUES_SHOWN = 4
 """Of one name that differs between ranks, as which cores a rank is bound to does."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
@@ -80,8 +75,15 @@ def software(replay: Replay) -> dict[str, str]:
 
 
 def surroundings(replay: Replay) -> dict[str, str]:
-    """What the ranks computed in, by name: threads, instruction set, governor, job, container, variables."""
-    return _of_ranks([ready.settings for ready in _ready(replay)])
+    """What the ranks computed in, by name: instruction set, governor, job, container, variables, and the
+    threads that were chosen before the span."""
+    chosen = {rank: ceiling.threads for leg in replay.legs for rank, ceiling in leg.ceilings.items()}
+    return _of_ranks(
+        [
+            {**ready.settings, **({"threads": str(threads)} if (threads := chosen.get(ready.rank)) else {})}
+            for ready in _ready(replay)
+        ]
+    )
 
 
 def _ready(replay: Replay) -> list[Ready]:
@@ -100,75 +102,6 @@ def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
         more = [f"{len(values) - VALUES_SHOWN:,} more"] if len(values) > VALUES_SHOWN else []
         found[name] = next(iter(values)) if len(values) == 1 else ", ".join([*shown, *more])
     return found
-
-
-def hosts(replay: Replay) -> Table:
-    """One row a rank, of many ranks one a host: its devices and how the control ran there."""
-    ranks = {event.ready.rank: event for leg in replay.legs for event in leg.ranks}
-    return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
-
-
-def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    controls = _controls(replay)
-    of_host: dict[str, list[RankReady]] = {}
-    for event in ranks.values():
-        of_host.setdefault(event.ready.host, []).append(event)
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for host, events in sorted(of_host.items()):
-        rates = [controls[e.ready.rank].images_per_second for e in events if e.ready.rank in controls]
-        clock = max((e.clock_offset_seconds for e in events), key=abs)
-        devices = Counter(event.ready.device for event in events)
-        rows.append(
-            [
-                host,
-                ", ".join(f"{num} × {device}" for device, num in sorted(devices.items())),
-                f"{figure(min(rates))} images/s" if rates else "not measured",
-                f"{figure(sum(rates))} images/s" if rates else "not measured",
-                f"{1000 * clock:+.1f} ms",
-            ]
-        )
-        keys.append([host, rows[-1][1], min(rates, default=0.0), sum(rates), clock])
-    columns = ("host", "devices", "control, slowest", "control, all", "clock")
-    return Table(columns, rows, (False, False, True, True, True), keys)
-
-
-def control_sizes(replay: Replay) -> str:
-    """ "224²", or "64² and 112²" where devices were too slow for more: sides of the control's images."""
-    sizes = sorted({control.size for control in _controls(replay).values()})
-    return " and ".join(f"{size}²" for size in sizes)
-
-
-def _controls(replay: Replay) -> Mapping[int, Control]:
-    return next((leg.controls for leg in replay.legs if leg.controls), {})
-
-
-def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    controls = _controls(replay)
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for rank in sorted(ranks):
-        event, control = ranks[rank], controls.get(rank)
-        rate = None if control is None else control.images_per_second
-        rows.append(
-            [
-                str(rank),
-                event.ready.host,
-                str(event.group),
-                event.ready.device,
-                "not measured" if rate is None else f"{figure(rate)} images/s",
-                f"{1000 * event.clock_offset_seconds:+.1f} ms",
-            ]
-        )
-        keys.append(
-            [rank, event.ready.host, event.group, event.ready.device, rate or 0.0, event.clock_offset_seconds]
-        )
-    return Table(
-        ("rank", "host", "group", "device", "control", "clock"),
-        rows,
-        (True, False, True, False, True, True),
-        keys,
-    )
 
 
 def configuration(config: Config) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.replay import Replay
 from aiperf.score import Score
-from analysis.facts import control_sizes
+from analysis.hosts import control_sizes
 from analysis.wording import clock, figure, percent, rate, rates
 
 __all__ = ["Fact", "key_facts", "num_devices"]

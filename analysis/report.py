@@ -27,6 +27,7 @@ from analysis.figures.series import throughput
 from analysis.figures.shares import time_shares
 from analysis.figures.svg import write_files
 from analysis.figures.telemetry import telemetry
+from analysis.hosts import hosts
 from analysis.judged import Judged
 from analysis.key import Fact, key_facts
 from analysis.occupancy import occupancy
@@ -140,7 +141,7 @@ def _report(judged: Judged) -> Report:
         rules_text=_rules_text(judged),
         rules=facts.rules(verdict),
         machine=facts.machine(replay),
-        hosts=facts.hosts(replay),
+        hosts=hosts(replay),
         hosts_caption="Ranks, their devices and how the control ran there",
         configuration=facts.configuration(opened.config),
         configuration_text=_configuration_text(judged),

@@ -9,7 +9,7 @@ from aiperf.rules import Verdict
 from aiperf.score import ControlResult, Quality, Score
 from aiperf.trial import State
 from analysis.devices import ceiling_text, energy_text, look, slow_text
-from analysis.facts import control_sizes
+from analysis.hosts import control_sizes
 from analysis.wording import clock, origin, percent, plain, rate, scaled
 
 __all__ = ["findings_text", "status_text", "summary_text"]

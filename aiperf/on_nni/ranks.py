@@ -27,7 +27,7 @@ class NniRanks(Ranks):
         )
 
     def devices(self, config: Config) -> tuple[Described, ...]:
-        return tuple(describe_device(place, self.wanted.device) for place in self.places(config))
+        return self.found(tuple(describe_device(place, self.wanted.device) for place in self.places(config)))
 
     def world(self, config: Config, files: RunFiles) -> World:
         return NniWorld(files, self.places(config), self.wanted.device)

@@ -34,11 +34,6 @@ def test_the_fastest_that_all_have(rates: tuple[dict[str, float], ...], format: 
     assert fastest_format(described(*rates)) == format
 
 
-def test_without_a_device_there_is_none() -> None:
-    with pytest.raises(WorldError, match="rank 2 has no device: no driver"):
-        fastest_format([*described(XEON), Described(2, "no driver")])
-
-
 def test_devices_without_a_common_format_are_refused() -> None:
     with pytest.raises(WorldError, match="no format of multiplications in common"):
         fastest_format(described({"bf16": 1.0}, {"fp32": 1.0}))

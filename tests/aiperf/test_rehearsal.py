@@ -142,7 +142,7 @@ def test_a_tuner_that_is_left_open_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_sensors_that_nobody_can_read_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Described(1, "NVIDIA A100-SXM4-80GB", "cuda", 80 << 30, "nvidia")
+    device = Described(1, "NVIDIA A100-SXM4-80GB", "cuda", 80 << 30, {"bf16": 2e14}, "nvidia")
     monkeypatch.setattr(Ranks, "devices", lambda self, config: (device,))
     monkeypatch.setattr(rehearsal, "find_spec", lambda name: None)
     assert rehearsed(load_preset("digits"))["energy"].endswith("pip install 'aiperf-hpc[nvidia]'")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from aiperf import threads
+from aiperf.child import environment
 from aiperf.device import bind
 from aiperf.threads import choose_threads, chosen
 
@@ -63,3 +64,8 @@ def test_a_processor_offers_all_its_cores_one_less_and_halves(monkeypatch: pytes
         assert device.threads == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_waiting_threads_soon_sleep_unless_somebody_chose() -> None:
+    assert environment({"PATH": "/bin"}) == {"PATH": "/bin", "GOMP_SPINCOUNT": "1000"}
+    assert environment({"OMP_WAIT_POLICY": "active"}) == {"OMP_WAIT_POLICY": "active"}

@@ -62,6 +62,7 @@ from aiperf.messages import (
     Validated,
     Working,
 )
+from aiperf.patience import step_seconds
 from aiperf.plan import measuring_seconds
 from aiperf.plausible import CLOCK_SECONDS, misdeclared
 from aiperf.replay import Replay
@@ -338,7 +339,7 @@ class Master:
         elif isinstance(message, Started):
             key = message.graph_key
             self._write(Began(message.trial, message.attempt, key, message.prepare_seconds, now))
-            group.patience = FIRST_STEP * self.silence_seconds
+            group.patience = self._first_step_patience(index)
         elif isinstance(message, Steps):
             group.patience = max(self.silence_seconds, BLOCKS * message.seconds)
             self._write(_stepped(message, group.ended(now - message.age_seconds)))
@@ -346,7 +347,7 @@ class Master:
             self._write(Closed(message.segment, group.ended(now - message.age_seconds)))
             group.restarts = 0
         elif isinstance(message, Finished):
-            self._finish(group, message, group.ended(now - message.age_seconds))
+            self._finish(index, message, group.ended(now - message.age_seconds))
         elif isinstance(message, Evaluated):
             self._write(Tested(message.trial, message.correct, message.of, message.seconds))
 
@@ -409,9 +410,17 @@ class Master:
                 self.say(f"{text}; --format auto takes the fastest format that is native")
                 return
 
-    def _finish(self, group: _Group, message: Finished, end: float) -> None:
+    def _first_step_patience(self, index: int) -> float:
+        """Of the trial that the group begins now; its kernels are chosen meanwhile, and caches are cold."""
+        ceilings, jobs = self.replay.leg.ceilings, self.groups[index].assigned
+        measured = [ceilings[rank] for rank in self.world.groups[index] if rank in ceilings]
+        expected = step_seconds(jobs[0], measured) if jobs else 0.0
+        return FIRST_STEP * max(self.silence_seconds, expected)
+
+    def _finish(self, index: int, message: Finished, end: float) -> None:
+        group = self.groups[index]
         group.assigned = deque(job for job in group.assigned if job.trial.number != message.trial)
-        group.patience = FIRST_STEP * self.silence_seconds  # of the next one
+        group.patience = self._first_step_patience(index)  # of the next one
         self._last_idle = max(self._last_idle, end)
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True
@@ -451,9 +460,9 @@ class Master:
                 if job is None:
                     return
                 self._write(job)
-                if not group.assigned:
-                    group.heard, group.patience = self._t(), FIRST_STEP * self.silence_seconds
                 group.assigned.append(job)
+                if len(group.assigned) == 1:
+                    group.heard, group.patience = self._t(), self._first_step_patience(index)
                 self.world.send(index, Assign(job.trial, job.attempt))
 
     def _wants(self, group: _Group) -> bool:

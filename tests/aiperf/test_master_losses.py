@@ -14,7 +14,7 @@ from aiperf.events import Closed, Event
 from aiperf.files import RunFiles
 from aiperf.journal import read_journal
 from aiperf.master import Master
-from aiperf.messages import Assign, Evaluate, Ready, Started
+from aiperf.messages import Assign, Ceiling, Evaluate, Rate, Ready, Started
 from aiperf.replay import replay
 from aiperf.trial import State
 from aiperf.world import Gone
@@ -107,6 +107,25 @@ def test_a_silent_group_is_lost_and_its_late_word_is_not_heard(
 def test_a_first_step_may_take_longer(tmp_path: Path) -> None:
     world = FakeWorld(FallsSilent, restartable=False)
     told = Run(tmp_path, world, silence_seconds=0.5, max_trials=2).go()  # five times that is patience enough
+    assert told.leg.losses == []
+    assert states(told) == [State.COMPLETE] * 2
+
+
+class KnownToBeSlow(FallsSilent):
+    """It measured 20,000 operations a second before the span: a step of its seed takes hours."""
+
+    def ceiling(self) -> None:
+        slow = Rate(2e4, 2e4, 0.0)
+        for rank in self.ranks:
+            self.say(Ceiling(rank, "node1", "a device", "bf16", 32, slow, slow, seed=slow))
+
+
+def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_module, "FIRST_STEP", 1.0)
+    world = FakeWorld(KnownToBeSlow, restartable=False)
+    told = Run(tmp_path, world, silence_seconds=0.4, max_trials=2).go()
     assert told.leg.losses == []
     assert states(told) == [State.COMPLETE] * 2
 

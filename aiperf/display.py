@@ -44,11 +44,6 @@ class Display:
         if self.console.is_terminal:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
-        else:
-            try:  # first of all, for who looks into a log wants to know where the rest is
-                print(f"run directory: {self.files.directory}", flush=True)
-            except OSError as error:
-                self._give_up(error)
         return self
 
     def __exit__(
@@ -78,6 +73,8 @@ class Display:
         if self.live is not None:
             self.live.update(self._panel(replay, t), refresh=True)
         else:
+            if not self._said:  # first of all, for who looks into a log wants to know where the rest is
+                print(f"run directory: {self.files.directory}", flush=True)
             self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
 
     def _say(self, times: list[str], facts: list[str]) -> None:

@@ -14,12 +14,12 @@ import sys
 from types import ModuleType
 
 SHORT = {
-    "aiperf.control": {"SIDE": 32, "LEAST_SECONDS": 0.0, "CPU": (2, 1)},
+    "aiperf.plan": {"MEASURING_SECONDS": (0.2, 0.2)},
+    "aiperf.control": {"CLIMB": ((32, 2),)},
     "aiperf.ceiling": {
         "SIDES": {"cpu": (64,)},
         "COPY_BYTES": {"cpu": 1 << 20},
         "SUM_BYTES": 1 << 16,
-        "SECONDS": 0.0,
     },
 }
 

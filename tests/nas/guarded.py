@@ -1,7 +1,11 @@
 """A program for test_memory: convolutions and grown networks, forward and backward, in guarded memory.
 
 Each case is printed before it is computed, so that the last line names what died. Gradients are compared
-with those of fp64, which ATen computes by itself, without oneDNN.
+with those of fp64, which ATen computes by itself, without oneDNN. By hand, of more than tests may take:
+
+    cc -O2 -shared -fPIC -o guard.so tests/nas/guard.c
+    LD_PRELOAD=./guard.so PYTHONPATH=. python tests/nas/guarded.py convolutions 50
+    LD_PRELOAD=./guard.so PYTHONPATH=. python tests/nas/guarded.py networks 20
 """
 
 from __future__ import annotations
@@ -62,6 +66,17 @@ def strided_pixels() -> Iterator[Case]:
         yield Case(channels, Conv2d(8, 1, 2), side, 4, format, threads)
 
 
+def few() -> Iterator[Case]:
+    """Of both known faults what a second computes; the other is of strides wider than the image."""
+    for kernel, stride, side, format in itertools.product((3, 7), (2, 3), (1, 2), ("fp32", "bf16")):
+        yield Case(3, Conv2d(8, kernel, stride), side, 2, format, 1)
+    for channels in (4, 12):
+        yield Case(channels, Conv2d(8, 1, 2), LARGE, 4, "fp32", 1)
+
+
+CASES = {"known fault": strided_pixels, "strided pixels": strided_pixels, "few": few}
+
+
 def compute(case: Case, layer: torch.nn.Module) -> None:
     torch.set_num_threads(case.threads)
     layer = layer.to(memory_format=torch.channels_last)
@@ -117,7 +132,7 @@ def train(graph: Graph, format: str, threads: int) -> None:
 
 
 def main(what: str, number: int) -> None:
-    """`what`: "known fault" (by torch's own module), "strided pixels", "convolutions", or "networks"."""
+    """`what`: one of CASES ("known fault": by torch's own module), "convolutions", or "networks"."""
     torch.manual_seed(0)
     if what == "networks":
         for index, graph in enumerate(descendants(number)):
@@ -125,7 +140,7 @@ def main(what: str, number: int) -> None:
                 print("network", index, format, threads, flush=True)
                 train(graph, format, threads)
         return
-    for case in convolutions(number) if what == "convolutions" else strided_pixels():
+    for case in convolutions(number) if what == "convolutions" else CASES[what]():
         print(case, flush=True)
         layer = case.layer
         if what == "known fault":

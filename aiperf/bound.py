@@ -41,11 +41,13 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
     """
     bounds: dict[object, float | None] = {}
     for ready in ranks:
-        if ready.processor is not None:
+        peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
+        if peak is not None:  # first: no processor beside a listed device widens its bound
+            bounds["rank", ready.rank] = MOST_OF_THE_PEAK * peak
+        elif ready.processor is not None:
             bounds["host", ready.host] = processor_ops_per_second(ready.processor, format)
         else:
-            peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
-            bounds["rank", ready.rank] = None if peak is None else MOST_OF_THE_PEAK * peak
+            bounds["rank", ready.rank] = None
     known = [bound for bound in bounds.values() if bound is not None]
     return fsum(known) if bounds and len(known) == len(bounds) else None
 
@@ -53,7 +55,8 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
 def processor_ops_per_second(processor: Processor, format: str) -> float | None:
     """All logical processors x top clock x widest operations a cycle; None for unknown instructions."""
     cycle = _operations_a_cycle(processor, format)
-    return None if cycle is None else processor.logical * (processor.top_hertz or TOP_HERTZ) * cycle
+    hertz = min(processor.top_hertz or TOP_HERTZ, TOP_HERTZ)
+    return None if cycle is None else processor.logical * hertz * cycle
 
 
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:

@@ -157,14 +157,16 @@ def _preparing(replay: Replay) -> str:
     leg = replay.leg
     ranks = sum(map(len, leg.began.groups))
     ready = sum(map(len, leg.alive.values()))
+    bounded = any(event.ready.processor for event in leg.ranks)
     seconds = measuring_seconds(replay.opened.config.limits) / 2
+    about = f", about {seconds:.0f} s" if bounded else ""
     if ready < ranks:
         return f"starting the workers, loading the data: {ready} of {ranks} ready"
     if len(leg.ceilings) < ranks:
         what, done = "measuring threads and ceilings", len(leg.ceilings)
     else:
         what, done = "timing the control, ResNet-50", len(leg.controls)
-    return f"{what}, about {seconds:.0f} s: {done} of {ranks} done"
+    return f"{what}{about}: {done} of {ranks} done"
 
 
 def _first(replay: Replay, most: int) -> list[Attempt]:

@@ -7,7 +7,7 @@ measured ceiling lies below, and may come from a bad moment: work beyond it is u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from math import fsum, inf, isclose
 
 import numpy as np
@@ -137,6 +137,7 @@ def _bounds(replay: Replay) -> list[Most]:
 
 
 def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
+    @cache  # many attempts have the same ranks
     def most(ranks: tuple[int, ...]) -> float:
         known = [ready[rank] for rank in ranks if rank in ready]
         return (bound_ops_per_second(known, format) if len(known) == len(ranks) else None) or inf
@@ -152,10 +153,11 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
     """Blocks and validations whose products cannot be made in their seconds: the trial, what it is, its
     seconds. Only what is beyond by all that is counted is looked at again by what must really be made."""
     replay, found = evidence.replay, pieces(evidence.replay)
+    least = _least_of(replay)
     for row in _beyond(evidence, most):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
-        operations = _least(replay, number)[validation] * int(found.images[row])
+        operations = least(number)[validation] * int(found.images[row])
         limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
         if operations > limit * found.seconds[row]:
             yield number, "a validation" if validation else "a block", float(found.seconds[row])
@@ -182,30 +184,28 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
     if counted <= enough:
         return counted
     replay = evidence.replay
-    credited = credit(replay)
+    credited, least = credit(replay), _least_of(replay)
     return fsum(
         operations * images
         for attempt in replay.attempts
         for v in attempt.validations
         if credited.has(attempt, v)
-        for operations, images in zip(
-            _least(replay, attempt.trial.number), (v.segment.train_images, v.segment.of)
-        )
+        for operations, images in zip(least(attempt.trial.number), (v.segment.train_images, v.segment.of))
     )
 
 
-def _least(replay: Replay, number: int) -> tuple[float, float]:
-    """Tensor operations of one image of a trial, in training and in validation, that must really be made."""
-    try:
-        train, evaluate = _products(replay, number)
-    except JournalError:  # the rule "operations" says so
-        return 0.0, 0.0
-    return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
+def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
+    """By trial the tensor operations of one image, in training and in validation, that must be made."""
 
+    @cache
+    def least(number: int) -> tuple[float, float]:
+        try:
+            train, evaluate = least_products(rebuild(replay, number))
+        except JournalError:  # the rule "operations" says so
+            return 0.0, 0.0
+        return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
 
-@lru_cache(maxsize=4096)
-def _products(replay: Replay, number: int) -> tuple[int, int]:
-    return least_products(rebuild(replay, number))
+    return least
 
 
 def _leg_bound(replay: Replay, leg: Leg) -> float | None:

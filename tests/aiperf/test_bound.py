@@ -48,6 +48,17 @@ def test_other_devices_have_their_listed_peak_each() -> None:
     assert bound_ops_per_second(ranks, "bf16") == pytest.approx(2 * MOST_OF_THE_PEAK * 989.5e12)
 
 
+def test_no_processor_that_is_claimed_beside_a_listed_device_widens_its_bound() -> None:
+    claimed = replace(ZEN_3, logical=10**9)
+    ranks = [replace(READY, rank=1, device="NVIDIA H200", processor=claimed)]
+    assert bound_ops_per_second(ranks, "bf16") == pytest.approx(MOST_OF_THE_PEAK * 989.5e12)
+
+
+def test_no_clock_is_believed_beyond_the_fastest_there_is() -> None:
+    claimed = replace(ZEN_3, top_hertz=1e15)
+    assert processor_ops_per_second(claimed, "fp32") == pytest.approx(128 * TOP_HERTZ * 32)
+
+
 def test_one_device_without_a_bound_leaves_all_without() -> None:
     ranks = [replace(READY, rank=1, device="NVIDIA H200"), replace(READY, rank=2, device="Abacus 9")]
     assert bound_ops_per_second(ranks, "bf16") is None

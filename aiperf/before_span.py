@@ -29,20 +29,20 @@ from aiperf.training_step import passes, placed
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
-__all__ = ["Work", "measure"]
+__all__ = ["Work", "images_per_second", "measure"]
 
 SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
 """Of a processor's time for its ceilings."""
 NUM_PRODUCTS = 8
-SLOWER = 8.0
+SLOWER = 4.0
 """Times the products alone: what a first step is expected to take."""
 LEAST_BATCH = 2
 GROWTH = 4
 """Of the batch, between two sizes."""
 SMALL = 256
 """Side of the product by which formats, and at need threads, are compared."""
-PASSES_NEEDED = 5
-"""Of a size that is chosen: so many must fit into the time."""
+PASSES_NEEDED = 2
+"""Of a size: one to warm up, one to time. So many must fit into the time."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,19 @@ def _choose_threads(device: Device, work: Work, rate: float, seconds: float) -> 
     return choose_threads(device, counts, once, until - perf_counter())
 
 
+def images_per_second(device: Device, work: Work, rate: float, seconds: float) -> tuple[float, bool]:
+    """Of the seed in training on one device, in about so many seconds; False where one pass takes longer, and
+    it is estimated by `rate`, that of a small product on one thread."""
+    device.declare(work.format)
+    _choose_threads(device, work, rate, seconds / 2)
+    found = _seed_rate(device, work, rate, seconds / 2)
+    operations = found.typical if found else rate / SLOWER
+    return operations / work.operations(1), found is not None
+
+
 def _seed_rate(device: Device, work: Work, rate: float, seconds: float) -> Rate | None:
-    """None where a pass takes too long."""
+    """Tensor operations a second of passes of the seed; None where one takes too long for these seconds, by
+    the `rate` of products."""
     until = perf_counter() + seconds
     timed = _largest(device, work, rate, seconds)
     if timed is None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from aiperf.before_span import Work, images_per_second
 from aiperf.config import Config
-from aiperf.control import time_steps
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.eligibility import refuse_unrankable, unrankable
@@ -22,12 +22,12 @@ from analysis.wording import bytes_text, clock
 
 __all__ = ["rehearsal_text"]
 
-MEASURED_SECONDS, LEAST_STEPS = 3.0, 5
+MEASURED_SECONDS = 10.0
 GROUPS_SHOWN = 8
 REASONS_SHOWN = 3
 
 
-def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None) -> str:
+def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     """The layout and the forecast, from the images that the run would read; the rate is measured on a device
     of this host unless it is given.
 
@@ -41,13 +41,12 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
     training = config.training
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
-    rate, measured = images_per_second, images_per_second is None
+    rate, origin = given, "given"
     if rate is None:
-        device = bind(devices[0].kind, 0)
-        device.declare(training.format)
-        share = training.batch_size // ranks_of_a_group
-        steps = time_steps(seed, device, training.format, share, LEAST_STEPS, MEASURED_SECONDS)
-        rate = steps.images_per_second * ranks_of_a_group
+        work = Work(seed, training.format, training.batch_size // ranks_of_a_group)
+        rate, origin = _images_per_second(devices[0], work)
+        rate *= ranks_of_a_group
+        origin += f", times {ranks_of_a_group}" * (ranks_of_a_group > 1)
     seen = forecast(config, seed, manifest["training_images"], rate, groups, ranks_of_a_group)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
@@ -64,7 +63,7 @@ def rehearsal_text(config: Config, ranks: Ranks, images_per_second: float | None
         ("span", limit),
         (
             "rate",
-            f"{rate:,.0f} images a second of the seed by a group ({_origin(measured, ranks_of_a_group)})",
+            f"{rate:,.3g} images per second of the seed by a group ({origin})",
         ),
         (
             "one trial",
@@ -133,7 +132,8 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
     return ranks.hosts or (socket.gethostname(),) * 2
 
 
-def _origin(measured: bool, ranks_of_a_group: int) -> str:
-    if not measured:
-        return "given"
-    return "measured now" if ranks_of_a_group == 1 else f"one device, measured now, times {ranks_of_a_group}"
+def _images_per_second(described: Described, work: Work) -> tuple[float, str]:
+    """Of the seed in training on one device of this host, and how it is known."""
+    products = described.formats[work.format]
+    rate, measured = images_per_second(bind(described.kind, 0), work, products, MEASURED_SECONDS)
+    return rate, "one device, measured now" if measured else "estimated, for one step takes too long"

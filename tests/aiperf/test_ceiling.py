@@ -141,7 +141,7 @@ def test_a_seed_that_takes_too_long_is_not_begun(device: Device, monkeypatch: py
 def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image takes 10 ms on this clock: of five passes 2 and 8 images fit into 0.6 s, 16 do not."""
+    """An image takes 10 ms on this clock: two passes of 8 images fit into 0.25 s, not of 16."""
     now, batches = [0.0], list[int]()
 
     def passes(network: object, device: Device, format: str, batch_size: int, size: int) -> Step:
@@ -154,7 +154,7 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
 
     monkeypatch.setattr(before_span, "passes", passes)
     monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
-    found = before_span._largest(device, WORK, rate=1e12, seconds=0.6)
+    found = before_span._largest(device, WORK, rate=1e12, seconds=0.25)
     assert found is not None
     assert found.batch_size == 8
     assert batches == [2, 8]

@@ -159,8 +159,9 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = least(number)[validation] * int(found.images[row])
         limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
-        if operations > limit * found.seconds[row]:
-            yield number, "a validation" if validation else "a block", float(found.seconds[row])
+        seconds = float(found.seconds[row])  # of Python, which says "infinite" of absurd figures
+        if operations > limit * seconds:
+            yield number, "a validation" if validation else "a block", seconds
 
 
 def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:

@@ -21,6 +21,8 @@ KILLED_AFTER = 1.5
 # Of no news from any test process: one hangs where no test's limit holds, while it starts or collects. Limits
 # of single tests in the suites of several processes are at most five times the limit of all.
 SILENT_AFTER = 8.0
+LEAVE_SECONDS = 60.0
+"""For pytest to end its processes and to say so, once it was interrupted."""
 STDERR = pytest.StashKey[int]()
 
 
@@ -108,4 +110,11 @@ class Watch:
             time.sleep(limit - silent)
         terminal = config.pluginmanager.getplugin("terminalreporter")
         terminal.write_line(f"\nno test process has reported anything for {silent:.0f} s: ending them all")
+        terminal.flush()
         _thread.interrupt_main()
+        time.sleep(
+            LEAVE_SECONDS
+        )  # an interruption is lost where it meets a finaliser; then nobody would end it
+        self.pytest_terminal_summary(terminal)
+        terminal.flush()
+        os._exit(pytest.ExitCode.INTERRUPTED)

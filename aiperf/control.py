@@ -12,6 +12,7 @@ from time import perf_counter
 import torch
 
 from aiperf.device import Device
+from aiperf.measured import CONTROL_SIZES
 from aiperf.training_step import placed, training_step
 from nas.graph import Graph
 from nas.seeds import resnet50
@@ -23,7 +24,7 @@ LEAST_SECONDS = 10.0
 BATCH_SIZE, LEAST_STEPS = 256, 20  # of an accelerator
 # A step cannot be interrupted, so a processor climbs: to the next size only where the last one's time says
 # that it fits. One that is ten times slower than today's ends on smaller images, and the result says so.
-CLIMB = ((32, 2), (32, 8), (64, 8), (112, 8), (160, 8), (224, 8))
+CLIMB = ((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES))
 """Side of the images, images a step."""
 STEPS_NEEDED = 2  # of each size: one to warm up, one to time
 

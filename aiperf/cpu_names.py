@@ -161,6 +161,8 @@ def _arm_name(cpuinfo: str, soc_id: str, system_vendor: str) -> str:
         for key in ("implementer", "part")
     ]
     name = " + ".join(dict.fromkeys(map(_core, *numbers)))
+    if not name:
+        return ""
     chip = "NVIDIA Grace" if soc_id == GRACE else GRAVITONS.get(name) if system_vendor == AMAZON else None
     return f"{chip} ({name})" if chip else name
 

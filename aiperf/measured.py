@@ -24,11 +24,14 @@ from aiperf.replay import Replay
 from aiperf.story import Leg
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
+from nas.seeds import resnet50
 
-__all__ = ["doubts", "mean_ceiling", "measurements", "speed"]
+__all__ = ["CONTROL_SIZES", "doubts", "mean_ceiling", "measurements", "speed"]
 
 # One block of steps, or one validation, may fall into a much better moment than what was measured.
 MOST_OF_A_PIECE = 4.0
+CONTROL_SIZES = (32, 64, 112, 160, 224)
+"""Of a control's images, in pixels of a side."""
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -92,6 +95,7 @@ def _of_leg(leg: Leg, format: str) -> Iterator[str]:
         yield from _of_ceiling(measured, ready.get(measured.rank), format)
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
+        yield from _of_control(control, ready.get(control.rank), format)
         images = control.batch_size * control.steps
         if not (
             control.steps > 0
@@ -102,6 +106,18 @@ def _of_leg(leg: Leg, format: str) -> Iterator[str]:
                 f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
                 f"from {images} images in {control.seconds:.2f} s"
             )
+
+
+def _of_control(control: Control, ready: Ready | None, format: str) -> Iterator[str]:
+    """Its images are of a size that a control has, and no more than the device can do."""
+    name = f"the control of rank {control.rank}"
+    if control.size not in CONTROL_SIZES:
+        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, CONTROL_SIZES))}"
+        return
+    bound = ready and bound_ops_per_second([ready], format)
+    least = TENSOR_OPS.mac * least_products(resnet50((3, control.size, control.size), 1000))[0]
+    if bound and not control.images_per_second * least <= bound:
+        yield f"{name} is beyond what {control.device} can do at the most"
 
 
 def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:

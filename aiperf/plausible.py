@@ -123,7 +123,12 @@ def misdeclared(format: str, ready: Ready) -> list[str]:
     Where TF32 is declared a library may still choose fp32, which is wider.
     """
     fitting = (format, "fp32") if format == "tf32" else (format,)
-    return [
+    absent = (
+        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not have"]
+        if ready.formats and format not in ready.formats
+        else []
+    )
+    return absent + [
         f"training.format is {format}, and rank {ready.rank} on {ready.host} made a {kind} in {seen}"
         for kind, seen in ready.multiplies.items()
         if seen not in fitting

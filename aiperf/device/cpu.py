@@ -36,7 +36,7 @@ class Cpu(Device):
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         if index:
             raise WorldError(f"cpu device {index} is wanted; a host is one, of index 0")
-        if STATED not in os.environ:
+        if not _is_stated():
             torch.set_num_threads(_own_cores(ranks_on_host))
         name = read_processor_name() or platform.processor() or platform.machine()
         return cls(0, name, int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
@@ -69,7 +69,7 @@ class Cpu(Device):
     @property
     def thread_counts(self) -> tuple[int, ...]:
         """All own cores, one less, and halves down to one."""
-        if STATED in os.environ:
+        if _is_stated():
             return ()
         own = torch.get_num_threads()
         halves = (own >> times for times in range(own.bit_length()))
@@ -87,6 +87,12 @@ class Cpu(Device):
 
     def clean(self) -> None:
         """The system's allocator has it back already."""
+
+
+def _is_stated() -> bool:
+    """By a number, or by one for each level of nesting; OpenMP ignores anything else."""
+    first = os.environ.get(STATED, "").split(",")[0].strip()
+    return first.isdigit() and int(first) > 0
 
 
 def _own_cores(ranks_on_host: int) -> int:

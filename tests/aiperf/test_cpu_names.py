@@ -203,3 +203,7 @@ def test_no_accelerator_is_taken_for_a_processor() -> None:
     accelerators = ["NVIDIA H200", "NVIDIA GH200 480GB", "AMD Instinct MI300A", "Ascend910B4", "NVIDIA GB10"]
     accelerators += ["Intel(R) Data Center GPU Max 1550", "NVIDIA A100-SXM4-80GB", "Tesla M10", "Tesla V100"]
     assert [name for name in accelerators if is_processor(name)] == []
+
+
+def test_an_arm_text_without_a_core_has_no_name() -> None:
+    assert processor_name("CPU implementer\t: 0x41\n", soc_id="jep106:036b:0241") == ""

@@ -333,6 +333,12 @@ CASES = [
         "precision",
         "made a matrix product in fp32",
     ),
+    Case(
+        "a format that no rank has",
+        with_ready(formats={"fp32": 1e11}),
+        "precision",
+        "training.format is bf16, which rank 1 on node1 does not have",
+    ),
     Case("images in halves", with_manifest(training_images=200.0), "order", "is 200.0, no whole number"),
     Case("images in words", with_manifest(training_images="200"), "order", "is '200', no whole number"),
     Case("images below zero", with_manifest(test_images=-1), "order", "is -1, no whole number"),

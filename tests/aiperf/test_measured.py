@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aiperf.events import CeilingMeasured, Event, RankReady
+from aiperf.events import CeilingMeasured, ControlMeasured, Event, RankReady
 from aiperf.findings import Finding, Kind, Outcome
 from aiperf.lineage import recount
 from aiperf.messages import Processor, Rate
@@ -23,6 +24,10 @@ SPEED = 20e9
 """Of a group in these journals: operations a second, about 19e9 of them tensor operations."""
 
 
+CONTROL: dict[str, Any] = {"batch_size": 8, "steps": 2, "seconds": 4.0, "images_per_second": 4.0}
+"""What such a processor does in some seconds, at 224²."""
+
+
 def made_on(processor: Processor | None, fastest: float, timed: list[Timed] = UNLISTED) -> list[Timed]:
     """The same run, whose ranks have that processor and measured that ceiling."""
 
@@ -31,6 +36,8 @@ def made_on(processor: Processor | None, fastest: float, timed: list[Timed] = UN
             return replace(event, ready=replace(event.ready, processor=processor))
         if isinstance(event, CeilingMeasured):
             return replace(event, ceiling=replace(event.ceiling, product=Rate(fastest, fastest, 0.0)))
+        if isinstance(event, ControlMeasured):
+            return replace(event, control=replace(event.control, **CONTROL))
         return event
 
     return [(t, change(event)) for t, event in timed]
@@ -92,3 +99,20 @@ def test_a_ceiling_beyond_the_bound_is_invalid(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, careful(made_on(ZEN_3, 1e13)))
     assert "times what AMD EPYC can do at the most" in found(verdict, "measurements").text
     assert "measurements" in convicted(verdict)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"size": 225}, "is of 225² images"),
+        ({"size": -1}, "is of -1² images"),
+        ({"steps": 10**9, "images_per_second": 2e9}, "beyond what AMD EPYC can do"),
+    ],
+)
+def test_a_control_that_cannot_be_is_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], text: str
+) -> None:
+    monkeypatch.setitem(globals(), "CONTROL", {**CONTROL, **changed})
+    finding = found(verdict_on(tmp_path, careful(made_on(ZEN_3, 1e11))), "measurements")
+    assert finding.outcome is Outcome.FAILED
+    assert text in finding.text

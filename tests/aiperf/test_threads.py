@@ -53,6 +53,18 @@ def test_who_sets_the_number_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     assert bind("cpu", 0).thread_counts == ()
 
 
+@pytest.mark.parametrize("value", ["0", "abc", "", "-1"])
+def test_what_openmp_ignores_is_no_choice(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    try:
+        device = bind("cpu", 0)
+        torch.set_num_threads(2)
+        assert device.thread_counts == (1, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_processor_offers_all_its_cores_one_less_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS")

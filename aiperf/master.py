@@ -477,9 +477,11 @@ class Master:
                 path.unlink(missing_ok=True)
 
     def _refuse_loss(self, index: int, reason: str) -> None:
-        if self.groups[index].refused:
-            raise WorldError(self.groups[index].refused)
-        raise NotReady(f"group {index} did not come up: {reason}")
+        group = self.groups[index]
+        if group.refused:
+            raise WorldError(group.refused)
+        what = "was lost before the clock started" if group.ready == group.ranks else "failed to start"
+        raise NotReady(f"group {index} {what}: {reason}")
 
     def _lose(self, index: int, reason: str) -> None:
         """Its trials go to others; it is started again where that can be done."""

@@ -165,11 +165,13 @@ def test_a_loss_before_the_clock_runs_ends_the_run(tmp_path: Path) -> None:
         def control(self) -> None:
             self.die("rank 2 on node1: the worker was killed by signal 11")
 
-    with pytest.raises(WorldError, match="group 1 did not come up: rank 2 on node1: the worker was killed"):
+    with pytest.raises(
+        WorldError, match="group 1 was lost before the clock started: rank 2 on node1: the worker was killed"
+    ):
         Run(tmp_path, FakeWorld(Obedient, DiesAtOnce), max_trials=3).go()
     told = replay(read_journal(RunFiles(tmp_path / "run").journal))
     assert told.leg.ended is not None
-    assert told.leg.ended.reason.startswith("error: group 1 did not come up")
+    assert told.leg.ended.reason.startswith("error: group 1 was lost before the clock")
 
 
 def test_the_test_goes_to_another_group_when_the_first_is_lost(tmp_path: Path) -> None:

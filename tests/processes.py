@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import faulthandler
 import os
+import signal
 import threading
 import time
 from collections.abc import Generator
@@ -21,14 +22,14 @@ KILLED_AFTER = 1.5
 # Of no news from any test process: one hangs where no test's limit holds, while it starts or collects. Limits
 # of single tests in the suites of several processes are at most five times the limit of all.
 SILENT_AFTER = 8.0
-LEAVE_SECONDS = 60.0
-"""For pytest to end its processes and to say so, once it was interrupted."""
 STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STDERR] = os.dup(2)  # before a test's output is captured
     if not hasattr(config, "workerinput"):  # which the processes have that xdist starts
+        # A shell starts background jobs with it ignored, and then `interrupt_main` does nothing.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         config.pluginmanager.register(Watch())
 
 
@@ -112,9 +113,3 @@ class Watch:
         terminal.write_line(f"\nno test process has reported anything for {silent:.0f} s: ending them all")
         terminal.flush()
         _thread.interrupt_main()
-        time.sleep(
-            LEAVE_SECONDS
-        )  # an interruption is lost where it meets a finaliser; then nobody would end it
-        self.pytest_terminal_summary(terminal)
-        terminal.flush()
-        os._exit(pytest.ExitCode.INTERRUPTED)

@@ -27,6 +27,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """This CPU, with work of some milliseconds."""
     before = torch.get_float32_matmul_precision(), torch.get_num_threads()
     monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64, 128)})
+    monkeypatch.setattr(ceiling, "TALL", (256, 64))  # that fits where bf16 is emulated, too
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4 << 20})
     monkeypatch.setattr(ceiling, "WINDOW_SECONDS", 0.004)
     monkeypatch.setattr(ceiling, "SECONDS", 0.02)

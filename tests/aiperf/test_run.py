@@ -117,8 +117,9 @@ def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
 def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:
     run = told(whole[0])
     (ceiling,) = run.leg.ceilings.values()
-    assert ceiling.format == run.opened.config.training.format
-    assert run.ranks[0].ready.multiplies == {"matrix product": "bf16", "convolution": "bf16"}
+    format = run.opened.config.training.format  # which "auto" came to on this processor
+    assert ceiling.format == format
+    assert run.ranks[0].ready.multiplies == {"matrix product": format, "convolution": format}
     for attempt in run.attempts:
         if attempt.seconds > 0:
             dispatched = attempt.dispatched

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from aiperf.code import code_hash
 from aiperf.errors import MissingExtra
 from aiperf.events import Dispatched, Event, LegBegan
 from aiperf.findings import Evidence, Seen
 from aiperf.jobs import Jobs
-from aiperf.proposals import libraries
+from aiperf.proposals import SEARCH_VERSION, libraries
 from aiperf.replay import Replay
 from aiperf.trial import Trial
 from nas.record import encode, graph_from_json
@@ -48,8 +47,8 @@ class _SoFar:
 def search(evidence: Evidence) -> Seen:
     """Proposals made again in the order of the journal."""
     replay = evidence.replay
-    if replay.opened.code_hash != code_hash():
-        return Seen("the run was made by another version of the search", known=False)
+    if (version := replay.opened.search) != SEARCH_VERSION:
+        return Seen(f"made by version {version} of the search, this is version {SEARCH_VERSION}", known=False)
     if not replay.trials or evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
     here = libraries(replay.opened.config)

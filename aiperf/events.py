@@ -61,6 +61,8 @@ class Opened(Event):
     """The starting architecture, whole; everything else is told as morphisms."""
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of those that proposals follow from, beside this program."""
+    search: int = 1
+    """Version of the search, `SEARCH_VERSION`; lines without it were written under the first."""
 
 
 @dataclass(frozen=True)

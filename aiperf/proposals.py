@@ -12,7 +12,12 @@ from nas.graph import Graph
 from nas.search import SEARCHES, Search
 from nas.tuning import TUNERS, Tuner, installed
 
-__all__ = ["libraries", "new_search", "new_tuner", "resolved"]
+__all__ = ["SEARCH_VERSION", "libraries", "new_search", "new_tuner", "resolved"]
+
+SEARCH_VERSION = 1
+"""Of all that decides what is proposed: searches, morphisms, tuners, epochs and hyper-parameters of a trial.
+Raised only when a run would be proposed other trials than before, so that a journal written by older code can
+still be checked against the search that it was made by."""
 
 EXTRA_OF_A_SEARCH = {"bayesian": ("scikit-learn", "bayes")}
 DRAWS = "numpy"  # whose generator every tuner and surrogate draws from

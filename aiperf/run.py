@@ -22,7 +22,7 @@ from aiperf.formats import with_format
 from aiperf.jobs import Jobs
 from aiperf.journal import VERSION, JournalWriter, Line
 from aiperf.master import Master
-from aiperf.proposals import libraries, new_search, new_tuner, resolved
+from aiperf.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
 from aiperf.ranks import Ranks
 from aiperf.replay import Replay
 from nas.graph import Graph
@@ -86,6 +86,7 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
             config=config,
             seed_graph=graph_to_json(seed),
             libraries=libraries(config),
+            search=SEARCH_VERSION,
         )
         journal.write(0.0, opened)
         replay.add(0.0, opened)

@@ -186,8 +186,13 @@ def test_a_seed_from_a_file_cannot_be_compared_with_a_name() -> None:
 
 
 def test_another_version_of_the_search_cannot_be_asked_again() -> None:
-    timed = changed(Opened, lambda e: replace(e, code_hash="other"))  # type: ignore[call-arg]
+    timed = changed(Opened, lambda e: replace(e, search=e.search + 1))  # type: ignore[call-arg]
     assert found(verdict_on(timed), "search")[0] is Outcome.UNKNOWN
+
+
+def test_code_that_proposes_the_same_can_be_asked_again() -> None:
+    timed = changed(Opened, lambda e: replace(e, code_hash="other"))  # type: ignore[call-arg]
+    assert found(verdict_on(timed), "search")[0] is Outcome.PASSED
 
 
 def test_nobody_computes_faster_than_the_data_sheet_says() -> None:

@@ -1,9 +1,9 @@
 """Real runs of earlier versions give today the figures that they gave then, to the digit.
 
-Each folder is a run directory, recorded on an AMD EPYC 9004 with two cores in November 2026, with what the commands
-said of it: `alone` in bf16, `lowered` as on a processor with AVX2 only, `halving` with a random search by
-successive halving, `groups` with two groups of two ranks, one of them lost, in two legs, and `restarted`
-with a worker that was killed twice. To accept what is printed now: python -m tests.recorded.test_recorded
+Each folder is a run directory of November 2026 (AMD EPYC 9004, two cores) with what the commands said of it:
+`alone` in bf16, `lowered` as on a processor with AVX2 only, `halving` with a random search by successive
+halving, `groups` with two groups of two ranks, one of them lost, in two legs, and `restarted` with a worker
+that was killed twice. To accept what is printed now: python -m tests.recorded.test_recorded
 """
 
 from __future__ import annotations
@@ -23,26 +23,23 @@ from aiperf.start import main
 
 HERE = Path(__file__).parent
 RUNS = ("alone", "groups", "halving", "lowered", "restarted")
+OF_EACH = {
+    "score.txt": "score {run}",
+    "score.json": "score --json {run}",
+    "result.json": "report {run} --json --output {run}.json",
+    "validate.txt": "validate {run}",
+    "status.txt": "status {run}",
+    "trials.csv": "export --csv {run}",
+    "mllog.txt": "export --mllog {run}",
+    "openmetrics.txt": "export --openmetrics {run}",
+}
 SAID = {
-    **{
-        f"{run}/{name}": words.format(run=run).split()
-        for run in RUNS
-        for name, words in {
-            "score.txt": "score {run}",
-            "score.json": "score --json {run}",
-            "result.json": "report {run} --json --output {run}.json",
-            "validate.txt": "validate {run}",
-            "status.txt": "status {run}",
-            "trials.csv": "export --csv {run}",
-            "mllog.txt": "export --mllog {run}",
-            "openmetrics.txt": "export --openmetrics {run}",
-        }.items()
-    },
-    "alone/graph.json": "graph alone 13".split(),
-    "compare.txt": "compare alone lowered".split(),
-    "restarts.txt": "compare restarted groups".split(),
-    "scaling.txt": "scaling alone".split(),
-    "not-of-one-kind.txt": "scaling alone restarted".split(),
+    **{f"{run}/{name}": words.format(run=run) for run in RUNS for name, words in OF_EACH.items()},
+    "alone/graph.json": "graph alone 13",
+    "compare.txt": "compare alone lowered",
+    "restarts.txt": "compare restarted groups",
+    "scaling.txt": "scaling alone",
+    "not-of-one-kind.txt": "scaling alone restarted",
 }
 
 
@@ -66,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", SAID)
 def test_it_says_the_same(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert said(SAID[name]) == (HERE / name).read_bytes().decode()
+    assert said(SAID[name].split()) == (HERE / name).read_bytes().decode()
 
 
 def _copied(folder: Path) -> None:
@@ -79,4 +76,4 @@ if __name__ == "__main__":
         _copied(Path(made))
         os.chdir(made)
         for name, words in SAID.items():
-            (HERE / name).write_bytes(said(words).encode())
+            (HERE / name).write_bytes(said(words.split()).encode())

@@ -52,8 +52,8 @@ test-slow: $(VENV)/.installed-dev
 
 # What computes, and the front door, as on a processor with AVX2 only and as on one without AVX; in fp32, on two
 # threads. The ISA can be lowered, never raised: ATen's kernels by the one variable, oneDNN's by the other.
-COMPUTE = $(addprefix tests/nas/test_,memory.py modules.py morphisms_function.py oracle.py) \
-	$(addprefix tests/aiperf/test_,batchnorm.py precision.py train.py worker.py)
+COMPUTE = $(addprefix tests/nas/,test_memory.py test_modules.py morphisms/test_morphisms_function.py test_oracle.py) \
+	$(addprefix tests/aiperf/,parallel/test_batchnorm.py measuring/test_precision.py training/test_train.py training/test_worker.py)
 AS_AVX2 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 AS_SSE41 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 QUARTER = run --minutes 0.25 --format fp32 --device cpu
@@ -86,7 +86,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The README's tree as it is; a new file's clause is to be edited.
+# Every file, with the first words of its docstring.
 tree: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.house.readme
 

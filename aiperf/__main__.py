@@ -1,89 +1,10 @@
-"""The command `aiperf-hpc`."""
+"""`python -m aiperf`: the command `aiperf-hpc`."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import sys
 
-import click
-
-from aiperf.commands import COMMANDS
-from aiperf.errors import AiperfError
-from analysis.wording import plain
-
-__all__ = ["main"]
-
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
-
-
-@click.group(
-    name="aiperf-hpc",
-    commands={command.name or "": command for command in COMMANDS},
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.version_option(package_name="aiperf-hpc")
-def group() -> None:
-    """Rank a machine by a neural architecture search: operations really done, over seconds.
-
-    `aiperf-hpc run` measures this machine in about two minutes.
-    """
-
-
-def main() -> int:
-    """Runs the command of `sys.argv` and returns its exit code: 0 done, 1 failed or INVALID, 2 wrong use,
-    75 stopped in time and to be resumed, 130 interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # of a locale that has no "−" a run must not die
-            stream.reconfigure(errors="replace")
-    try:
-        return int(group.main(prog_name="aiperf-hpc", standalone_mode=False) or 0)
-    except click.NoSuchOption as error:
-        known = [name for name in _options(error.ctx) if name.startswith("--")]
-        print(
-            f"aiperf-hpc: there is no option {error.option_name}; there are: {', '.join(known)}",
-            file=sys.stderr,
-        )
-        return USAGE
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "aiperf-hpc"
-        if "No such command" in error.format_message():
-            of = error.ctx.command if error.ctx else group
-            known = sorted(of.commands if isinstance(of, click.Group) else ())
-            print(f"{error.format_message()} There are: {', '.join(known)}.", file=sys.stderr)
-        else:
-            print(f"aiperf-hpc: {error.format_message()} Try '{command} --help'.", file=sys.stderr)
-        return USAGE
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except AiperfError as error:
-        print(plain(f"aiperf-hpc: {error}"), file=sys.stderr)
-        return FAILURE
-    except (KeyboardInterrupt, click.Abort):
-        print("aiperf-hpc: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except OSError as error:  # a disk that is full, mostly; of `aiperf-hpc … | head` click takes care
-        _say_no_more()
-        where = f"{error.filename}: " if error.filename else ""
-        print(plain(f"aiperf-hpc: {where}{error.strerror or error}"), file=sys.stderr)
-        return FAILURE
-
-
-def _say_no_more() -> None:
-    """What standard output still holds would be tried again at the exit, and fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _options(context: click.Context | None) -> list[str]:
-    if context is None:
-        return []
-    return [name for parameter in context.command.get_params(context) for name in parameter.opts]
-
+from aiperf.start import main
 
 if __name__ == "__main__":
-    from aiperf.start import main as checked
-
-    sys.exit(checked())
+    sys.exit(main())

@@ -23,7 +23,7 @@ __all__ = [
     "FORMATS",
     "SEARCHES",
     "WANTED_FORMATS",
-    "Bounds",
+    "BoundsConfig",
     "Config",
     "DataConfig",
     "LimitsConfig",
@@ -96,7 +96,7 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class BoundsConfig:
     """What a candidate may be, as multiples of the seed's own figures."""
 
     min_operations: float = 0.25
@@ -123,7 +123,7 @@ class SearchConfig:
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
     """Morphisms a child may get at the most."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: BoundsConfig = field(default_factory=BoundsConfig)
 
     def __post_init__(self) -> None:
         _one_of("search.name", self.name, SEARCHES)

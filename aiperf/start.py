@@ -21,6 +21,6 @@ def main() -> int:
     except AiperfError as error:
         print(f"aiperf-hpc: {error}", file=sys.stderr)
         return 1
-    from aiperf.__main__ import main as command
+    from aiperf.commands.main import main as command
 
     return command()

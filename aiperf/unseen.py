@@ -27,7 +27,7 @@ class ToolFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Listing:
+class VendorTool:
     """How a vendor's tool lists the devices of a host."""
 
     words: tuple[str, ...]
@@ -39,15 +39,15 @@ class Listing:
 
 # The same questions as .ci/choose_torch.py asks. Files tell less than tools: /dev/nvidia* is also there for a
 # job that was given no device, and /sys/class/kfd for the graphics unit of a laptop's processor.
-LISTED_BY: Mapping[str, Listing] = {
-    "nvidia-smi": Listing(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
-    "rocm-smi": Listing(
+LISTED_BY: Mapping[str, VendorTool] = {
+    "nvidia-smi": VendorTool(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
+    "rocm-smi": VendorTool(
         ("--showid",),
         r"GPU\[(\d+)\]",
         ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     ),
-    "npu-smi": Listing(("info", "-l"), r"NPU ID\s*:\s*(\d+)", ("ASCEND_RT_VISIBLE_DEVICES",)),
-    "xpu-smi": Listing(("discovery",), r"\|\s*(\d+)\s*\|\s*Device Name", ("ZE_AFFINITY_MASK",)),
+    "npu-smi": VendorTool(("info", "-l"), r"NPU ID\s*:\s*(\d+)", ("ASCEND_RT_VISIBLE_DEVICES",)),
+    "xpu-smi": VendorTool(("discovery",), r"\|\s*(\d+)\s*\|\s*Device Name", ("ZE_AFFINITY_MASK",)),
 }
 
 

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from aiperf.batch_job import MARGIN_SECONDS
 from aiperf.errors import ConfigError
-from aiperf.scheduler import MARGIN_SECONDS
 
 __all__ = ["WARNING_SECONDS", "Job"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import join, quote
 
 from aiperf.errors import ConfigError
-from aiperf.events import TERMINATED, Tested
 from aiperf.files import RunFiles
+from aiperf.journal.events import TERMINATED, Tested
 from launch.job import WARNING_SECONDS, Job
 from launch.launchers import UNBOUND, once_a_node, ranks, warn
 from launch.scheduler import Scheduler, marked

@@ -11,16 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 
 from aiperf.errors import ConfigError, JournalError
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
 from launch.job import Job
 from launch.scheduler import JobState
 from nas.record import RecordError, decode, encode
 
 __all__ = [
-    "Size",
-    "Standing",
+    "SizeState",
     "Study",
     "StudyFiles",
+    "StudySize",
     "config_hash",
     "sizes_text",
     "standing",
@@ -106,7 +106,7 @@ class StudyFiles:
         return self.size(nodes) / "job.id"
 
 
-class Standing(Enum):
+class SizeState(Enum):
     """Of one size."""
 
     DONE = "done"
@@ -119,15 +119,15 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True)
-class Size:
+class StudySize:
     nodes: int
-    standing: Standing
+    standing: SizeState
     told: str = ""
     """Why it failed, or how far it is."""
 
     @property
     def to_submit(self) -> bool:
-        return self.standing in (Standing.FAILED, Standing.MISSING)
+        return self.standing in (SizeState.FAILED, SizeState.MISSING)
 
 
 def config_hash(text: str) -> str:
@@ -146,19 +146,23 @@ def study_from_json(text: str, where: Path) -> Study:
         raise ConfigError(f"{where} is no scaling study: {error}") from None
 
 
-def standing(nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]) -> Size:
+def standing(
+    nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]
+) -> StudySize:
     """Of one size: its run so far, its last job's id ("" for none), and what the scheduler knows."""
     if isinstance(run, Replay) and _complete(run):
-        return Size(nodes, Standing.DONE)
+        return StudySize(nodes, SizeState.DONE)
     state = states.get(job, JobState.GONE)
     if job and state is not JobState.GONE:
-        return Size(nodes, Standing.PENDING if state is JobState.PENDING else Standing.RUNNING, f"job {job}")
+        return StudySize(
+            nodes, SizeState.PENDING if state is JobState.PENDING else SizeState.RUNNING, f"job {job}"
+        )
     if not job:
-        return Size(nodes, Standing.MISSING)
-    return Size(nodes, Standing.FAILED, f"job {job} is gone; {_reached(run)}")
+        return StudySize(nodes, SizeState.MISSING)
+    return StudySize(nodes, SizeState.FAILED, f"job {job} is gone; {_reached(run)}")
 
 
-def sizes_text(sizes: Sequence[Size]) -> str:
+def sizes_text(sizes: Sequence[StudySize]) -> str:
     return "\n".join(
         f"{size.nodes:>5} nodes  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
     )

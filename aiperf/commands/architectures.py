@@ -11,12 +11,12 @@ from aiperf.commands.measuring import measured_limits
 from aiperf.commands.options import only_with
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.lineage import rebuild
-from aiperf.replay import replay
-from analysis.counts import count_json, count_text
-from analysis.limits import read_limits
-from analysis.roofline import roofline_json, roofline_text
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.score.lineage import rebuild
+from analysis.exports.counts import count_json, count_text
+from analysis.readings.limits import read_limits
+from analysis.readings.roofline import roofline_json, roofline_text
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, resolve_seed
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from aiperf.child import infer_data
+from aiperf.batch_job import MARGIN_SECONDS, job_seconds_left
 from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.scheduler import MARGIN_SECONDS, job_seconds_left
+from aiperf.ranks.process import infer_data
 
 __all__ = ["DEFAULT", "OWN", "Asked"]
 

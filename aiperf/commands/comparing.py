@@ -42,14 +42,14 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
 def compare(first: Path, second: Path, output: Path | None) -> None:
     """Show what differs between two runs: scores, time, configuration, machine, software."""
     with extra("report"):
-        from analysis.comparison import compare as compared
-        from analysis.comparison import comparison_text
-        from analysis.judged import glance
+        from analysis.comparing.comparison import compare as compared
+        from analysis.comparing.comparison import comparison_text
+        from analysis.readings.judged import glance
     found = compared(glance(RunFiles(first)), glance(RunFiles(second)))
     click.echo(comparison_text(found), nl=False)
     if output is not None:
         with extra("report"):
-            from analysis.study import comparison_html
+            from analysis.pages.study import comparison_html
         try:
             output.write_text(comparison_html(found), encoding="utf-8")
         except OSError as error:
@@ -59,15 +59,15 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
 def refuse_no_table() -> None:
     """Raises MissingExtra where the table of a study could not be made."""
     with extra("report"):
-        import analysis.study  # noqa: F401
+        import analysis.pages.study  # noqa: F401
 
 
 def write_table(directories: Sequence[Path], output: Path, published: bool) -> None:
     """Writes the study into `output` and prints its table; with the published points beside, or not."""
     with extra("report"):
-        from analysis import scaling as study
-        from analysis.judged import glance
-        from analysis.study import write_scaling
+        from analysis.comparing import scaling as study
+        from analysis.pages.study import write_scaling
+        from analysis.readings.judged import glance
     runs = [glance(RunFiles(directory)) for directory in directories]
     found = study.scaling(runs)
     written = write_scaling(found, runs, study.published() if published else [], output)

@@ -10,13 +10,13 @@ import click
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Number, config_options, rank_options
-from aiperf.doctor.check import Outcome, checks_json, checks_text
+from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
-from aiperf.launched import launched
-from aiperf.link import connect, disconnect
-from aiperf.mpi import dismiss
-from aiperf.ranks import Wanted
+from aiperf.ranks.connect import connect, disconnect
+from aiperf.ranks.launched import launched
+from aiperf.ranks.mpi import dismiss
+from aiperf.ranks.ranks import Wanted
 
 __all__ = ["doctor"]
 
@@ -69,4 +69,4 @@ def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, a
     click.echo(checks_json(checks) if as_json else checks_text(checks))
     if link is not None and dismiss(link):
         disconnect(link)
-    return int(any(check.outcome is Outcome.FAILED for check in checks))
+    return int(any(check.outcome is Grade.FAILED for check in checks))

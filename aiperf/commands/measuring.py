@@ -13,7 +13,7 @@ from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Number, device_option
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError, WorldError
-from analysis.limits import Limits, Machine, Record, machine_json, machine_text
+from analysis.readings.limits import Limits, Machine, Record, machine_json, machine_text
 
 if TYPE_CHECKING:
     from aiperf.device import Device
@@ -86,7 +86,7 @@ def _refuse_unwritable(output: Path) -> None:
 
 
 def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machine:
-    from aiperf.ceiling import SIDES, measure_copy, measure_products, measure_upload
+    from aiperf.measuring.ceiling import SIDES, measure_copy, measure_products, measure_upload
 
     wanted = formats or device.formats
     for format in wanted:

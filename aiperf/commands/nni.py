@@ -11,8 +11,8 @@ from aiperf.commands.extras import extra, refuse_no_run
 from aiperf.commands.options import config_options, device_option
 from aiperf.commands.results import result_text
 from aiperf.files import RunFiles
-from aiperf.ranks import Wanted
-from aiperf.run import begin, new_run_id
+from aiperf.ranks.ranks import Wanted
+from aiperf.run.run import begin, new_run_id
 
 __all__ = ["nni"]
 

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.config import SEARCHES, WANTED_FORMATS
-from aiperf.ranks import BACKENDS, Wanted
+from aiperf.ranks.ranks import BACKENDS, Wanted
 
 __all__ = [
     "Number",

@@ -32,11 +32,11 @@ def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -
     """
     files = RunFiles(directory)
     with extra("report"):
-        from analysis.canonical import canonical
-        from analysis.judged import glance
-        from analysis.report import report_html, write_figures
-        from analysis.result import result
-        from analysis.schema import check
+        from analysis.exports.result import result
+        from analysis.pages.report import report_html, write_figures
+        from analysis.readings.judged import glance
+        from analysis.submissions.canonical import canonical
+        from analysis.submissions.schema import check
     judged = glance(files)
     gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it again
     if as_json:
@@ -61,15 +61,15 @@ def export(directory: Path, output: Path | None, kind: str | None) -> None:
     if kind is None:
         raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
     with extra("report"):
-        from analysis.judged import glance
+        from analysis.readings.judged import glance
     judged = glance(RunFiles(directory))
     if kind == "csv":
-        from analysis.csv_table import csv_text as text_of
+        from analysis.exports.csv_table import csv_text as text_of
     elif kind == "mllog":
-        from analysis.mllog import mllog_text as text_of
+        from analysis.exports.mllog import mllog_text as text_of
     else:
         with extra("report"):
-            from analysis.openmetrics import openmetrics_text as text_of
+            from analysis.exports.openmetrics import openmetrics_text as text_of
     if output is None:
         click.echo(text_of(judged), nl=False)
     else:

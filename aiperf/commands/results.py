@@ -13,15 +13,15 @@ from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.lineage import recount
-from aiperf.replay import Replay, replay
-from aiperf.rules import judge
-from aiperf.score import score as score_of
-from analysis import validation
-from analysis.judged import Judged, examine
-from analysis.summary import findings_text, status_text, summary_text
-from analysis.wording import plain
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.rules.verdict import judge
+from aiperf.score.lineage import recount
+from aiperf.score.score import score as score_of
+from aiperf.wording import plain
+from analysis.exports.summary import findings_text, status_text, summary_text
+from analysis.readings import validation
+from analysis.readings.judged import Judged, examine
 from nas.record import encode
 
 __all__ = ["result_text", "score", "status", "validate"]
@@ -98,7 +98,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     _keep(judged)
     valid = verdict.valid
     if again:
-        from aiperf.reevaluation import reevaluate  # torch, which judging does without
+        from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
 
         seen = reevaluate(run, files, device, data)
         click.echo(

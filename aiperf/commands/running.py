@@ -14,20 +14,20 @@ from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Number, config_options, only_with, rank_options
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
-from aiperf.display import Display
 from aiperf.errors import ConfigError, StoppedEarly
-from aiperf.events import TERMINATED
 from aiperf.files import RunFiles
-from aiperf.formats import AUTO
-from aiperf.journal import read_journal
-from aiperf.lock import SILENCE_SECONDS
-from aiperf.proposals import resolved
-from aiperf.ranks import Ranks, Wanted, across
-from aiperf.replay import Replay
-from aiperf.replay import replay as replayed
-from aiperf.run import Watch, begin, new_run_id
-from aiperf.run import resume as resume_run
+from aiperf.journal.events import TERMINATED
+from aiperf.journal.file import read_journal
+from aiperf.journal.lock import SILENCE_SECONDS
+from aiperf.journal.replay import Replay
+from aiperf.journal.replay import replay as replayed
+from aiperf.proposing.proposals import resolved
+from aiperf.ranks.ranks import Ranks, Wanted, across
+from aiperf.run.display import Display
+from aiperf.run.run import Watch, begin, new_run_id
+from aiperf.run.run import resume as resume_run
 from aiperf.trial import State
+from aiperf.wire.formats import AUTO
 
 __all__ = ["preset", "resume", "run"]
 
@@ -78,7 +78,7 @@ def run(
         config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
         if dry_run:
-            from aiperf.rehearsal import rehearsal_text
+            from aiperf.run.rehearsal import rehearsal_text
 
             click.echo(rehearsal_text(config, ranks, images_per_second))
             return 0

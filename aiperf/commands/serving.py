@@ -17,7 +17,7 @@ import click
 from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
-from analysis.live import Follower, Snapshot
+from analysis.readings.live import Follower, Snapshot
 
 __all__ = ["LivePage", "make_server", "serve"]
 
@@ -60,7 +60,7 @@ class LivePage:
     def html(self) -> str:
         """Raises JournalError."""
         with extra("report"):
-            from analysis.live_page import live_html
+            from analysis.pages.live_page import live_html
         with self._lock:
             begun = monotonic()
             if begun >= self._next:
@@ -75,7 +75,7 @@ class LivePage:
     def metrics(self) -> str:
         """Raises JournalError."""
         with extra("report"):
-            from analysis.openmetrics import live_openmetrics_text
+            from analysis.exports.openmetrics import live_openmetrics_text
         self.html()
         with self._lock:
             return live_openmetrics_text(self._snapshot())

@@ -20,17 +20,17 @@ from aiperf.commands.submission import (
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.replay import Replay, replay
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
 from launch.job import Job
 from launch.schedulers import SCHEDULERS
 from launch.script import script_text, table_text
 from launch.site import load_site
 from launch.study import (
-    Size,
-    Standing,
+    SizeState,
     Study,
     StudyFiles,
+    StudySize,
     config_hash,
     sizes_text,
     standing,
@@ -109,7 +109,7 @@ def status(directory: Path, submit: bool, table: bool) -> int:
     # The table's job may run where the scheduler cannot be asked, and has nothing to ask.
     sizes = _standings(study, files, ask=not table)
     click.echo(sizes_text(sizes))
-    done = [size.nodes for size in sizes if size.standing is Standing.DONE]
+    done = [size.nodes for size in sizes if size.standing is SizeState.DONE]
     if table:
         if not done:
             raise AiperfError(f"{directory}: no size is done yet; there is nothing to compare")
@@ -144,12 +144,12 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
     return files, study
 
 
-def _standings(study: Study, files: StudyFiles, ask: bool) -> list[Size]:
+def _standings(study: Study, files: StudyFiles, ask: bool) -> list[StudySize]:
     jobs = {nodes: _job_id(files, nodes) for nodes in study.nodes}
     runs = {nodes: _run(files.run(nodes)) for nodes in study.nodes}
     alone = [standing(nodes, runs[nodes], jobs[nodes], {}) for nodes in study.nodes]
     # A scheduler forgets old jobs, and some fail when asked for one: those of what is done are not asked for.
-    waiting = [jobs[size.nodes] for size in alone if jobs[size.nodes] and size.standing is not Standing.DONE]
+    waiting = [jobs[size.nodes] for size in alone if jobs[size.nodes] and size.standing is not SizeState.DONE]
     states = job_states(SCHEDULERS[study.scheduler], waiting) if ask else {}
     return [standing(nodes, runs[nodes], jobs[nodes], states) for nodes in study.nodes]
 
@@ -168,7 +168,7 @@ def _run(directory: Path) -> Replay | JournalError | None:
         return error
 
 
-def _submit(study: Study, files: StudyFiles, sizes: Sequence[Size]) -> None:
+def _submit(study: Study, files: StudyFiles, sizes: Sequence[StudySize]) -> None:
     """What is to be submitted, and the table after it and after what goes on already."""
     scheduler = SCHEDULERS[study.scheduler]
     for size in sizes:
@@ -176,7 +176,7 @@ def _submit(study: Study, files: StudyFiles, sizes: Sequence[Size]) -> None:
             job = hand_in(scheduler, files.script(size.nodes))
             files.job_id(size.nodes).write_text(f"{job}\n", encoding="utf-8")
             click.echo(f"{size.nodes} nodes: job {job}")
-    waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not Standing.DONE]
+    waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not SizeState.DONE]
     if waited and not any(size.to_submit for size in sizes):
         click.echo("nothing is missing; the table is made when the last job has ended")
         return

@@ -63,10 +63,10 @@ def package(
     the rest is asked for, or taken from --system where nobody can be asked.
     """
     with extra("report"):
-        from analysis.judged import read_run
-        from analysis.package import Contact, write_package
-        from analysis.summary import findings_text
-        from analysis.system import fields, from_journal, from_this_machine, largest
+        from analysis.exports.summary import findings_text
+        from analysis.readings.judged import read_run
+        from analysis.submissions.package import Contact, write_package
+        from analysis.submissions.system import fields, from_journal, from_this_machine, largest
     runs = [RunFiles(directory) for directory in directories]
     replay = largest([read_run(run) for run in runs])
     system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
@@ -90,7 +90,7 @@ def package(
 @click.argument("file", type=click.Path(path_type=Path))
 def key(file: Path) -> None:
     """Make a private key (Ed25519) to sign packages with, and print its public half."""
-    from analysis.signature import make_key
+    from analysis.submissions.signature import make_key
 
     click.echo(make_key(file))
 
@@ -108,7 +108,7 @@ def key(file: Path) -> None:
 def rank(directory: Path, output: Path) -> None:
     """Validate every package (*.tar.gz) of a directory and write a static site that ranks them."""
     with extra("report"):
-        from analysis.ranking import rank as ranked
+        from analysis.submissions.ranking import rank as ranked
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
         raise AiperfError(f"there is no package (*.tar.gz) in {directory}; `aiperf-hpc package` makes them")
@@ -127,9 +127,9 @@ def rank(directory: Path, output: Path) -> None:
 def validate_package(path: Path) -> int:
     """Prints every rule's finding for every run, then VALID or INVALID with the reasons."""
     with extra("report"):
-        from analysis.summary import findings_text
-        from analysis.verify import checked
-        from analysis.wording import plain
+        from aiperf.wording import plain
+        from analysis.exports.summary import findings_text
+        from analysis.submissions.verify import checked
     with checked(path, _say) as submission:
         for run in submission.runs:
             click.echo(f"runs/{run.name}")
@@ -163,8 +163,8 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
 
 def _complete(system: dict[str, str]) -> None:
     """Asks for what is missing; where nobody can be asked, only what may not be empty is missed."""
-    from analysis.schema import schema
-    from analysis.system import fields, needed
+    from analysis.submissions.schema import schema
+    from analysis.submissions.system import fields, needed
 
     if not sys.stdin.isatty():
         if missing := [name for name in needed() if not system[name] and name != "division"]:

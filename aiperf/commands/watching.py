@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.text import Text
 
 from aiperf.files import RunFiles
-from aiperf.replay import Replay
-from analysis.live import Follower
-from analysis.watch import watch_text
+from aiperf.journal.replay import Replay
+from analysis.exports.watch import watch_text
+from analysis.readings.live import Follower
 
 __all__ = ["watch_run"]
 

@@ -15,7 +15,7 @@ from aiperf.config import DataConfig
 from aiperf.data.decode import MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
 from aiperf.data.found import Found, Look, divided
-from aiperf.data.listing import Listing, check_files, class_folders, fingerprint, scan
+from aiperf.data.listing import FileList, check_files, class_folders, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
@@ -35,7 +35,7 @@ class FolderSplit(Split):
 
     def __init__(
         self,
-        listing: Listing,
+        listing: FileList,
         chosen: NDArray[np.int64],
         decoders: Decoders,
         normalisation: Normalisation,
@@ -125,7 +125,7 @@ def _pieces(items: list[Item]) -> Iterator[list[Item]]:
     return (items[first : first + PIECE] for first in range(0, len(items), PIECE))
 
 
-def _listed(root: Path) -> tuple[Listing, Listing]:
+def _listed(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         raise DataError(
@@ -145,7 +145,7 @@ def _listed(root: Path) -> tuple[Listing, Listing]:
     return training, test
 
 
-def _found(listing: Listing) -> Found:
+def _found(listing: FileList) -> Found:
     return Found(
         "imagefolder",
         str(listing.root),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aiperf.data.decode import check_file
 from aiperf.errors import DataError
 
-__all__ = ["Listing", "check_files", "class_folders", "fingerprint", "scan"]
+__all__ = ["FileList", "check_files", "class_folders", "fingerprint", "scan"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
@@ -25,7 +25,7 @@ READERS = 16
 
 
 @dataclass(frozen=True)
-class Listing:
+class FileList:
     """The files of one part: classes in order of their names, and in each the files in order of theirs."""
 
     root: Path
@@ -50,7 +50,7 @@ def class_folders(root: Path) -> list[str]:
         raise _unreadable(error) from None
 
 
-def scan(root: Path) -> Listing:
+def scan(root: Path) -> FileList:
     """Raises DataError for a folder that cannot be read, and for a class without images."""
     classes = class_folders(root)
     try:
@@ -66,10 +66,10 @@ def scan(root: Path) -> Listing:
     labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
     names = np.array([os.fsencode(name) for found in files for name, _ in found])
     sizes = np.array([size for found in files for _, size in found], dtype=np.int64)
-    return Listing(root, tuple(classes), names, sizes, labels)
+    return FileList(root, tuple(classes), names, sizes, labels)
 
 
-def check_files(listing: Listing) -> None:
+def check_files(listing: FileList) -> None:
     """Raises DataError for an empty file (of all), or one that cannot be decoded (of `CHECKED_FILES`)."""
     for index in np.flatnonzero(listing.sizes == 0)[:1]:
         raise DataError(f"{listing.path(index)}: is empty; fetch the set again")
@@ -80,7 +80,7 @@ def check_files(listing: Listing) -> None:
             pass
 
 
-def fingerprint(*listings: Listing) -> str:
+def fingerprint(*listings: FileList) -> str:
     """SHA-256 of the lines "class, tab, file name, tab, bytes", sorted, training before test."""
     digest = sha256()
     for listing in listings:

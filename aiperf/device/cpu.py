@@ -15,7 +15,7 @@ from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
-from aiperf.messages import Processor
+from aiperf.wire.messages import Processor
 
 __all__ = ["Cpu"]
 

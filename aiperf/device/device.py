@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from aiperf.errors import WorldError
-from aiperf.messages import Processor
+from aiperf.wire.messages import Processor
 
 __all__ = ["SIXTEEN_BIT", "Device"]
 

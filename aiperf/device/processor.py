@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-from aiperf.bound import FLAGS
-from aiperf.messages import Processor
+from aiperf.score.bound import FLAGS
+from aiperf.wire.messages import Processor
 
 __all__ = ["see_processor"]
 

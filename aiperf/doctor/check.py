@@ -9,12 +9,12 @@ from enum import Enum
 
 from nas.record import encode
 
-__all__ = ["Check", "Outcome", "checks_json", "checks_text", "failed", "ok", "warning"]
+__all__ = ["Check", "Grade", "checks_json", "checks_text", "failed", "ok", "warning"]
 
 WIDTH = 16
 
 
-class Outcome(Enum):
+class Grade(Enum):
     OK = "ok"
     WARNING = "warning"
     """The run would go, but slower or less surely than it could."""
@@ -25,24 +25,24 @@ class Outcome(Enum):
 @dataclass(frozen=True)
 class Check:
     name: str
-    outcome: Outcome
+    outcome: Grade
     seen: str
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        assert bool(self.remedy) == (self.outcome is not Outcome.OK), self
+        assert bool(self.remedy) == (self.outcome is not Grade.OK), self
 
 
 def ok(name: str, seen: str) -> Check:
-    return Check(name, Outcome.OK, seen)
+    return Check(name, Grade.OK, seen)
 
 
 def warning(name: str, seen: str, remedy: str) -> Check:
-    return Check(name, Outcome.WARNING, seen, remedy)
+    return Check(name, Grade.WARNING, seen, remedy)
 
 
 def failed(name: str, seen: str, remedy: str) -> Check:
-    return Check(name, Outcome.FAILED, seen, remedy)
+    return Check(name, Grade.FAILED, seen, remedy)
 
 
 def checks_text(checks: Sequence[Check]) -> str:
@@ -56,13 +56,13 @@ def checks_text(checks: Sequence[Check]) -> str:
 
 
 def checks_json(checks: Sequence[Check]) -> str:
-    outcomes = {outcome.value: _count(checks, outcome) for outcome in Outcome}
+    outcomes = {outcome.value: _count(checks, outcome) for outcome in Grade}
     return json.dumps({"checks": encode(checks), "outcomes": outcomes}, indent=1, ensure_ascii=False)
 
 
 def _totals(checks: Sequence[Check]) -> str:
-    return ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Outcome)
+    return ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Grade)
 
 
-def _count(checks: Sequence[Check], outcome: Outcome) -> int:
+def _count(checks: Sequence[Check], outcome: Grade) -> int:
     return sum(check.outcome is outcome for check in checks)

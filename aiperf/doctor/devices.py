@@ -18,10 +18,10 @@ from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
 from aiperf.errors import AiperfError, UnseenDevices
-from aiperf.formats import AUTO
-from aiperf.layout import Place
-from aiperf.messages import FromGroup
-from aiperf.worker import bind_place
+from aiperf.training.worker import bind_place
+from aiperf.wire.formats import AUTO
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import FromGroup
 from nas.record import decode, encode
 
 __all__ = ["main", "see_data", "see_device"]

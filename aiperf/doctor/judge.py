@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from aiperf.doctor import drivers, onednn, storage
-from aiperf.doctor.check import Check, Outcome, failed, ok, warning
+from aiperf.doctor.check import Check, Grade, failed, ok, warning
 from aiperf.doctor.seen import Examination
 
 __all__ = ["judge"]
@@ -27,7 +27,7 @@ def judge(seen: Examination) -> list[Check]:
     found = []
     for check, evidence in CHECKS.items():
         result = check(seen)
-        blind = result.outcome is Outcome.OK and not evidence(seen)
+        blind = result.outcome is Grade.OK and not evidence(seen)
         found.append(warning(result.name, NOTHING, BLIND_REMEDY) if blind else result)
     return found
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiperf.layout import Place
-from aiperf.messages import FromGroup, ToGroup
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import FromGroup, ToGroup
 
 __all__ = ["AskClock", "Door", "LookAtDevice", "LookAtHost", "OpenDoor", "ToldClock"]
 

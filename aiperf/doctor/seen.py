@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiperf.config import Config
-from aiperf.messages import FromGroup
+from aiperf.wire.messages import FromGroup
 
 __all__ = ["DataSeen", "DeviceSeen", "Examination", "Folder", "HostSeen", "Meet"]
 

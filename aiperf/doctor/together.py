@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aiperf.config import Config
-from aiperf.doctor.child import data_child, device_child
 from aiperf.doctor.host import see_host, try_folder
 from aiperf.doctor.messages import AskClock, Door, LookAtDevice, LookAtHost, OpenDoor, ToldClock
+from aiperf.doctor.own_process import data_process, device_process
 from aiperf.doctor.seen import DeviceSeen, Examination, Folder, HostSeen, Meet
 from aiperf.errors import ConfigError, WorldError
-from aiperf.layout import Bye, Hello, Place, layout, refuse_uneven_batch
-from aiperf.link import Link
-from aiperf.messages import FromGroup, Quit, ToGroup, pack, unpack
-from aiperf.mpi import gather
-from aiperf.ranks import Wanted
-from aiperf.torchrun import SocketLink
-from aiperf.visible import visible_devices
+from aiperf.ranks.link import Link
+from aiperf.ranks.mpi import gather
+from aiperf.ranks.ranks import Wanted
+from aiperf.ranks.torchrun import SocketLink
+from aiperf.ranks.visible import visible_devices
+from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
+from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
 __all__ = ["examine", "examine_alone", "serve_examination"]
 
@@ -41,11 +41,11 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
     host, num_devices = socket.gethostname(), wanted.devices or visible_devices(wanted.device)
     group = tuple(range(1, num_devices + 1))
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
-    data = data_child(config.data)
+    data = data_process(config.data)
     with _door(spans_hosts=False) as (door, listening):
         meets = [Meet(*door, listening if place.leads else -1) for place in places]
         children = [
-            device_child(
+            device_process(
                 wanted.device, config.training.format, place, host, meet if num_devices > 1 else None
             )
             for place, meet in zip(places, meets)
@@ -70,7 +70,7 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
 def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
     """On the master: asks all other ranks, and waits so long at the most for what they see."""
     until, hosts = time.monotonic() + seconds, gather(link)
-    data = data_child(config.data)
+    data = data_process(config.data)
     places, fault = _places(hosts, config, wanted)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
     clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
@@ -131,7 +131,9 @@ def serve_examination(link: Link) -> None:
                 link.send(0, 0, pack(Door(*door)))
             elif isinstance(message, LookAtDevice):
                 meet = Meet(message.host, message.port, listening) if message.port else None
-                child = device_child(message.kind, message.format, message.place, socket.gethostname(), meet)
+                child = device_process(
+                    message.kind, message.format, message.place, socket.gethostname(), meet
+                )
             elif isinstance(message, Quit):
                 break
         if child is not None:

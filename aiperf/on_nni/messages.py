@@ -10,10 +10,10 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.layout import Place
+from aiperf.wire.layout import Place
 from nas.record import decode, encode
 
-__all__ = ["Asked", "Began", "Described", "Given", "Over", "call", "hear", "tell"]
+__all__ = ["Given", "Over", "ProcessBegan", "TrialDescribed", "TrialWanted", "call", "hear", "tell"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Asked(Word):
+class TrialWanted(Word):
     """By the tuner: what is the next trial?"""
 
 
 @dataclass(frozen=True)
-class Described(Word):
+class TrialDescribed(Word):
     """The answer: what NNI is to show of the trial, and hands on to its process."""
 
     parameters: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Over(Word):
 
 
 @dataclass(frozen=True)
-class Began(Word):
+class ProcessBegan(Word):
     """By the process of a trial: here I am."""
 
     trial: int

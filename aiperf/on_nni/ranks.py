@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiperf.child import describe_device
 from aiperf.config import Config
 from aiperf.files import RunFiles
-from aiperf.layout import Described, Place
 from aiperf.on_nni.world import NniWorld
-from aiperf.ranks import Ranks
-from aiperf.world import World
+from aiperf.ranks.process import describe_device
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.world import World
+from aiperf.wire.layout import Described, Place
 
 __all__ = ["NniRanks"]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
-from aiperf.on_nni.messages import Began, Given, call, hear, tell
-from aiperf.parallel import Solo
+from aiperf.on_nni.messages import Given, ProcessBegan, call, hear, tell
+from aiperf.parallel.parallel import Solo
+from aiperf.training.worker import Worker, bind_place
 from aiperf.trial import State
-from aiperf.worker import Worker, bind_place
+from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
 
-__all__ = ["Channel", "train_one"]
+__all__ = ["NniChannel", "train_one"]
 
 
 def train_one() -> int:
@@ -25,11 +25,11 @@ def train_one() -> int:
 
     parameters: Any = nni.get_next_parameter()
     connection = call(RunFiles(Path(parameters["run"])))
-    tell(connection, Began(int(parameters["trial"])))
+    tell(connection, ProcessBegan(int(parameters["trial"])))
     given = hear(connection)
     if not isinstance(given, Given):
         raise WorldError(f"trial {parameters['trial']} is not waited for; the run is over")
-    channel = Channel(connection, nni)
+    channel = NniChannel(connection, nni)
     setup = channel.receive()
     assert isinstance(setup, Setup), setup
     device = bind_place(given.device, given.place)
@@ -37,7 +37,7 @@ def train_one() -> int:
     return int(channel.failed)
 
 
-class Channel:
+class NniChannel:
     """To the master, and what NNI should know of it to NNI: accuracies, of which the best is the result. A
     trial that failed, or validated nothing, has none; the process of a failed one ends with 1."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.on_nni.messages import Asked, Described, call, hear, tell
+from aiperf.on_nni.messages import TrialDescribed, TrialWanted, call, hear, tell
 
 __all__ = ["SearchTuner"]
 
@@ -43,9 +43,9 @@ class SearchTuner:
         for _identifier in identifiers:
             connection = self._call()
             with connection:
-                tell(connection, Asked())
+                tell(connection, TrialWanted())
                 answer = hear(connection)
-            if not isinstance(answer, Described):
+            if not isinstance(answer, TrialDescribed):
                 break
             proposed.append(dict(answer.parameters))
         return proposed

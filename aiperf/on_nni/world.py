@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
-from aiperf.child import WorkerProcess
 from aiperf.files import RunFiles
-from aiperf.layout import Place
-from aiperf.messages import (
+from aiperf.on_nni.messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
+from aiperf.ranks.process import WorkerProcess
+from aiperf.ranks.world import Gone
+from aiperf.trial import State
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import (
     Assign,
     Evaluate,
     Finished,
@@ -34,9 +37,6 @@ from aiperf.messages import (
     pack,
     unpack,
 )
-from aiperf.on_nni.messages import Asked, Began, Described, Given, Over, hear, tell
-from aiperf.trial import State
-from aiperf.world import Gone
 
 __all__ = ["NniWorld"]
 
@@ -62,7 +62,7 @@ class _Slot:
 
 
 class NniWorld:
-    """A world (aiperf.world.World) behind a socket, which NNI's tuner and trials call."""
+    """A world (aiperf.ranks.world.World) behind a socket, which NNI's tuner and trials call."""
 
     def __init__(self, files: RunFiles, places: tuple[Place, ...], device: str) -> None:
         self.groups: tuple[tuple[int, ...], ...] = tuple((place.rank,) for place in places)
@@ -194,19 +194,19 @@ class NniWorld:
     def _converse(self, connection: Connection) -> None:
         with contextlib.suppress(EOFError, OSError), connection:
             word = hear(connection)
-            if isinstance(word, Asked):
+            if isinstance(word, TrialWanted):
                 tell(connection, self._next())
-            elif isinstance(word, Began):
+            elif isinstance(word, ProcessBegan):
                 self._serve(connection, word.trial)
 
-    def _next(self) -> Described | Over:
+    def _next(self) -> TrialDescribed | Over:
         """The next trial that no process has, waited for; Over when there will be none."""
         with self._changed:
             while not self._closing:
                 for slot in self._slots:
                     if slot.given is None and slot.waiting:
                         slot.given, slot.given_at = slot.waiting.popleft(), time.monotonic()
-                        return Described(self._parameters(slot.given))
+                        return TrialDescribed(self._parameters(slot.given))
                 self._changed.wait(1.0)
         return Over()
 

@@ -9,7 +9,7 @@ from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MIX, Morphism, MorphismError
 from nas.search.bounds import Bounds, Size
-from nas.search.trials import Candidate, Dispatched, Living, Observation
+from nas.search.trials import Candidate, Living, Observation, StoredTrial
 
 __all__ = ["Exhausted", "Search"]
 
@@ -60,7 +60,7 @@ class Search:
         self._shares = tuple(mix.values())
         self._seed_size = Size.of(seed)
         self._living: dict[int, Living] = {}  # in order of arrival
-        self._in_flight: dict[int, Dispatched] = {}
+        self._in_flight: dict[int, StoredTrial] = {}
         self._known = {_digest(seed)}
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
@@ -120,10 +120,10 @@ class Search:
     def _register(self, number: int, candidate: Candidate) -> None:
         if number in self._in_flight or number in self._living:
             raise ValueError(f"trial {number} is dispatched for the second time")
-        self._in_flight[number] = Dispatched(candidate.parent, candidate.graph.input, candidate.graph.nodes)
+        self._in_flight[number] = StoredTrial(candidate.parent, candidate.graph.input, candidate.graph.nodes)
         self._known.add(_digest(candidate.graph))
 
-    def _take(self, number: int) -> Dispatched:
+    def _take(self, number: int) -> StoredTrial:
         if number not in self._in_flight:
             raise ValueError(f"trial {number} ends, but it is not in flight")
         return self._in_flight.pop(number)
@@ -139,7 +139,7 @@ class Search:
             remaining.remove(parent)
         return None
 
-    def _children(self, number: int, trial: Dispatched) -> Iterator[Candidate]:
+    def _children(self, number: int, trial: StoredTrial) -> Iterator[Candidate]:
         """The legal ones among random children, which are always the same ones for the same trial.
 
         So none need be drawn a second time: what was known or out of bounds then is so for ever.

@@ -11,7 +11,7 @@ from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.morphisms import Morphism
 
-__all__ = ["Candidate", "Dispatched", "Living", "Observation"]
+__all__ = ["Candidate", "Living", "Observation", "StoredTrial"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Observation:
 
 
 @dataclass(frozen=True, eq=False)
-class Dispatched:
+class StoredTrial:
     """A trial by its nodes, which are mostly its parent's own: so it is small."""
 
     parent: int | None
@@ -65,7 +65,7 @@ class Dispatched:
 class Living:
     """A completed trial that can be a parent."""
 
-    trial: Dispatched
+    trial: StoredTrial
     observation: Observation
     children: Iterator[Candidate]
     """Those it may have, one after the other."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
-from aiperf.messages import (
+from aiperf.ranks.world import Gone
+from aiperf.trial import Segment, State
+from aiperf.wire.messages import (
     Assign,
     Ceiling,
     Control,
@@ -33,8 +35,6 @@ from aiperf.messages import (
     pack,
     unpack,
 )
-from aiperf.trial import Segment, State
-from aiperf.world import Gone
 from nas.graph import Graph
 from nas.record import graph_from_json
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiperf.code import code_hash
 from aiperf.config import (
-    Bounds,
+    BoundsConfig,
     Config,
     DataConfig,
     LimitsConfig,
@@ -24,7 +24,8 @@ from aiperf.config import (
     TrainingConfig,
     with_overrides,
 )
-from aiperf.events import (
+from aiperf.files import RunFiles
+from aiperf.journal.events import (
     Began,
     CeilingMeasured,
     Closed,
@@ -41,14 +42,13 @@ from aiperf.events import (
     Stepped,
     Tested,
 )
-from aiperf.files import RunFiles
-from aiperf.jobs import Jobs
-from aiperf.journal import VERSION, JournalWriter
-from aiperf.messages import Ceiling, Control, Rate, Ready
-from aiperf.plan import plan
-from aiperf.replay import Replay
-from aiperf.steplog import StepLog
+from aiperf.journal.file import VERSION, JournalWriter
+from aiperf.journal.replay import Replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.plan import plan
+from aiperf.training.rank_log import StepLog
 from aiperf.trial import Segment, State
+from aiperf.wire.messages import Ceiling, Control, Rate, Ready
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
@@ -92,7 +92,7 @@ class Scene:
                 epochs=(self.epochs,),
                 validate_every_images=2000,
             ),
-            search=SearchConfig(population=4, bounds=Bounds(max_operations=16.0, max_parameters=16.0)),
+            search=SearchConfig(population=4, bounds=BoundsConfig(max_operations=16.0, max_parameters=16.0)),
             limits=LimitsConfig(minutes=self.minutes, max_trials=self.max_trials),
         )
         return with_overrides(plain, dict(self.changes))

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiperf.config import Config, with_overrides
-from aiperf.events import Opened
 from aiperf.files import RunFiles
-from aiperf.jobs import Jobs
-from aiperf.journal import VERSION, JournalWriter, read_journal
-from aiperf.master import Master
-from aiperf.messages import Assign
-from aiperf.replay import Replay, replay
+from aiperf.journal.events import Opened
+from aiperf.journal.file import VERSION, JournalWriter, read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.ranks.world import World
+from aiperf.run.master import Master
 from aiperf.trial import State
-from aiperf.world import World
+from aiperf.wire.messages import Assign
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.groups import FakeWorld

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.files import RunFiles
-from analysis.judged import Judged, examine
+from analysis.readings.judged import Judged, examine
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 
@@ -26,7 +26,7 @@ def judged(run: RunFiles) -> Judged:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without their figures, where something else is tried: drawing is most of the work."""
-    monkeypatch.setattr("analysis.report.pictures", lambda judged, found: iter(()))
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.files import RunFiles
-from analysis.canonical import canonical, parse
-from analysis.judged import read_run
-from analysis.package import Contact, write_package
-from analysis.system import fields, from_journal
+from analysis.readings.judged import read_run
+from analysis.submissions.canonical import canonical, parse
+from analysis.submissions.package import Contact, write_package
+from analysis.submissions.system import fields, from_journal
 
 CONTACT = Contact("Example University", "A. Person", "person@example.org")
 CREATED = "2026-05-04T10:00:00+00:00"

@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.code import code_hash
-from aiperf.config import Bounds, Config, DataConfig, LimitsConfig, SearchConfig, TrainingConfig, to_toml
-from aiperf.events import (
+from aiperf.config import (
+    BoundsConfig,
+    Config,
+    DataConfig,
+    LimitsConfig,
+    SearchConfig,
+    TrainingConfig,
+    to_toml,
+)
+from aiperf.files import RunFiles
+from aiperf.journal.events import (
     Beat,
     Began,
     Closed,
@@ -34,14 +43,13 @@ from aiperf.events import (
     Stepped,
     Tested,
 )
-from aiperf.files import RunFiles
-from aiperf.jobs import Jobs
-from aiperf.journal import VERSION, chained, read_journal
-from aiperf.messages import Control, Ready
-from aiperf.plan import plan
-from aiperf.plausible import PRODUCTS
-from aiperf.replay import Replay, replay
+from aiperf.journal.file import VERSION, chained, read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.plan import plan
+from aiperf.rules.who import PRODUCTS
 from aiperf.trial import Segment, State
+from aiperf.wire.messages import Control, Ready
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json
@@ -60,7 +68,7 @@ CIFAR = Config(
     ),
     training=TrainingConfig("bf16", 512, 0.1, epochs=(2, 4), validate_every_images=45000),
     limits=LimitsConfig(minutes=60.0),
-    search=SearchConfig(bounds=Bounds(max_operations=16, max_parameters=16, max_activations=8)),
+    search=SearchConfig(bounds=BoundsConfig(max_operations=16, max_parameters=16, max_activations=8)),
 )
 
 

@@ -1,8 +1,9 @@
-"""The floors of the house: which module stands where, and which libraries may enter there."""
+"""The floors of the house: which package stands where, and which libraries may enter there."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,107 +12,51 @@ from pathlib import Path
 
 from tests.house.tree import PACKAGES, ROOT, module_name
 
-
-@dataclass(frozen=True)
-class Floor:
-    """Modules of one height. A module belongs to the floor that names it most exactly."""
-
-    number: int
-    modules: tuple[str, ...]
-    libraries: frozenset[str]
-
-
-FLOORS = (
-    Floor(0, ("nas",), frozenset({"numpy"})),
-    Floor(1, ("aiperf",), frozenset({"numpy", "tomli", "tomli_w"})),
-    Floor(2, ("launch",), frozenset({"tomli"})),
-    Floor(
-        2,
-        ("analysis",),
-        frozenset(
-            {
-                "numpy",
-                "jinja2",
-                "markupsafe",
-                "plotly",
-                "matplotlib",
-                "jsonschema",
-                "cryptography",
-                "prometheus_client",
-            }
-        ),
-    ),
-    Floor(
-        3,
-        (
-            "nas.modules",
-            "aiperf.device",
-            "aiperf.batchnorm",
-            "aiperf.before_span",
-            "aiperf.ceiling",
-            "aiperf.control",
-            "aiperf.data",
-            "aiperf.ddp",
-            "aiperf.doctor.devices",
-            "aiperf.kept",
-            "aiperf.parallel",
-            "aiperf.precision",
-            "aiperf.reevaluation",
-            "aiperf.surroundings",
-            "aiperf.telemetry",
-            "aiperf.threads",
-            "aiperf.train",
-            "aiperf.training_step",
-            "aiperf.worker",
-        ),
-        frozenset({"numpy", "torch", "safetensors", "sklearn", "PIL", "psutil"}),
-    ),
-    Floor(
-        4,
-        (
-            "aiperf.world",
-            "aiperf.master",
-            "aiperf.link",
-            "aiperf.mpi",
-            "aiperf.torchrun",
-            "aiperf.ranks",
-            "aiperf.relay",
-            "aiperf.doctor.together",
-        ),
-        frozenset({"mpi4py"}),
-    ),
-    Floor(4, ("aiperf.hvd",), frozenset({"mpi4py", "horovod", "torch"})),
-    Floor(
-        5,
-        (
-            "aiperf.__main__",
-            "aiperf.commands",
-            "aiperf.display",
-            "aiperf.on_nni",
-            "aiperf.rehearsal",
-            "aiperf.run",
-            "aiperf.start",
-        ),
-        frozenset({"click", "rich"}),
-    ),
+# From the ground up. A package imports itself and what stands below its line.
+FLOORS: tuple[Mapping[str, str], ...] = (
+    {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
+    {"aiperf": "tomli tomli_w"},
+    {"aiperf.wire": "", "aiperf.data": "numpy torch PIL"},
+    {"aiperf.journal": "numpy"},
+    {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": "tomli"},
+    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil"},
+    {"aiperf.parallel": "torch", "analysis.readings": "numpy"},
+    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
+    {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
+    {"aiperf.ranks": "mpi4py", "analysis.pages": "numpy jinja2 markupsafe matplotlib"},
+    {
+        "aiperf.run": "rich",
+        "aiperf.doctor": "torch mpi4py",
+        "aiperf.on_nni": "",
+        "analysis.submissions": "jsonschema cryptography",
+    },
+    {"aiperf.commands": "click rich"},
 )
 
-# Search libraries and those of vendors are extras: imported by these modules only, in the function that
-# uses them.
-LAZY: Mapping[str, frozenset[str]] = {
-    "aiperf.telemetry.nvidia": frozenset({"pynvml"}),
-    "aiperf.telemetry.amd": frozenset({"amdsmi"}),
-    "nas.search": frozenset({"sklearn", "optuna"}),
-    "nas.tuning": frozenset({"nni", "optuna"}),
-    "aiperf.on_nni": frozenset({"nni"}),
+# Above all floors: the way in, which nobody imports.
+ROOF = ("aiperf.start", "aiperf.__main__")
+
+# The one module with a library that its package has not: what turns a graph into a network.
+EXCEPTIONS: Mapping[str, str] = {"nas.modules": "torch"}
+
+# Search libraries, vendors' and Horovod are extras: imported in the function that uses them.
+LAZY: Mapping[str, str] = {
+    "aiperf.telemetry": "pynvml amdsmi",
+    "aiperf.parallel": "horovod",
+    "nas": "sklearn optuna nni",
+    "aiperf.on_nni": "nni",
 }
 
+# What a pure run is without: a package that imports one of these, or such a package, is left out of it.
+HEAVY = frozenset({"torch", "mpi4py", "horovod"})
 
 # As of the newest Python that is tested: 3.10 does not know tomllib yet.
 STANDARD = sys.stdlib_module_names | {"tomllib"}
 
 # Imports that are calls; a name that is computed is not seen.
 CALLS = ("import_module", "importlib.import_module", "__import__")
+# Programs in strings: "-m aiperf.training.worker", "from aiperf.data.inferred import main".
+IN_STRING = re.compile(rf"(?<![\w./])(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 
 
 @dataclass(frozen=True)
@@ -119,23 +64,35 @@ class Import:
     name: str
     line: int
     lazy: bool
-    """Inside a function."""
+    """Inside a function, or in a program that is started."""
+    started: bool = False
+    """In a program that is started."""
 
     @property
     def top(self) -> str:
         return self.name.partition(".")[0]
 
 
-def floor_of(module: str) -> Floor:
-    """The floor whose list names the module or the nearest package around it."""
-    named = [(name, floor) for floor in FLOORS for name in floor.modules]
-    fitting = [(name, floor) for name, floor in named if f"{module}.".startswith(f"{name}.")]
-    return max(fitting, key=lambda pair: len(pair[0]))[1]
+def package_of(module: str) -> str:
+    """The package of the table that a module belongs to; a module of the roof is its own."""
+    if module in ROOF:
+        return module
+    named = [package for floor in FLOORS for package in floor]
+    return max((name for name in named if f"{module}.".startswith(f"{name}.")), key=len)
+
+
+def floor_of(module: str) -> int:
+    """From 0, the lowest; the roof stands above all, its entry above the rest."""
+    package = package_of(module)
+    if package in ROOF:
+        return len(FLOORS) + ROOF.index(package)
+    return next(number for number, floor in enumerate(FLOORS) if package in floor)
 
 
 @cache
 def imports(path: Path) -> tuple[Import, ...]:
-    """Every import of a file wherever it stands, `if TYPE_CHECKING` and import_module("…") included."""
+    """Every import of a file wherever it stands: `if TYPE_CHECKING`, import_module("…"), and those of the
+    programs that it starts, whose text stands in a string."""
     module = module_name(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return tuple(_imports(ast.parse(path.read_text(encoding="utf-8")), package, lazy=False))
@@ -155,33 +112,48 @@ def _imports(node: ast.AST, package: str, lazy: bool) -> Iterator[Import]:
             name = child.args[0] if child.args else None
             if isinstance(name, ast.Constant):
                 yield Import(str(name.value), child.lineno, lazy)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            # A docstring imports nothing, nor does who starts the program itself.
+            named = [] if isinstance(node, ast.Expr) else IN_STRING.findall(child.value)
+            yield from (
+                Import(name, child.lineno, lazy=True, started=True)
+                for name in named
+                if _source(name) and name not in ROOF
+            )
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from _imports(child, package, inside)
 
 
 def needs_torch(test: Path) -> bool:
-    """Whether a test reaches above floor 2, by itself or through the test modules that it imports."""
-    return any(_above(name) for name in _reached(test, frozenset()))
+    """Whether a test reaches a package that a pure run is without, by itself or through the test modules
+    that it imports."""
+    return any(_is_heavy(name) for name in _reached(test, frozenset()))
 
 
 def faults(path: Path) -> list[str]:
     """What in a module's imports breaks a rule of the floors."""
     module = module_name(path)
-    floor = floor_of(module)
     return [
-        f"{path.relative_to(ROOT)}:{found.line}: floor {floor.number} imports {found.name}"
+        f"{path.relative_to(ROOT)}:{found.line}: floor {floor_of(module)} imports {found.name}"
         for found in imports(path)
-        if not _allowed(module, floor, found)
+        if not _allowed(module, found)
     ]
 
 
-def _allowed(module: str, floor: Floor, found: Import) -> bool:
+def _allowed(module: str, found: Import) -> bool:
     if found.top in STANDARD:
         return True
+    package = package_of(module)
     if found.top in PACKAGES:
-        return floor_of(found.name).number <= floor.number
-    lazily = {name for place, names in LAZY.items() if f"{module}.".startswith(f"{place}.") for name in names}
-    return found.top in floor.libraries or (found.lazy and found.top in lazily)
+        # "nas" in `import nas` is the package itself, whose __init__ imports nothing.
+        inside = package_of(found.name) == package and found.name not in ROOF
+        return inside or floor_of(found.name) < floor_of(module)
+    return found.top in _libraries(module) or (found.lazy and found.top in LAZY.get(package, "").split())
+
+
+def _libraries(module: str) -> frozenset[str]:
+    stated = next((floor[package_of(module)] for floor in FLOORS if package_of(module) in floor), "")
+    return frozenset(f"{stated} {EXCEPTIONS.get(module, '')}".split())
 
 
 def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
@@ -189,15 +161,29 @@ def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
         helper = _source(found.name)
         if found.top == "tests" and helper and helper not in seen:
             yield from _reached(helper, seen | {path})
-        yield found.name
+        if not found.started:
+            yield found.name
 
 
-def _above(name: str) -> bool:
+def _is_heavy(name: str) -> bool:
     top = name.partition(".")[0]
-    if top in PACKAGES:
-        return floor_of(name).number > 2
-    pure = {library for floor in FLOORS if floor.number <= 2 for library in floor.libraries}
-    return top in {library for floor in FLOORS for library in floor.libraries} - pure
+    if top not in PACKAGES:
+        return top in HEAVY
+    return name in EXCEPTIONS or package_of(name) in _heavy_packages()
+
+
+@cache
+def _heavy_packages() -> frozenset[str]:
+    """Those with a heavy library, and all that import from them."""
+    heavy: set[str] = set()
+    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    for path in sorted(modules, key=lambda path: floor_of(module_name(path))):
+        module = module_name(path)
+        names = [found.name for found in imports(path) if found.top in PACKAGES]
+        heavily = _libraries(module) & HEAVY or any(package_of(name) in heavy for name in names)
+        if heavily and module not in EXCEPTIONS:
+            heavy.add(package_of(module))
+    return frozenset(heavy)
 
 
 def _source(module: str) -> Path | None:

@@ -1,7 +1,12 @@
-"""An import goes sideways or down, never up; torch, MPI and plotting each enter on one floor."""
+"""An import goes to its own package or down, never up; torch, MPI and plotting enter on their floors."""
 
 from __future__ import annotations
 
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,15 +17,78 @@ from tests.house.tree import PACKAGES, ROOT, expect_none, module_name, sources
 MODULES = sources(*PACKAGES)
 
 
+MOST_MODULES = 18  # of a folder: more are chapters of something
+
+
 def test_no_import_goes_upward() -> None:
     expect_none(fault for path in MODULES for fault in floors.faults(path))
 
 
-def test_every_module_a_floor_names_is_there() -> None:
-    there = {module_name(path) for path in MODULES}
-    named = {name for floor in floors.FLOORS for name in floor.modules}
-    built = {name for name in named if (ROOT / name.partition(".")[0]).is_dir()}
-    expect_none(built - there)
+def test_every_package_stands_on_its_floor() -> None:
+    """As low as its imports allow; so the table is the drawing."""
+    below: dict[str, int] = {}
+    for path in MODULES:
+        module = module_name(path)
+        inner = (found.name for found in floors.imports(path) if found.top in PACKAGES)
+        floors_of = [floors.floor_of(n) for n in inner if floors.package_of(n) != floors.package_of(module)]
+        package = floors.package_of(module)
+        below[package] = max([below.get(package, -1), *floors_of])
+    named = [package for floor in floors.FLOORS for package in floor]
+    expect_none(f"{name}: there is no such package" for name in set(named) - set(below))
+    expect_none(
+        f"{name}: stands on floor {floors.floor_of(name)}, the highest that it imports from is {below[name]}"
+        for name in named
+        if floors.floor_of(name) != below.get(name, -1) + 1
+    )
+
+
+def test_the_drawing_is_the_table() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    drawn = re.search(r"^```\n( ?\d+ .*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert drawn, "docs/architecture.md: no drawing of the floors"
+    rows = [line.split() for line in drawn[1].splitlines()]
+    stated = [[str(number), *floors.FLOORS[number]] for number in reversed(range(len(floors.FLOORS)))]
+    assert [[row[0], *sorted(row[1:])] for row in rows] == [[row[0], *sorted(row[1:])] for row in stated]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    ways = {module_name(path): {found.name for found in floors.imports(path)} for path in MODULES}
+    clear: set[str] = set()
+
+    def circle(module: str, way: tuple[str, ...]) -> str:
+        if module in way:
+            return " → ".join([*way[way.index(module) :], module])
+        if module in clear or module not in ways:
+            return ""
+        found = next(filter(None, (circle(name, (*way, module)) for name in sorted(ways[module]))), "")
+        clear.add(module)
+        return found
+
+    expect_none({circle(module, ()) for module in ways} - {""})
+
+
+def test_no_folder_is_a_warehouse() -> None:
+    modules = [path for path in sources(*PACKAGES, "tests", "benchmarks") if path.name != "__init__.py"]
+    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in modules)
+    expect_none(f"{folder}: {count} modules" for folder, count in folders.items() if count > MOST_MODULES)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path.relative_to(ROOT).as_posix())
+    expect_none(f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
+
+
+def test_the_master_starts_without_what_its_workers_need() -> None:
+    """torch in the master would cost each start a second and each node some hundred megabytes."""
+    program = (
+        "import aiperf.commands.main, aiperf.run.run, sys; print({'torch', 'matplotlib'} & {*sys.modules})"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (answer.stdout, answer.stderr) == ("set()\n", "")
 
 
 @pytest.mark.parametrize(
@@ -28,16 +96,20 @@ def test_every_module_a_floor_names_is_there() -> None:
     [
         ("nas/ops.py", "import torch"),
         ("nas/ops.py", "import aiperf.trial"),
-        ("nas/ops.py", "from . import modules"),
-        ("nas/search/evolution.py", "import sklearn"),
+        ("nas/ops.py", "from . import graph\nimport aiperf"),
+        ("nas/ops.py", "import sklearn"),
         ("aiperf/trial.py", "if TYPE_CHECKING:\n    from torch import Tensor"),
-        ("aiperf/trial.py", "def f():\n    import aiperf.worker"),
+        ("aiperf/trial.py", "def f():\n    import aiperf.training.worker"),
         ("aiperf/trial.py", "from importlib import import_module\nimport_module('torch')"),
-        ("aiperf/trial.py", "from aiperf import worker"),
-        ("aiperf/trial.py", "from .worker import Worker"),
+        ("aiperf/trial.py", "from aiperf.training import worker"),
+        ("aiperf/trial.py", "from .training.worker import Worker"),
         ("aiperf/trial.py", "import matplotlib"),
-        ("aiperf/train.py", "import mpi4py"),
-        ("aiperf/world.py", "import torch"),
+        ("aiperf/trial.py", "import aiperf.start"),
+        ("aiperf/device/cpu.py", "import analysis.pages"),
+        ("aiperf/device/cpu.py", "COMMAND = ['python', '-m', 'aiperf.training.worker']"),
+        ("aiperf/device/cpu.py", "PROGRAM = 'from aiperf.training.worker import main; main()'"),
+        ("aiperf/training/train.py", "import mpi4py"),
+        ("aiperf/ranks/world.py", "import torch"),
         ("launch/slurm.py", "import numpy"),
     ],
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import events
 from aiperf.errors import StoppedEarly
+from aiperf.journal import events
 from launch.job import Job
 from launch.schedulers import SCHEDULERS
 from launch.script import script_text

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.files import RunFiles
-from aiperf.findings import Kind
-from aiperf.lineage import recount
-from aiperf.replay import Replay
-from aiperf.rules import judge
-from aiperf.score import score
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Kind
+from aiperf.rules.verdict import judge
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
 from tests.mpi.executed import tensor_operations
 from tests.mpi.jobs import told
 

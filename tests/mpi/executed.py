@@ -16,8 +16,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiperf.lineage import rebuild
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
+from aiperf.score.lineage import rebuild
 from nas.graph import Graph
 from nas.modules import Network
 

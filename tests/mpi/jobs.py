@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from aiperf.files import RunFiles
-from aiperf.journal import JournalReader
-from aiperf.replay import Replay
+from aiperf.journal.file import JournalReader
+from aiperf.journal.replay import Replay
 from tests.house.tree import ROOT
 
 TINY = Path(__file__).parent / "tiny.toml"
@@ -111,13 +111,15 @@ class Job:
         for process in self.processes():
             environment = process.environ()
             rank = environment.get("OMPI_COMM_WORLD_RANK", environment.get("PMI_RANK"))
-            if rank == str(number) and "aiperf.worker" not in process.cmdline():
+            if rank == str(number) and "aiperf.training.worker" not in process.cmdline():
                 return process
         raise AssertionError(f"there is no rank {number}; {self.text()}")
 
     def worker(self, number: int) -> psutil.Process:
         """The process that trains for a rank."""
-        return next(child for child in self.rank(number).children() if "aiperf.worker" in child.cmdline())
+        return next(
+            child for child in self.rank(number).children() if "aiperf.training.worker" in child.cmdline()
+        )
 
 
 @contextmanager

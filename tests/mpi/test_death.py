@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.journal import read_journal
-from aiperf.replay import Replay
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay
 from aiperf.trial import State
 from tests.mpi.checked import checked
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, Job, Mpi, started, told

@@ -10,7 +10,7 @@ from aiperf.files import RunFiles
 from tests.mpi.checked import checked
 from tests.mpi.digits import run_digits
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
-from tests.mpi.stepped import COMPRESSED, TOLERANCE, difference, parameters
+from tests.mpi.steps.stepped import COMPRESSED, TOLERANCE, difference, parameters
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]
 

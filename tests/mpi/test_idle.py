@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
 from aiperf.trial import State
 from tests.mpi.checked import checked
 from tests.mpi.jobs import OPEN_MPI, TINY, started

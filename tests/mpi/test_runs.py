@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
 from tests.mpi.digits import LAYOUTS, run_digits
 from tests.mpi.jobs import OPEN_MPI, TINY, Mpi, started, told
 

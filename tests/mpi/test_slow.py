@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.replay import replay
-from analysis.summary import status_text
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from analysis.exports.summary import status_text
 from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, Job, environ, started
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]

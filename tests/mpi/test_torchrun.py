@@ -12,9 +12,9 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.launched import Launched
-from aiperf.rules import judge
-from aiperf.torchrun import LARGEST_BYTES, SocketLink
+from aiperf.ranks.launched import Launched
+from aiperf.ranks.torchrun import LARGEST_BYTES, SocketLink
+from aiperf.rules.verdict import judge
 from tests.mpi.jobs import TINY, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(600)]

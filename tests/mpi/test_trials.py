@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
 from aiperf.trial import State
 from tests.mpi.checked import checked
 from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, started, stop

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.replay import replay
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from aiperf.trial import State
 
 pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]

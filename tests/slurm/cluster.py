@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.files import RunFiles
-from aiperf.journal import read_journal
-from aiperf.replay import Replay, replay
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
 from tests.house.tree import ROOT
 from tests.mpi.jobs import QUICK, TINY
 

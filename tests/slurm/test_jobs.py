@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.credit import credit
 from aiperf.files import RunFiles
-from aiperf.replay import Replay
-from aiperf.rules import judge
+from aiperf.journal.replay import Replay
+from aiperf.rules.verdict import judge
+from aiperf.score.credit import credit
 from tests.slurm.cluster import TINY, Cluster, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]

@@ -15,4 +15,4 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without their figures: drawing is most of the work."""
-    monkeypatch.setattr("analysis.report.pictures", lambda judged, found: iter(()))
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from aiperf.__main__ import group
+from aiperf.commands.main import group
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
 from tests.house.tree import ROOT

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.display import Display
 from aiperf.files import RunFiles
-from aiperf.replay import Replay
+from aiperf.journal.replay import Replay
+from aiperf.run.display import Display
 from tests.aiperf.journals import told, write_run
 
 COMMAND = [sys.executable, "-m", "aiperf"]

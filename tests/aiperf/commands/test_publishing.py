@@ -25,7 +25,7 @@ from aiperf.commands import watching
 from aiperf.commands.serving import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from analysis.schema import check
+from analysis.submissions.schema import check
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
 

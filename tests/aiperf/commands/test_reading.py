@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from aiperf.events import Released
 from aiperf.files import RunFiles
-from aiperf.findings import Outcome
-from analysis.judged import examine
-from analysis.live import Follower
-from analysis.report import report_html
-from analysis.watch import watch_text
+from aiperf.journal.events import Released
+from aiperf.rules.rule import Outcome
+from analysis.exports.watch import watch_text
+from analysis.pages.report import report_html
+from analysis.readings.judged import examine
+from analysis.readings.live import Follower
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
-from tests.analysis.test_hostile import written
+from tests.analysis.submissions.test_hostile import written
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import events
 from aiperf.commands import running
 from aiperf.commands.options import take_asked
 from aiperf.files import RunFiles
-from aiperf.journal import chained, read_journal
-from aiperf.replay import replay
+from aiperf.journal import events
+from aiperf.journal.file import chained, read_journal
+from aiperf.journal.replay import replay
 from nas.graph import Graph, Node
 from nas.layers import Concat, GlobalPool
 from nas.morphisms import EnlargeKernel

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aiperf.__main__ import main
+from aiperf.commands.main import main
 
 
 class Typed:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.config import load_preset
-from aiperf.doctor.check import Check, Outcome, checks_json, checks_text
+from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Examination, Folder, HostSeen
 
@@ -77,15 +77,15 @@ def found(seen: Examination, name: str) -> Check:
 
 
 def test_of_a_well_machine_every_check_is_well() -> None:
-    assert [check for check in judge(WELL) if check.outcome is not Outcome.OK] == []
+    assert [check for check in judge(WELL) if check.outcome is not Grade.OK] == []
 
 
 def smi(line: str) -> Callable[[], Examination]:
     return lambda: other_host(tools={"nvidia-smi": f"NVIDIA A100, 550.54.15, {line}"})
 
 
-F, W = Outcome.FAILED, Outcome.WARNING
-FAULTS: list[tuple[str, Outcome, str, Callable[[], Examination]]] = [
+F, W = Grade.FAILED, Grade.WARNING
+FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
     ("python", F, "3.9.1", lambda: other_host(python="3.9.1")),
     ("python", F, "differs between nodes: 3.11.7, 3.12.0", lambda: other_host(python="3.12.0")),
     (
@@ -164,7 +164,7 @@ FAULTS: list[tuple[str, Outcome, str, Callable[[], Examination]]] = [
 
 
 @pytest.mark.parametrize(("name", "outcome", "seen", "fault"), FAULTS)
-def test_a_fault_is_found(name: str, outcome: Outcome, seen: str, fault: Callable[[], Examination]) -> None:
+def test_a_fault_is_found(name: str, outcome: Grade, seen: str, fault: Callable[[], Examination]) -> None:
     check = found(fault(), name)
     assert check.outcome is outcome
     assert seen in check.seen
@@ -177,10 +177,10 @@ KNOWN_ANYWAY = {"MPI", "space"}
 
 def test_a_check_that_looked_at_nothing_is_not_well() -> None:
     nothing = replace(WELL, host_reports=(), device_reports=(), clock_seconds={})
-    assert {check.name for check in judge(nothing) if check.outcome is Outcome.OK} == KNOWN_ANYWAY
+    assert {check.name for check in judge(nothing) if check.outcome is Grade.OK} == KNOWN_ANYWAY
     assert found(nothing, "drivers") == Check(
         "drivers",
-        Outcome.WARNING,
+        Grade.WARNING,
         "unknown: nothing could be looked at",
         "see the failed checks; after their remedies, or with a longer --wait-seconds, look again",
     )
@@ -189,26 +189,26 @@ def test_a_check_that_looked_at_nothing_is_not_well() -> None:
 def test_the_only_rank_timed_out() -> None:
     alone = replace(WELL, hosts=(), device_reports=(), clock_seconds={}, silent=("device 0",))
     outcomes = {check.name: check.outcome for check in judge(alone)}
-    assert {name for name, outcome in outcomes.items() if outcome is Outcome.WARNING} == {
+    assert {name for name, outcome in outcomes.items() if outcome is Grade.WARNING} == {
         "torch",
         "devices",
         "backend",
     }
-    assert {name for name, outcome in outcomes.items() if outcome is Outcome.FAILED} == {"ranks"}
+    assert {name for name, outcome in outcomes.items() if outcome is Grade.FAILED} == {"ranks"}
 
 
 def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
     """ "None is needed" would be a guess: nobody knows what it would have been joined with."""
     unseen = DeviceSeen(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
     alone = replace(WELL, hosts=(), device_reports=(unseen,), clock_seconds={})
-    assert found(alone, "backend").outcome is Outcome.WARNING
+    assert found(alone, "backend").outcome is Grade.WARNING
     assert found(alone, "devices") == Check(
-        "devices", Outcome.FAILED, "rank 1 on node1: nvidia-smi lists 8 devices", "install the build"
+        "devices", Grade.FAILED, "rank 1 on node1: nvidia-smi lists 8 devices", "install the build"
     )
 
 
 def test_clocks_that_nobody_told_are_unknown() -> None:
-    assert found(replace(WELL, clock_seconds={}), "clocks").outcome is Outcome.WARNING
+    assert found(replace(WELL, clock_seconds={}), "clocks").outcome is Grade.WARNING
 
 
 def test_devices_by_uuid_are_told() -> None:
@@ -218,12 +218,12 @@ def test_devices_by_uuid_are_told() -> None:
 
 def test_one_process_needs_no_mpi() -> None:
     alone = replace(WELL, hosts=(), mpi="none: no libmpi", threads=False, clock_seconds={})
-    assert found(alone, "MPI") == Check("MPI", Outcome.OK, "not needed by one process (none: no libmpi)")
+    assert found(alone, "MPI") == Check("MPI", Grade.OK, "not needed by one process (none: no libmpi)")
     assert found(alone, "clocks").seen == "one host"
 
 
 def test_what_is_shown() -> None:
-    checks = [Check("python", Outcome.OK, "3.11"), Check("clocks", Outcome.FAILED, "2 s", "set them")]
+    checks = [Check("python", Grade.OK, "3.11"), Check("clocks", Grade.FAILED, "2 s", "set them")]
     assert checks_text(checks) == (
         "ok      python          3.11\n"
         "failed  clocks          2 s\n"

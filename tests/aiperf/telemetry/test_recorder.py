@@ -18,13 +18,13 @@ from typing import Any
 import psutil
 import pytest
 
-from aiperf.events import LegBegan, LegEnded, RankReady, Released
 from aiperf.files import RunFiles
-from aiperf.messages import Ready
-from aiperf.replay import Replay
+from aiperf.journal.events import LegBegan, LegEnded, RankReady, Released
+from aiperf.journal.replay import Replay
 from aiperf.telemetry.recorder import Recorder
-from analysis.telemetry import records
-from analysis.usage import DeviceUse, Usage, read_usage
+from aiperf.wire.messages import Ready
+from analysis.readings.telemetry import records
+from analysis.readings.usage import DeviceUse, Usage, read_usage
 from tests.aiperf.groups import READY
 from tests.aiperf.telemetry.fakes import pynvml as fake
 

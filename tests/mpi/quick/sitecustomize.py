@@ -14,9 +14,9 @@ import sys
 from types import ModuleType
 
 SHORT = {
-    "aiperf.plan": {"MEASURING_SECONDS": (0.2, 0.2)},
-    "aiperf.control": {"CLIMB": ((32, 2),)},
-    "aiperf.ceiling": {
+    "aiperf.proposing.plan": {"MEASURING_SECONDS": (0.2, 0.2)},
+    "aiperf.measuring.control": {"CLIMB": ((32, 2),)},
+    "aiperf.measuring.ceiling": {
         "SIDES": {"cpu": (64,)},
         "COPY_BYTES": {"cpu": 1 << 20},
         "SUM_BYTES": 1 << 16,
@@ -38,7 +38,7 @@ class _Short(importlib.abc.MetaPathFinder):
         def run_and_shorten(module: ModuleType) -> None:
             run(module)
             vars(module).update(SHORT[name])
-            if name == "aiperf.control":
+            if name == "aiperf.measuring.control":
                 from nas.seeds import residual
 
                 vars(module)["resnet50"] = residual
@@ -54,5 +54,5 @@ def _busy(number: int, frame: object) -> None:
     subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
 
 
-if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.worker" in sys.orig_argv:
+if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.training.worker" in sys.orig_argv:
     signal.signal(signal.SIGUSR2, _busy)

@@ -1,0 +1,69 @@
+"""What this process computes in: threads, instruction set, governor, batch job, container, variables.
+
+Names and values for the journal, of those that there are. Only the variables named here are recorded, for any
+other may hold a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from aiperf.batch_job import job_name
+
+__all__ = ["read_settings"]
+
+# Of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and ATen.
+VARIABLES = re.compile(
+    r"OMP_\w+|GOMP_\w+|KMP_\w+|NCCL_\w+"
+    r"|MKL_(?:NUM_THREADS|DOMAIN_NUM_THREADS|DYNAMIC|THREADING_LAYER|ENABLE_INSTRUCTIONS)"
+    r"|OPENBLAS_(?:NUM_THREADS|CORETYPE)"
+    r"|ONEDNN_(?:MAX_CPU_ISA|DEFAULT_FPMATH_MODE)|DNNL_MAX_CPU_ISA|ATEN_CPU_CAPABILITY"
+)
+LONGEST_VALUE = 200  # characters; it stands in the journal once a rank
+
+
+def read_settings(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
+    """By name, as they are now: torch's number of threads may change later."""
+    found = {
+        "threads": str(torch.get_num_threads()),
+        "ISA": torch.backends.cpu.get_cpu_capability(),
+        "governor": governor(root),
+        "job": job_name(environment),
+        "container": container(environment, root),
+    }
+    found |= {name: environment[name] for name in sorted(environment) if VARIABLES.fullmatch(name)}
+    return {name: value[:LONGEST_VALUE] for name, value in found.items() if value}
+
+
+def governor(root: Path) -> str:
+    """Of the processor's clock: those of its cores (Linux' Documentation/admin-guide/pm/cpufreq.rst)."""
+    policies = (root / "sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")
+    return ", ".join(sorted({text for path in policies if (text := _text(path))}))
+
+
+def container(environment: Mapping[str, str], root: Path) -> str:
+    """What made the container that this process is in, and the image's name where it tells; empty outside.
+
+    Marks: APPTAINER_NAME and SINGULARITY_NAME (Apptainer's user guide, "Environment and Metadata");
+    /run/.containerenv, which holds the image's name where the container is privileged (podman-run(1));
+    /.dockerenv, which Docker makes.
+    """
+    for variable, kind in (("APPTAINER_NAME", "Apptainer"), ("SINGULARITY_NAME", "Singularity")):
+        if variable in environment:
+            return f"{kind} {environment[variable]}".strip()
+    podman = root / "run/.containerenv"
+    if podman.exists():
+        image = re.search(r'^image="(.*)"$', _text(podman), re.MULTILINE)
+        return f"Podman {image[1]}" if image else "Podman"
+    return "Docker" if (root / ".dockerenv").exists() else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:  # a container may hide it, or show it and let nobody read
+        return ""

@@ -1,0 +1,1 @@
+"""The journal: its lines, the file, and what they add up to."""

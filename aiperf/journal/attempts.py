@@ -1,0 +1,162 @@
+"""What a journal tells, in nouns: the legs of a run, its trials, their attempts and validations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
+from aiperf.trial import Segment, State, Trial
+from aiperf.wire.messages import Ceiling, Control
+
+__all__ = ["AFTER_LAST_LINE_SECONDS", "Attempt", "Leg", "TrialStory", "Validation"]
+
+AFTER_LAST_LINE_SECONDS = 10.0
+"""The longest silence of a master that lives: a killed leg ends so long after its last line."""
+
+
+@dataclass
+class Leg:
+    """From a start, or a resume, to the stop. Times are on the leg's own clock."""
+
+    index: int
+    began: LegBegan
+    ranks: list[RankReady] = field(default_factory=list)
+    """In the order of their arrival; those of a restarted group stand again."""
+    ceilings: dict[int, Ceiling] = field(default_factory=dict)
+    """By rank."""
+    controls: dict[int, Control] = field(default_factory=dict)
+    """By rank."""
+    released: float | None = None
+    deadline: float | None = None
+    ended: LegEnded | None = None
+    losses: list[GroupLost] = field(default_factory=list)
+    alive: dict[int, set[int]] = field(default_factory=dict)
+    """Of each group the ranks that are ready now."""
+    first: float = 0.0
+    """The time of its first line."""
+    last: float = 0.0
+    """The time of its last line."""
+    longest_silence: float = 0.0
+    """Seconds between two of its lines."""
+
+    @property
+    def groups(self) -> int:
+        return len(self.began.groups)
+
+    @property
+    def end(self) -> float:
+        """When the span ends: as recorded, else one beat after the last line; never past the deadline."""
+        end = self.last + AFTER_LAST_LINE_SECONDS if self.ended is None else self.ended.end
+        return end if self.deadline is None else min(end, self.deadline)
+
+    @property
+    def span_seconds(self) -> float:
+        return 0.0 if self.released is None else max(0.0, self.end - self.released)
+
+    def in_time(self, end: float) -> bool:
+        """Whether a validation that ended at `end` still counts."""
+        return self.deadline is None or end <= self.deadline
+
+
+@dataclass(frozen=True, slots=True)  # a long run has a million of them
+class Validation:
+    """A closed segment, and when."""
+
+    segment: Segment
+    end: float
+    t: float
+    in_time: bool
+    """Before the deadline of its leg; otherwise it credits nothing and chooses nothing."""
+
+    @property
+    def name(self) -> str:
+        return f"trial {self.segment.trial}, segment {self.segment.index}"
+
+
+@dataclass
+class Attempt:
+    """One training of a trial, from its dispatch on."""
+
+    index: int
+    """Among all attempts of the run, from 0; the key of `Blocks.attempts`."""
+    dispatched: Dispatched
+    leg: Leg
+    dispatch_time: float
+    began: Began | None = None
+    begin_time: float | None = None
+    """The time of the line; `began.end` is when it began."""
+    validations: list[Validation] = field(default_factory=list)
+    ended: Ended | None = None
+    end_time: float | None = None
+    """The time of the line that ended it."""
+    abandoned: bool = False
+    """Its group was lost or its leg was killed before it ended."""
+    steps: int = 0
+    """In blocks that arrived, whether credited or not; so the images and seconds."""
+    images: int = 0
+    seconds: float = 0.0
+    loss: float | None = None
+    """Of the last block."""
+
+    @property
+    def number(self) -> int:
+        return self.dispatched.attempt
+
+    @property
+    def trial(self) -> Trial:
+        return self.dispatched.trial
+
+    @property
+    def group(self) -> int:
+        return self.dispatched.group
+
+    @property
+    def state(self) -> State:
+        if self.ended is not None:
+            return self.ended.state
+        if self.abandoned:
+            return State.LOST
+        return State.WAITING if self.began is None else State.RUNNING
+
+    @property
+    def chosen_from(self) -> bool:
+        """Whether its network may be the best one: it ended by itself, by the deadline or by a limit."""
+        return self.state in (State.COMPLETE, State.STOPPED)
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """After so many training images, this validation error."""
+        curve, images = [], 0
+        for validation in self.validations:
+            images += validation.segment.train_images
+            if validation.in_time:
+                curve.append((images, validation.segment.error))
+        return curve
+
+    @property
+    def error(self) -> float | None:
+        """The lowest validation error; that network is the one kept."""
+        return min((v.segment.error for v in self.validations if v.in_time), default=None)
+
+
+@dataclass
+class TrialStory:
+    """A trial and all its attempts; the last one counts for the search."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        return self.trial.number
+
+    @property
+    def trial(self) -> Trial:
+        return self.attempts[-1].trial
+
+    @property
+    def state(self) -> State:
+        return self.attempts[-1].state
+
+    @property
+    def error(self) -> float | None:
+        return self.attempts[-1].error

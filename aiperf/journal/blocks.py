@@ -1,0 +1,77 @@
+"""The blocks of finished steps of a run, in columns: a long run has millions of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.events import Stepped
+
+__all__ = ["Blocks", "Totals"]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the blocks of each segment. Segment `s` of attempt `a` stands at `first[a] + s`."""
+
+    first: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    images: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+
+@dataclass
+class Blocks:
+    """One row a `Stepped` line, in the order of the journal."""
+
+    attempts: array[int] = field(default_factory=lambda: array("q"))
+    """Index of the attempt among all attempts of the run."""
+    segments: array[int] = field(default_factory=lambda: array("q"))
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    images: array[int] = field(default_factory=lambda: array("q"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    ends: array[float] = field(default_factory=lambda: array("d"))
+    """On the clock of the leg, as the times of the lines."""
+    times: array[float] = field(default_factory=lambda: array("d"))
+    """Of the lines."""
+    finite: array[int] = field(default_factory=lambda: array("b"))
+    """Whether the loss was: 1 or 0."""
+
+    def append(self, attempt: int, t: float, event: Stepped) -> None:
+        self.attempts.append(attempt)
+        self.segments.append(event.segment)
+        self.steps.append(event.steps)
+        self.images.append(event.images)
+        self.seconds.append(event.seconds)
+        self.ends.append(event.end)
+        self.times.append(t)
+        self.finite.append(event.loss is not None)
+
+    def __len__(self) -> int:
+        return len(self.attempts)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A copy of a column, which later appends leave alone."""
+        column: array[Any] = getattr(self, name)
+        return np.array(column)
+
+    def totals(self, num_segments: Sequence[int]) -> Totals:
+        """`num_segments`: of each attempt, closed or open."""
+        first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
+        places = self.places(first)
+
+        def summed(name: str) -> NDArray[Any]:  # exact: doubles hold whole numbers below 2^53
+            return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
+
+        steps, images = summed("steps").astype(np.int64), summed("images").astype(np.int64)
+        return Totals(first, steps, images, summed("seconds"))
+
+    def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the segment of each block stands."""
+        places: NDArray[np.int64] = first[self.column("attempts")] + self.column("segments")
+        return places

@@ -1,0 +1,74 @@
+"""All work of a run in columns: blocks of steps first, then validations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.replay import Replay
+
+__all__ = ["Pieces", "pieces"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """One row a piece of work. Times are on the clock of its leg."""
+
+    attempt: NDArray[np.int64]
+    """Index among all attempts of the run."""
+    segment: NDArray[np.int64]
+    group: NDArray[np.int64]
+    leg: NDArray[np.int64]
+    end: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    steps: NDArray[np.int64]
+    images: NDArray[np.int64]
+    num_blocks: int
+    """So many rows are blocks; the others are validations."""
+
+    @property
+    def is_validation(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.arange(len(self.end)) >= self.num_blocks
+        return found
+
+
+_MADE: WeakKeyDictionary[Replay, tuple[int, Pieces]] = WeakKeyDictionary()
+"""Score and rules ask for the same again and again; a long run has millions of rows."""
+
+
+def pieces(replay: Replay) -> Pieces:
+    """The steps of a validation are its batches, taken to be as large as those of its training."""
+    lines, made = _MADE.get(replay, (-1, None))
+    if made is None or lines != replay.lines:
+        made = _made(replay)
+        _MADE[replay] = replay.lines, made
+    return made
+
+
+def _made(replay: Replay) -> Pieces:
+    column = replay.blocks.column
+    closed = [(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    of_attempt = np.array([(a.group, a.leg.index) for a in replay.attempts], dtype=np.int64).reshape(-1, 2)
+    attempt = _joined(column("attempts"), [a.index for a, _ in closed])
+    batches = [-(-v.segment.of // max(1, a.trial.hyper.batch_size)) for a, v in closed]
+    return Pieces(
+        attempt=attempt,
+        segment=_joined(column("segments"), [v.segment.index for _, v in closed]),
+        group=of_attempt[attempt, 0],
+        leg=of_attempt[attempt, 1],
+        end=_joined(column("ends"), [v.end for _, v in closed]),
+        seconds=_joined(column("seconds"), [v.segment.validate_seconds for _, v in closed]),
+        steps=_joined(column("steps"), batches),
+        images=_joined(column("images"), [v.segment.of for _, v in closed]),
+        num_blocks=len(replay.blocks),
+    )
+
+
+def _joined(column: NDArray[Any], values: list[Any]) -> NDArray[Any]:
+    joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
+    joined.setflags(write=False)  # it is shared
+    return joined

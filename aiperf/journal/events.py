@@ -1,0 +1,214 @@
+"""The lines of a journal: every key that may stand there, in one place.
+
+`t` of a line is seconds on the master's monotonic clock since its leg began. Within an event, `end`
+is on that same clock: when the work ended, not when the news of it arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiperf.config import Config
+from aiperf.trial import Segment, State, Trial
+from aiperf.wire.messages import Ceiling, Control, Ready
+
+__all__ = [
+    "TERMINATED",
+    "Beat",
+    "Began",
+    "CeilingMeasured",
+    "Closed",
+    "ControlMeasured",
+    "Dispatched",
+    "Ended",
+    "Event",
+    "GroupLost",
+    "LegBegan",
+    "LegEnded",
+    "Opened",
+    "RankReady",
+    "Released",
+    "Stepped",
+    "Tested",
+]
+
+TERMINATED = "terminated"
+"""Why a leg ended: the scheduler asked for it, and the run is to be continued."""
+
+OpsVector = tuple[int, int, int, int, int, int, int]
+"""mac, add, mul, div, sqrt, exp, cmp."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the journal."""
+
+
+@dataclass(frozen=True)
+class Opened(Event):
+    """The first line: what the run is."""
+
+    version: int
+    """Of the journal's form."""
+    run_id: str
+    program: str
+    """Version of aiperf-hpc."""
+    code_hash: str
+    config: Config
+    seed_graph: Mapping[str, Any]
+    """The starting architecture, whole; everything else is told as morphisms."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of those that proposals follow from, beside this program."""
+    search: int = 1
+    """Version of the search, `SEARCH_VERSION`; lines without it were written under the first."""
+
+
+@dataclass(frozen=True)
+class LegBegan(Event):
+    """The run started or was resumed."""
+
+    index: int
+    started: str
+    """Time of day, UTC, ISO 8601."""
+    command: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    """The ranks of each group."""
+    backend: str = "ddp"
+    """How the ranks of a group average their gradients: ddp or horovod."""
+
+    def __post_init__(self) -> None:
+        ranks = [rank for group in self.groups for rank in group]
+        if not all(self.groups) or len(set(ranks)) < len(ranks):
+            raise ValueError("groups: each has a rank at the least, and each rank one group")
+
+
+@dataclass(frozen=True)
+class RankReady(Event):
+    """One rank is initialised."""
+
+    group: int
+    ready: Ready
+    clock_offset_seconds: float
+    """The rank's time of day less the master's when its message arrived."""
+
+
+@dataclass(frozen=True)
+class CeilingMeasured(Event):
+    """What one device can do at the most."""
+
+    ceiling: Ceiling
+
+
+@dataclass(frozen=True)
+class ControlMeasured(Event):
+    """One device's rate on the fixed network."""
+
+    control: Control
+
+
+@dataclass(frozen=True)
+class Released(Event):
+    """The span of this leg begins."""
+
+    deadline: float | None
+    """In `t`; None without a limit of time."""
+
+
+@dataclass(frozen=True)
+class Dispatched(Event):
+    """A trial was given to a group. The operations are for one image of its architecture."""
+
+    trial: Trial
+    attempt: int
+    group: int
+    graph_key: str
+    forward: OpsVector
+    backward: OpsVector
+    evaluate: OpsVector
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Began(Event):
+    """A group made its first step of a trial."""
+
+    trial: int
+    attempt: int
+    graph_key: str
+    """As the group built it."""
+    prepare_seconds: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Stepped(Event):
+    """A block of finished steps."""
+
+    trial: int
+    attempt: int
+    segment: int
+    steps: int
+    images: int
+    seconds: float
+    end: float
+    loss: float | None
+    """Mean over the block; None when it was not finite."""
+
+
+@dataclass(frozen=True)
+class Closed(Event):
+    """A validation closed a segment."""
+
+    segment: Segment
+    end: float
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """A trial's attempt ended."""
+
+    trial: int
+    attempt: int
+    state: State
+    reason: str
+    traceback: str
+    weights: str
+    """SHA-256 of the kept file; empty when there is none."""
+    end: float
+    out_of_memory: bool = False
+    """It is tried again with half the batch."""
+
+
+@dataclass(frozen=True)
+class GroupLost(Event):
+    """A group died or fell silent; its running trial counts no more."""
+
+    group: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Beat(Event):
+    """The master is alive. Written when nothing else was for some seconds."""
+
+
+@dataclass(frozen=True)
+class LegEnded(Event):
+    """No more training in this leg."""
+
+    reason: str
+    """deadline, trials, target, interrupted, TERMINATED or an error's line."""
+    end: float
+    """When the span of this leg ended."""
+
+
+@dataclass(frozen=True)
+class Tested(Event):
+    """The best network on the test images, once, after the span."""
+
+    trial: int
+    correct: int
+    of: int
+    seconds: float

@@ -1,0 +1,242 @@
+"""The journal on disk: one JSON object a line, appended and flushed by the master alone.
+
+A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it
+and of the line as it stands without its chain. A chain shows accidents and careless edits, no more: who
+edits a journal can compute it again, and is caught by the rules that compare recorded facts instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal import strict
+from aiperf.journal.events import Event, Opened
+from aiperf.journal.lock import Lock
+from nas.record import RecordError, decode, encode
+
+__all__ = ["VERSION", "JournalReader", "JournalWriter", "Line", "chained", "read_journal"]
+
+VERSION = 1
+"""Of the journal's form; a reader refuses what is newer."""
+
+_TAIL = len(',"chain":""}') + 64
+LONGEST_LINE = 4 << 20
+"""Bytes, four times what the ranks of the largest machine take; more would fill gigabytes when parsed."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line as it was read."""
+
+    number: int
+    """From 1, as an editor counts."""
+    t: float
+    event: Event
+    chain: str
+    intact: bool
+    """Whether the chain follows from this line and from the chain recorded before it."""
+
+
+class JournalReader:
+    """Reads a journal as it grows: each call of `new_lines` begins where the last one ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        """Bytes of whole lines read."""
+        self.chain = ""
+        self._number = 0
+
+    def new_lines(self) -> Iterator[Line]:
+        """The whole lines written since. An unfinished last line is left for later.
+
+        Raises JournalError for a file that is not there, is no journal, is of a newer version, or is
+        damaged (with the number of the line). A broken chain is told by the line, not raised.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self.offset:
+                    raise JournalError(f"{self.path} became shorter while it was read; read it again")
+                file.seek(self.offset)
+                for raw in file:
+                    if not raw.endswith(b"\n"):
+                        return
+                    line = self._read(raw)
+                    self.offset += len(raw)
+                    yield line
+        except FileNotFoundError:
+            raise JournalError(f"there is no journal at {self.path}; give the directory of a run") from None
+        except OSError as error:
+            raise JournalError(f"{self.path} cannot be read: {error.strerror}") from None
+
+    def _read(self, raw: bytes) -> Line:
+        number = self._number + 1
+        try:
+            if len(raw) > LONGEST_LINE:
+                raise ValueError(f"it has {len(raw):,} bytes")
+            record = strict.parsed(raw)
+            if number == 1:
+                self._refuse_foreign(record)
+            if not isinstance(record, dict):
+                raise RecordError("it is no object")
+            t, chain = record.pop("t"), record.pop("chain")
+            event = decode(Event, record)
+            if type(t) is not float or type(chain) is not str:
+                raise RecordError("`t` or `chain` is not of its type")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            what = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None
+        intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")
+        self.chain, self._number = chain, number
+        return Line(number, t, event, chain, intact)
+
+    def _refuse_foreign(self, record: object) -> None:
+        if not isinstance(record, dict) or record.get("type") != Opened.__name__:
+            raise JournalError(f"{self.path} is no journal of aiperf-hpc: it does not begin with Opened")
+        version = record.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise JournalError(
+                f"{self.path} is a journal of version {version}, written by aiperf-hpc "
+                f"{record.get('program')}; this one reads up to {VERSION}: install that or a later one"
+            )
+
+
+def read_journal(path: Path) -> list[Line]:
+    """All whole lines. Raises JournalError as `JournalReader.new_lines`, and for a journal without any."""
+    lines = list(JournalReader(path).new_lines())
+    if not lines:
+        raise JournalError(f"{path} has no whole line yet; the run has not begun")
+    return lines
+
+
+class JournalWriter:
+    """Appends lines, each flushed whole to the system before `write` returns. Use from one thread.
+
+    Holds the run directory's lock from its making to `close`: a second writer is refused.
+    """
+
+    def __init__(self, files: RunFiles, lock: Lock, file: int, offset: int, chain: str) -> None:
+        self._path = files.journal
+        self._lock = lock
+        self._file = file
+        self._offset = offset
+        self._chain = chain
+
+    @classmethod
+    def begin(cls, files: RunFiles) -> JournalWriter:
+        """Makes the directory and an empty journal. Raises JournalError where that cannot be."""
+        try:
+            files.directory.mkdir(parents=True, exist_ok=True)
+            lock = Lock.take(files.lock, beside=files.journal)
+            try:
+                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+                return cls(files, lock, os.open(files.journal, flags, 0o644), 0, "")
+            except BaseException:
+                lock.release()
+                raise
+        except FileExistsError as error:
+            where = error.filename
+            raise JournalError(f"{where} is there already; resume that run or choose another name") from None
+        except OSError as error:
+            raise _unwritable(files.directory, error) from None
+
+    @classmethod
+    def resume(cls, files: RunFiles, each: Callable[[Line], object]) -> JournalWriter:
+        """Calls `each` with every line there is, cuts off an unfinished last line, and appends from there.
+
+        Raises JournalError for a journal that cannot be read or written, has no whole line, or whose
+        chain is broken: a run whose past was edited is not continued.
+        """
+        if not files.journal.exists():
+            raise JournalError(f"there is no journal at {files.journal}; give the directory of a run")
+        try:
+            lock = Lock.take(files.lock, beside=files.journal)
+        except OSError as error:
+            raise _unwritable(files.lock, error) from None
+        try:
+            reader = JournalReader(files.journal)
+            for line in reader.new_lines():
+                if not line.intact:
+                    raise JournalError(
+                        f"{files.journal}, line {line.number}: the chain is broken, so lines were changed or "
+                        "removed; this run cannot be continued, begin another"
+                    )
+                each(line)
+            if not reader.offset:
+                raise JournalError(f"{files.journal} has no whole line; remove the directory and begin again")
+            file = os.open(files.journal, os.O_WRONLY | os.O_APPEND)
+            os.ftruncate(file, reader.offset)
+            return cls(files, lock, file, reader.offset, reader.chain)
+        except OSError as error:
+            lock.release()
+            raise _unwritable(files.journal, error) from None
+        except BaseException:
+            lock.release()
+            raise
+
+    def write(self, t: float, event: Event) -> None:
+        """Appends one line at `t`, seconds since the leg began.
+
+        Raises JournalError when the line cannot be written whole; the journal then ends before it.
+        """
+        (text,) = chained([(t, event)], self._chain)
+        raw = text.encode() + b"\n"
+        written = 0
+        try:
+            while written < len(raw):
+                written += os.write(self._file, raw[written:])
+        except OSError as error:
+            # What is left of a torn line is tolerated by every reader, should this fail as well.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._offset)
+            raise _unwritable(self._path, error) from None
+        self._offset += len(raw)
+        self._chain = text[-66:-2]
+
+    def close(self) -> None:
+        if self._file >= 0:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # a file that cannot be synchronised, as a pipe
+                    raise _unwritable(self._path, error) from None
+            finally:
+                os.close(self._file)
+                self._file = -1
+                self._lock.release()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:
+    """The lines of events at their times, without line ends, after a line that had the chain `chain`."""
+    for t, event in events:
+        body = json.dumps({"t": float(t), **encode(event)}, separators=(",", ":"), allow_nan=False)
+        chain = _link(chain, body.encode())
+        yield f'{body[:-1]},"chain":"{chain}"}}'
+
+
+def _link(chain: str, body: bytes) -> str:
+    return sha256(chain.encode() + body).hexdigest()
+
+
+def _unwritable(path: Path, error: OSError) -> JournalError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free space and resume" if full else "choose a directory you may write to"
+    return JournalError(f"{path} cannot be written: {error.strerror}; {remedy}")

@@ -1,0 +1,335 @@
+"""A journal's lines folded into what a run is: its legs, ranks, trials, attempts and validations.
+
+Live status, score, rules, report and resume all read a `Replay`; it is a function of the lines alone.
+A line that contradicts those before it becomes a fault and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from aiperf.journal.attempts import Attempt, Leg, TrialStory, Validation
+from aiperf.journal.blocks import Blocks, Totals
+from aiperf.journal.events import (
+    Beat,
+    Began,
+    CeilingMeasured,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+    Tested,
+)
+from aiperf.journal.file import Line
+from aiperf.trial import State
+
+__all__ = ["Fault", "Replay", "replay"]
+
+
+TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
+"""How a group may say that a trial ended; LOST is what follows from its silence."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A line that cannot follow those before it."""
+
+    line: int
+    text: str
+
+
+class Replay:
+    """A run, as far as its lines were given."""
+
+    def __init__(self) -> None:
+        self.legs: list[Leg] = []
+        self.trials: dict[int, TrialStory] = {}
+        self.attempts: list[Attempt] = []
+        self.arrivals: list[Attempt] = []
+        """Ended attempts in the order of their lines: resuming tells the search in this order."""
+        self.blocks = Blocks()
+        self.best: TrialStory | None = None
+        """The lowest validation error among trials that ended by themselves or by a limit; of equals the
+        first to end."""
+        self.tested: Tested | None = None
+        self.broken: list[int] = []
+        """Numbers of the lines whose chain does not follow."""
+        self.faults: list[Fault] = []
+        self.decisions: list[Dispatched | Ended | GroupLost | LegBegan] = []
+        """What the search follows from, in order."""
+        self.lines = 0
+        self.last_chain = ""
+        self.begin_chain = ""
+        """Of the line that began the first leg: a run is told by it, however many lines follow."""
+        self._opened: Opened | None = None
+        self._lowest = inf
+        self._open: dict[tuple[int, int], Attempt] = {}
+
+    @property
+    def opened(self) -> Opened:
+        assert self._opened is not None, "no line was added"
+        return self._opened
+
+    @property
+    def leg(self) -> Leg:
+        """The last one."""
+        assert self.legs, "no leg began"
+        return self.legs[-1]
+
+    @property
+    def num_legs(self) -> int:
+        return len(self.legs)
+
+    @property
+    def ranks(self) -> list[RankReady]:
+        """Of the last leg, in the order of their arrival."""
+        return self.leg.ranks
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Of the images, as the first rank that was ready saw them; empty before."""
+        return next((event.ready.data for leg in self.legs for event in leg.ranks), {})
+
+    @property
+    def span_seconds(self) -> float:
+        """Of all legs together."""
+        return sum(leg.span_seconds for leg in self.legs)
+
+    @property
+    def running(self) -> dict[int, Attempt]:
+        """By group, the attempts that began and have not ended."""
+        return {a.group: a for a in self._open.values() if a.state is State.RUNNING}
+
+    @property
+    def next_number(self) -> int:
+        """Of the trial that is dispatched next."""
+        return len(self.trials)
+
+    def totals(self) -> Totals:
+        """What the blocks of each segment add up to; each attempt has one segment more than were closed."""
+        return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
+
+    def add_line(self, line: Line) -> None:
+        """Folds in the next line as it was read."""
+        if not line.intact:
+            self.broken.append(line.number)
+        self.last_chain = line.chain
+        if not self.begin_chain and isinstance(line.event, LegBegan):
+            self.begin_chain = line.chain
+        self.add(line.t, line.event)
+
+    def add(self, t: float, event: Event) -> None:
+        """Folds in the next event, at `t` seconds on the clock of its leg."""
+        self.lines += 1
+        text = self._fold(t, event)
+        if text:
+            self.faults.append(Fault(self.lines, f"{type(event).__name__} {text}"))
+
+    def _fold(self, t: float, event: Event) -> str:
+        """What contradicts, or nothing."""
+        if isinstance(event, (Dispatched, Ended, GroupLost, LegBegan)):
+            self.decisions.append(event)
+        if isinstance(event, Opened):
+            if self._opened is not None:
+                return "stands a second time"
+            self._opened = event
+            return ""
+        if isinstance(event, LegBegan):
+            return self._began_leg(t, event)
+        if not self.legs:
+            return "stands before the first leg"
+        leg = self.legs[-1]
+        before, leg.last = leg.last, max(t, leg.last)
+        leg.longest_silence = max(leg.longest_silence, t - before)
+        if leg.ended is not None and not isinstance(event, (Beat, GroupLost, RankReady, Tested)):
+            return "stands after the end of its leg"
+        text = _FOLDS[type(event)](self, t, event)
+        if not text and t < before:
+            return f"is at {t:.3f} s, and a line above it at {before:.3f} s: the clock went backwards"
+        return text
+
+    def _began_leg(self, t: float, event: LegBegan) -> str:
+        for attempt in self._open.values():
+            attempt.abandoned = True
+        self._open.clear()
+        self.legs.append(Leg(len(self.legs), event, first=t, last=t))
+        if event.index != self.leg.index:
+            return f"is numbered {event.index}, not {self.leg.index}"
+        return "follows the test: the test images are used once, at the end" if self.tested else ""
+
+    def _beat(self, t: float, event: Beat) -> str:
+        return ""
+
+    def _rank_ready(self, t: float, event: RankReady) -> str:
+        rank = event.ready.rank
+        if not self._has(event.group) or rank not in self.leg.began.groups[event.group]:
+            return f"of rank {rank}, which is not in group {event.group}"
+        ready = self.leg.alive.setdefault(event.group, set())
+        if rank in ready:
+            return f"of rank {rank} stands a second time"
+        if wrong := [name for name, value in event.ready.data.items() if not _counts(name, value)]:
+            return (
+                f"of rank {rank}: {wrong[0]} of its data is {event.ready.data[wrong[0]]!r}, no whole number"
+            )
+        ready.add(rank)
+        self.leg.ranks.append(event)
+        return ""
+
+    def _ceiling_measured(self, t: float, event: CeilingMeasured) -> str:
+        if event.ceiling.rank in self.leg.ceilings:
+            return f"of rank {event.ceiling.rank} stands a second time"
+        if self.leg.released is not None:
+            return f"of rank {event.ceiling.rank} stands after the release"
+        self.leg.ceilings[event.ceiling.rank] = event.ceiling
+        return ""
+
+    def _control_measured(self, t: float, event: ControlMeasured) -> str:
+        if event.control.rank in self.leg.controls:
+            return f"of rank {event.control.rank} stands a second time"
+        if self.leg.released is not None:
+            return f"of rank {event.control.rank} stands after the release"
+        self.leg.controls[event.control.rank] = event.control
+        return ""
+
+    def _released(self, t: float, event: Released) -> str:
+        if self.leg.released is not None:
+            return "stands a second time in its leg"
+        ready = set[int]().union(*self.leg.alive.values())
+        missing = sorted({rank for group in self.leg.began.groups for rank in group} - ready)
+        self.leg.released, self.leg.deadline = t, event.deadline
+        return f"stands before rank {missing[0]} was ready" if missing else ""
+
+    def _dispatched(self, t: float, event: Dispatched) -> str:
+        number = event.trial.number
+        story = self.trials.get(number)
+        expected = 1 + len(story.attempts) if story else 1
+        if event.attempt != expected:
+            return f"of trial {number}, attempt {event.attempt}, where {expected} would follow"
+        if story and not story.state.ended:
+            return f"of trial {number}, which has not ended"
+        if not self.leg.alive.get(event.group):
+            return f"of trial {number} to group {event.group}, which is not there"
+        attempt = Attempt(len(self.attempts), event, self.leg, t)
+        self.attempts.append(attempt)
+        self.trials.setdefault(number, TrialStory()).attempts.append(attempt)
+        self._open[number, event.attempt] = attempt
+        return ""
+
+    def _began(self, t: float, event: Began) -> str:
+        attempt = self._open.get((event.trial, event.attempt))
+        if attempt is None or attempt.state is not State.WAITING:
+            return f"of trial {event.trial}, attempt {event.attempt}, which does not wait"
+        attempt.began, attempt.begin_time = event, t
+        return ""
+
+    def _stepped(self, t: float, event: Stepped) -> str:
+        attempt = self._open.get((event.trial, event.attempt))
+        if attempt is None or attempt.began is None or attempt.abandoned:
+            return f"of trial {event.trial}, attempt {event.attempt}, which does not run"
+        if event.segment != len(attempt.validations):
+            return (
+                f"of trial {event.trial}, segment {event.segment}, while {len(attempt.validations)} is open"
+            )
+        attempt.steps += event.steps
+        attempt.images += event.images
+        attempt.seconds += event.seconds
+        attempt.loss = event.loss
+        self.blocks.append(attempt.index, t, event)
+        return ""
+
+    def _closed(self, t: float, event: Closed) -> str:
+        segment = event.segment
+        attempt = self._open.get((segment.trial, segment.attempt))
+        if attempt is None or attempt.state is not State.RUNNING:
+            return f"of trial {segment.trial}, attempt {segment.attempt}, which does not run"
+        if segment.index != len(attempt.validations):
+            return (
+                f"of trial {segment.trial}, segment {segment.index}, while {len(attempt.validations)} is open"
+            )
+        attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end)))
+        return ""
+
+    def _ended(self, t: float, event: Ended) -> str:
+        attempt = self._open.pop((event.trial, event.attempt), None)
+        if attempt is None or attempt.abandoned or event.state not in TOLD:
+            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} cannot follow here"
+        if event.out_of_memory and event.state is not State.FAILED:
+            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} without memory"
+        if attempt.began is None and event.state is not State.FAILED:
+            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value}, but it never began"
+        attempt.ended, attempt.end_time = event, t
+        self.arrivals.append(attempt)
+        if attempt.chosen_from and attempt.error is not None and attempt.error < self._lowest:
+            self._lowest, self.best = attempt.error, self.trials[event.trial]
+        return ""
+
+    def _group_lost(self, t: float, event: GroupLost) -> str:
+        if not self._has(event.group):
+            return f"of group {event.group}, which is not there"
+        self.leg.losses.append(event)
+        self.leg.alive.pop(event.group, None)
+        for attempt in self._open.values():
+            attempt.abandoned |= attempt.group == event.group
+        return ""
+
+    def _has(self, group: int) -> bool:
+        return 0 <= group < len(self.leg.began.groups)
+
+    def _ended_leg(self, t: float, event: LegEnded) -> str:
+        self.leg.ended = event
+        running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
+        if running and not event.reason.startswith("error"):
+            return f"stands while trial {running[0]} runs"
+        return ""
+
+    def _tested(self, t: float, event: Tested) -> str:
+        if self.tested is not None:
+            return "stands a second time: the test images are used once"
+        if self.leg.ended is None:
+            return "stands before the end of its leg: the test images are used at the end"
+        if event.of < 1:
+            return f"of {event.of} images"
+        self.tested = event
+        return ""
+
+
+_FOLDS: Mapping[type[Event], Callable[[Replay, float, Any], str]] = {
+    Beat: Replay._beat,
+    RankReady: Replay._rank_ready,
+    CeilingMeasured: Replay._ceiling_measured,
+    ControlMeasured: Replay._control_measured,
+    Released: Replay._released,
+    Dispatched: Replay._dispatched,
+    Began: Replay._began,
+    Stepped: Replay._stepped,
+    Closed: Replay._closed,
+    Ended: Replay._ended,
+    GroupLost: Replay._group_lost,
+    LegEnded: Replay._ended_leg,
+    Tested: Replay._tested,
+}
+
+
+def _counts(name: str, value: object) -> bool:
+    """Whether an entry of a manifest is the whole number that it should be; other entries are any."""
+    counted = name.endswith("_images") or name in ("channels", "size", "classes")
+    return not counted or (type(value) is int and value >= 0)
+
+
+def replay(lines: Iterable[Line]) -> Replay:
+    """The run that the lines tell."""
+    found = Replay()
+    for line in lines:
+        found.add_line(line)
+    return found

@@ -1,0 +1,1 @@
+"""What a rank measures of its device before the clock starts."""

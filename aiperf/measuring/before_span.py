@@ -1,0 +1,161 @@
+"""What a rank finds out about its device before the span: threads, ceilings, the rate of the run's own seed.
+
+A step of torch cannot be interrupted. So whatever is timed on a processor begins small, and the next size is
+taken only where the time of the last one says that it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from aiperf.device import Device
+from aiperf.measuring.ceiling import (
+    SECONDS,
+    Multiply,
+    measure_all_reduce,
+    measure_copy,
+    measure_products,
+    measure_upload,
+    rate_of,
+)
+from aiperf.measuring.threads import choose_threads
+from aiperf.measuring.training_step import passes, placed
+from aiperf.parallel.parallel import Parallel
+from aiperf.wire.messages import Ceiling, Rate
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+
+__all__ = ["SeedWork", "images_per_second", "measure"]
+
+SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
+"""Of a processor's time for its ceilings."""
+NUM_PRODUCTS = 8
+SLOWER = 4.0
+"""Times the products alone: what a first step is expected to take."""
+LEAST_BATCH = 2
+GROWTH = 4
+"""Of the batch, between two sizes."""
+SMALL = 256
+"""Side of the product by which formats, and at need threads, are compared."""
+PASSES_NEEDED = 2
+"""Of a size: one to warm up, one to time. So many must fit into the time."""
+
+
+@dataclass(frozen=True)
+class SeedWork:
+    """What the run does on one rank: forward and backward passes of its seed."""
+
+    seed: Graph
+    format: str
+    batch_size: int
+    """Images of one rank in a step."""
+
+    def operations(self, batch_size: int) -> int:
+        """Tensor operations of one pass."""
+        return batch_size * self.seed.cost.train.price(TENSOR_OPS)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Passes of so many images, and what they take."""
+
+    once: Callable[[], None]
+    batch_size: int
+    seconds: float
+
+
+def measure(
+    device: Device, work: SeedWork, parallel: Parallel, rank: int, host: str, rate: float, seconds: float
+) -> Ceiling:
+    """A processor takes about so many seconds, another device a few.
+
+    `rate` is that of a small product on one thread, operations a second. Called by all ranks of a group.
+    Raises WorldError where the device does not have the format, or no room.
+    """
+    device.declare(work.format)
+    share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
+    thread_seconds = _choose_threads(device, work, rate, share["threads"])
+    each = share["products"] / (NUM_PRODUCTS if device.kind == "cpu" else 1)
+    fastest = max(measure_products(device, work.format, each), key=lambda product: product.rate.fastest)
+    return Ceiling(
+        rank=rank,
+        host=host,
+        device=device.name,
+        format=work.format,
+        side=fastest.side,
+        product=fastest.rate,
+        copy=measure_copy(device, share["copy"]),
+        upload=measure_upload(device),
+        all_reduce=measure_all_reduce(device, parallel),
+        seed=_seed_rate(device, work, fastest.rate.fastest, share["seed"]),
+        threads=device.threads,
+        thread_seconds={str(count): median for count, median in thread_seconds.items()},
+    )
+
+
+def _choose_threads(device: Device, work: SeedWork, rate: float, seconds: float) -> Mapping[int, float]:
+    """By passes of the seed on one thread and on more; by small products where one pass takes too long."""
+    counts = device.thread_counts
+    if len(counts) < 2:
+        return {}
+    until = perf_counter() + seconds
+    device.use_threads(counts[0])
+    timed = _largest(device, work, rate, seconds / (2 * len(counts)))
+    once = Multiply(device, work.format, SMALL, SMALL, SMALL) if timed is None else timed.once
+    return choose_threads(device, counts, once, until - perf_counter())
+
+
+def images_per_second(device: Device, work: SeedWork, rate: float, seconds: float) -> tuple[float, bool]:
+    """Of the seed in training on one device, in about so many seconds; False where one pass takes longer, and
+    it is estimated by `rate`, that of a small product on one thread."""
+    device.declare(work.format)
+    _choose_threads(device, work, rate, seconds / 2)
+    found = _seed_rate(device, work, rate, seconds / 2)
+    operations = found.typical if found else rate / SLOWER
+    return operations / work.operations(1), found is not None
+
+
+def _seed_rate(device: Device, work: SeedWork, rate: float, seconds: float) -> Rate | None:
+    """Tensor operations a second of passes of the seed; None where one takes too long for these seconds, by
+    the `rate` of products."""
+    until = perf_counter() + seconds
+    timed = _largest(device, work, rate, seconds)
+    if timed is None:
+        return None
+    operations = work.operations(timed.batch_size)
+    rates = [operations / timed.seconds]
+    while perf_counter() + timed.seconds < until:
+        rates.append(operations / _seconds(device, timed.once))
+    return rate_of(rates)
+
+
+def _largest(device: Device, work: SeedWork, rate: float, seconds: float) -> _Timed | None:
+    """The largest batch up to the run's own of which some passes fit into these seconds."""
+    batch_size, network = min(LEAST_BATCH, work.batch_size), placed(work.seed, device)
+    until, found = perf_counter() + seconds, None
+    expected = SLOWER * work.operations(batch_size) / rate
+    while perf_counter() + PASSES_NEEDED * expected < until:
+        try:
+            once = passes(network, device, work.format, batch_size, work.seed.input[1])
+            once()
+            found = _Timed(once, batch_size, _seconds(device, once))
+        except torch.OutOfMemoryError:
+            device.clean()
+            break
+        if batch_size == work.batch_size:
+            break
+        larger = min(GROWTH * batch_size, work.batch_size)
+        batch_size, expected = larger, found.seconds * larger / batch_size
+    return found
+
+
+def _seconds(device: Device, work: Callable[[], None]) -> float:
+    device.synchronise()
+    began = perf_counter()
+    work()
+    device.synchronise()
+    return perf_counter() - began

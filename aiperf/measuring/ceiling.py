@@ -1,0 +1,214 @@
+"""What a device can do at the most: matrix products, copies, sums over a group. Short and simple work.
+
+A ceiling is the fastest of many short windows, each with the device synchronised at both ends: what is
+slower than that had something in its way. On a CPU, where a call returns when its work is done, it is the
+fastest single piece of work: other processes take their turns within a window. Data is random, for zeros
+take less power and run faster (H. He, "Strangely, Matrix Multiplications on GPUs Run Faster
+When Given 'Predictable' Data!", 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from aiperf.device import Device
+from aiperf.device.device import SIXTEEN_BIT
+from aiperf.errors import WorldError
+from aiperf.parallel.parallel import Parallel
+from aiperf.wire.messages import Rate
+
+__all__ = [
+    "SECONDS",
+    "SIDES",
+    "TALL",
+    "Multiply",
+    "Product",
+    "measure_all_reduce",
+    "measure_copy",
+    "measure_products",
+    "measure_upload",
+    "rate_of",
+]
+
+SIDES: Mapping[str, Sequence[int]] = {
+    # From the smallest up: a format that is emulated is fastest there, and large matrices take minutes.
+    "cpu": (32, 64, 128, 256, 512, 1024, 2048),
+    "accelerator": (2048, 4096, 8192, 16384),
+}
+TALL = (8192, 64)
+"""Rows and side of a product that is shaped as a convolution of many images and few channels."""
+ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
+WINDOW_SECONDS = 0.04
+LEAST_WINDOWS = 3
+LEAST_PIECES = 2 + LEAST_WINDOWS
+"""Of one kind of work, warm-up included: so many must fit into its time."""
+SECONDS = 0.5  # of one kind of work, on one size
+# Beyond the caches of accelerators and of most processors: the largest, with 256 MiB of cache and more,
+# copy within it, and their ceiling of memory comes out too high.
+COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}
+UPLOAD_BYTES = 256 << 20
+SUM_BYTES = 16 << 20
+SUMS = 12
+
+
+@dataclass(frozen=True)
+class Product:
+    """Matrices of one side, multiplied: operations a second."""
+
+    side: int
+    """Of square ones; 0 for the tall one."""
+    rate: Rate
+
+
+def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
+    """One for each side that fits into the memory and the time, in the format, each in so many seconds.
+
+    Raises WorldError where the device has no such format, or no room.
+    """
+    device.declare(format)
+    found = tuple(_products(device, format, SECONDS if seconds is None else seconds))
+    if not found:
+        raise _full(device, "the smallest matrices")
+    return found
+
+
+def measure_copy(device: Device, seconds: float | None = None) -> Rate:
+    """Bytes read and written each second within the device's memory. Raises WorldError where it is full."""
+    num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
+    try:
+        source = _bytes(num_bytes, device.torch)
+        target = torch.empty_like(source)
+    except torch.OutOfMemoryError:
+        raise _full(device, f"two blocks of {num_bytes >> 20} MiB") from None
+    return _rate(device, lambda: target.copy_(source), 2 * source.nbytes, seconds)
+
+
+def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
+    """Bytes each second from pinned memory of the host to the device; None where they are one.
+
+    Raises WorldError where the device is full.
+    """
+    if device.kind == "cpu":
+        return None
+    source = _bytes(UPLOAD_BYTES, torch.device("cpu")).pin_memory()
+    try:
+        target = torch.empty_like(source, device=device.torch)
+    except torch.OutOfMemoryError:
+        raise _full(device, f"{UPLOAD_BYTES >> 20} MiB") from None
+    return _rate(device, lambda: target.copy_(source, non_blocking=True), source.nbytes, seconds)
+
+
+def _full(device: Device, what: str) -> WorldError:
+    return WorldError(
+        f"{device.name} (index {device.index}) has no room for {what}: end what else uses its memory"
+    )
+
+
+def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
+    """From the smallest side up, as long as the next one fits into the time: a CPU without instructions for
+    bf16 needs minutes for what others do in milliseconds, and is no faster on larger matrices."""
+    fastest = math.inf
+    for side, (rows, inner, columns) in _shapes(device):
+        operations = 2 * rows * inner * columns
+        if LEAST_PIECES * operations > seconds * fastest and fastest < math.inf:
+            continue
+        try:
+            work = Multiply(device, format, rows, inner, columns)
+            rate = _rate(device, work, operations, seconds)
+        except torch.OutOfMemoryError:
+            device.clean()
+            return
+        fastest = rate.fastest
+        yield Product(side, rate)
+
+
+def _shapes(device: Device) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    for side in SIDES[_size(device)]:
+        yield side, (side, side, side)
+    if device.kind == "cpu":
+        rows, side = TALL
+        yield 0, (rows, side, side)
+
+
+class Multiply:
+    """The next pair of matrices, multiplied: (rows, inner) with (inner, columns)."""
+
+    def __init__(self, device: Device, format: str, rows: int, inner: int, columns: int) -> None:
+        pairs = [
+            (_matrix(rows, inner, device, format), _matrix(inner, columns, device, format))
+            for _ in range(ROTATED)
+        ]
+        self._pairs = cycle(pairs)
+        self._out = torch.empty_like(_matrix(rows, columns, device, format))
+
+    def __call__(self) -> object:
+        left, right = next(self._pairs)
+        return torch.mm(left, right, out=self._out)
+
+
+def measure_all_reduce(device: Device, parallel: Parallel) -> Rate | None:
+    """Bytes of a tensor summed over the group each second. Called by all its ranks; None for a rank alone."""
+    if parallel.ranks == 1:
+        return None
+    values = _bytes(SUM_BYTES, device.torch)
+    windows = []
+    for _ in range(SUMS):  # a number that all ranks know
+        device.synchronise()
+        began = perf_counter()
+        parallel.sum(values)
+        device.synchronise()
+        windows.append(values.nbytes / (perf_counter() - began))
+    return rate_of(windows)
+
+
+def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float | None) -> Rate:
+    """Amounts a second of a piece of work of that amount, after two pieces of warm-up."""
+    work()
+    device.synchronise()
+    began = perf_counter()
+    work()
+    device.synchronise()
+    all_seconds = SECONDS if seconds is None else seconds
+    window = min(WINDOW_SECONDS, all_seconds / LEAST_PIECES)
+    pieces = max(1, round(window / max(perf_counter() - began, 1e-9)))
+    until, windows = perf_counter() + all_seconds, list[float]()
+    single = list[float]()
+    while len(windows) < LEAST_WINDOWS or perf_counter() < until:
+        began = last = perf_counter()
+        for _ in range(pieces):
+            work()
+            if device.kind == "cpu":
+                before, last = last, perf_counter()
+                single.append(amount / (last - before))
+        device.synchronise()
+        windows.append(amount * pieces / (perf_counter() - began))
+    return rate_of(windows, max(single, default=0.0))
+
+
+def rate_of(windows: Sequence[float], fastest: float = 0.0) -> Rate:
+    """Of short windows, and of the fastest single piece of work in them where that is known."""
+    typical = median(windows)
+    # 1.4826 makes the median deviation of a normal distribution its standard deviation.
+    spread = 1.4826 * median(abs(window - typical) for window in windows) / typical
+    return Rate(max(fastest, *windows), typical, spread)
+
+
+def _matrix(rows: int, columns: int, device: Device, format: str) -> torch.Tensor:
+    return torch.randn(rows, columns, device=device.torch).to(SIXTEEN_BIT.get(format, torch.float32))
+
+
+def _bytes(num_bytes: int, where: torch.device) -> torch.Tensor:
+    """So many bytes of random numbers, whole MiB where there is one."""
+    block = torch.rand(min(num_bytes, 1 << 20) // 4, device=where)
+    return block.repeat(max(1, num_bytes >> 20))
+
+
+def _size(device: Device) -> str:
+    return "cpu" if device.kind == "cpu" else "accelerator"

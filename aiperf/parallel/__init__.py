@@ -1,0 +1,1 @@
+"""Data parallelism: what the ranks of a group do together."""

@@ -1,0 +1,104 @@
+"""The ranks of a group joined by torch.distributed: DistributedDataParallel, over NCCL, Gloo, HCCL or XCCL.
+
+Each group is a world of its own: its ranks meet once a run at an address that travels over the
+master, and no collective reaches beyond, so that one that fails ends one group only.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from aiperf.device import Device
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import Join, Meeting
+
+__all__ = ["Ddp"]
+
+MEETING_TIMEOUT = timedelta(minutes=10)
+# The master finds a silent group long before; this ends what nobody would wait for any more.
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+# Statistics of batch norm are averaged at a validation, not sent at every step. The first is the name
+# since torch 2.13, the second that of all before.
+FORWARD = "forward_sync_buffers"
+KNOWN = inspect.signature(DistributedDataParallel).parameters
+OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
+# How Gloo, which raises plain RuntimeErrors, tells of a lost connection.
+LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
+
+
+class Ddp:
+    """Data parallelism by torch.distributed."""
+
+    def __init__(
+        self,
+        device: Device,
+        place: Place,
+        compression: str,
+        say: Callable[[Meeting], None],
+        hear: Callable[[], Join],
+    ) -> None:
+        """Waits for all ranks of the group: the leader says where to meet, and all hear it."""
+        self.rank, self.ranks = place.position, len(place.group)
+        self._device, self._compression = device, compression
+        if not place.spans_hosts:  # through the host's own interface: no name to resolve, no link to lose
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = None
+        if place.leads:
+            store = _store("localhost", 0, self.ranks, leads=True)
+            say(Meeting(socket.gethostname() if place.spans_hosts else "127.0.0.1", store.port))
+        join = hear()
+        dist.init_process_group(
+            device.backend,
+            store=store or _store(join.host, join.port, self.ranks, leads=False),
+            rank=self.rank,
+            world_size=self.ranks,
+            timeout=COLLECTIVE_TIMEOUT,
+            device_id=device.torch if device.kind == "cuda" else None,
+        )
+        self.total(0)  # the first collective makes the connections
+
+    def wrap(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        wrapped = DistributedDataParallel(
+            network,
+            device_ids=None if self._device.kind == "cpu" else [self._device.index],
+            gradient_as_bucket_view=True,
+            **OWN_STATISTICS,
+        )
+        if self._compression == "fp16":
+            wrapped.register_comm_hook(None, fp16_compress_hook)
+        return wrapped, optimizer
+
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        scaler.step(optimizer)
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        summed = values.detach().clone()
+        dist.all_reduce(summed)
+        return summed
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return tuple(self.sum(torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)).tolist())
+
+    def is_of_another(self, error: Exception) -> bool:
+        return isinstance(error, dist.DistError) or any(words in str(error) for words in LOST_CONNECTION)
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+def _store(host: str, port: int, ranks: int, leads: bool) -> TCPStore:
+    return TCPStore(host, port, ranks, leads, timeout=MEETING_TIMEOUT, wait_for_workers=False)

@@ -1,0 +1,76 @@
+"""The ranks of a group joined by Horovod, over MPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from aiperf.device import Device
+from aiperf.errors import MissingExtra, WorldError
+
+__all__ = ["Hvd"]
+
+# What Horovod raises where a rank left, and what it says.
+LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
+
+
+class Hvd:
+    """Data parallelism by Horovod."""
+
+    def __init__(self, device: Device, compression: str, comm: Any) -> None:
+        """`comm` is mpi4py's, of the ranks of the group. Raises WorldError."""
+        self._hvd = _horovod()
+        self._hvd.init(comm=comm)
+        self._device = device
+        self._compression = getattr(self._hvd.Compression, compression)
+        self.rank, self.ranks = int(self._hvd.rank()), int(self._hvd.size())
+        if (self.rank, self.ranks) != (comm.rank, comm.size):
+            raise WorldError(
+                f"Horovod has {self.ranks} ranks where the group has {comm.size}: it was built for another "
+                "MPI than mpi4py found; build it in this environment"
+            )
+
+    def wrap(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        # Horovod sends contiguous tensors only; a gradient is laid out as its parameter, and the momentum
+        # must be as well.
+        network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        for state in optimizer.state.values():
+            state["momentum_buffer"] = state["momentum_buffer"].contiguous()
+        parameters = list(network.named_parameters())
+        self._hvd.broadcast_parameters(parameters, root_rank=0)
+        wrapped = self._hvd.DistributedOptimizer(
+            optimizer, named_parameters=parameters, compression=self._compression
+        )
+        wrapped.state.update(optimizer.state)  # it is a new optimizer of the same kind
+        return network, wrapped
+
+    def step(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
+        optimizer.synchronize()  # before the scaler looks for overflows
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        summed: torch.Tensor = self._hvd.allreduce(values.detach().contiguous(), op=self._hvd.Sum)
+        return summed
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        values = torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)
+        return tuple(self.sum(values).tolist())
+
+    def is_of_another(self, error: Exception) -> bool:
+        return any(words in f"{type(error).__name__}: {error}" for words in LOST_RANK)
+
+    def close(self) -> None:
+        self._hvd.shutdown()
+
+
+def _horovod() -> Any:
+    try:
+        import horovod.torch as hvd
+    except ImportError:
+        raise MissingExtra("horovod", "horovod") from None
+    return hvd

@@ -1,0 +1,97 @@
+"""From what a tuner proposes to what a trial is trained with, and back; and which batches fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiperf.config import TrainingConfig
+from aiperf.proposing.forecast import memory_bytes
+from aiperf.trial import HyperParameters
+from aiperf.wire.layout import LEAST_BATCH
+from nas.graph import Graph
+from nas.tuning import Point
+
+__all__ = ["Memory", "configured", "halved", "hyper_parameters", "point", "shared_evenly"]
+
+SHARE = 0.9  # of a device's memory: the rest is the library's, and the model is none too exact
+DIGITS = 6  # that count: as many as a proposal has
+
+
+class Memory:
+    """What is known of the devices' memory: what they have, and what did not fit into it."""
+
+    def __init__(self) -> None:
+        self._overflow = float("inf")
+
+    def ran_out(self, graph: Graph, images: int) -> None:
+        """On a device that trained on so many images at once."""
+        self._overflow = min(self._overflow, graph.num_activations * images)
+
+    def bounded(
+        self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: int
+    ) -> Point:
+        """With no larger batch than the configured one, where a larger one would not fit."""
+        images = -(-chosen.batch * training.batch_size // ranks)
+        fits = memory_bytes(graph, training.format, int(images)) <= SHARE * device_bytes
+        if chosen.batch <= 1 or (fits and graph.num_activations * images < self._overflow):
+            return chosen
+        return replace(chosen, batch=1.0)
+
+
+def configured(training: TrainingConfig) -> Point:
+    """The configuration's own, with which the seed is trained."""
+    return Point(
+        rate=1.0,
+        batch=1.0,
+        weight_decay=training.weight_decay,
+        label_smoothing=training.label_smoothing,
+        dropout=training.dropout,
+        momentum=training.momentum,
+    )
+
+
+def hyper_parameters(chosen: Point, training: TrainingConfig, is_child: bool, ranks: int) -> HyperParameters:
+    """For a group of so many ranks, which share every batch evenly, and the configured one at the start."""
+    images = max(LEAST_BATCH, round(chosen.batch * training.batch_size / ranks))
+    batch_size = training.batch_size if chosen.batch == 1 else images * ranks
+    share = batch_size / training.batch_size
+    return HyperParameters(
+        learning_rate=_base(training, is_child) * chosen.rate * share,
+        batch_size=batch_size,
+        momentum=chosen.momentum,
+        weight_decay=chosen.weight_decay,
+        label_smoothing=chosen.label_smoothing,
+        dropout=chosen.dropout,
+    )
+
+
+def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> Point:
+    """What `hyper_parameters` was given, or what would have given these."""
+    share = hyper.batch_size / training.batch_size
+    found = Point(
+        rate=hyper.learning_rate / _base(training, is_child) / share,
+        batch=share,
+        weight_decay=hyper.weight_decay,
+        label_smoothing=hyper.label_smoothing,
+        dropout=hyper.dropout,
+        momentum=hyper.momentum,
+    )
+    return replace(found, rate=float(f"{found.rate:.{DIGITS}g}"), batch=float(f"{share:.{DIGITS}g}"))
+
+
+def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
+    """With half the batch, and the learning rate that belongs to it; None when that would leave a rank with
+    too few images."""
+    half = hyper.batch_size // 2 // ranks * ranks
+    if half < LEAST_BATCH * ranks:
+        return None
+    return replace(hyper, batch_size=half, learning_rate=hyper.learning_rate * half / hyper.batch_size)
+
+
+def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:
+    """The next larger batch that so many ranks share evenly: those of a resumed run differ."""
+    return replace(hyper, batch_size=-(-hyper.batch_size // ranks) * ranks)
+
+
+def _base(training: TrainingConfig, is_child: bool) -> float:
+    return (is_child and training.child_learning_rate) or training.learning_rate

@@ -1,0 +1,248 @@
+"""Which trial a group is given next: a new one, one that goes on with another, or a further attempt.
+
+Everything here follows from the events of the journal in their order, whether they happen now or are
+read again: that is how a run is resumed, and how its proposals are made again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import astuple, dataclass, replace
+from hashlib import sha256
+
+from aiperf.config import Config
+from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
+from aiperf.journal.replay import Replay
+from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
+from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
+from aiperf.proposing.proposals import new_search, new_tuner
+from aiperf.trial import HyperParameters, State, Trial
+from nas.graph import Graph
+from nas.search import Candidate, Halving, Observation, Search
+from nas.tuning import Point, Tuner
+
+__all__ = ["ATTEMPTS", "Jobs"]
+
+ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
+FORGOTTEN_EVERY = 64  # trials: to look through all that live is work for each group
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A trial that was dispatched and has not ended."""
+
+    job: Dispatched
+    graph: Graph
+
+
+@dataclass(frozen=True)
+class _Completed:
+    """What a child needs to know of its parent."""
+
+    point: Point
+    outcome: TrialOutcome
+
+
+class Jobs:
+    """The search as the master needs it: nothing is handed out twice, nothing that was lost is forgotten."""
+
+    def __init__(self, config: Config, search: Search, tuner: Tuner, replay: Replay) -> None:
+        """`replay` is that of the same events; each goes there first and then to `follow`."""
+        self.config, self.search, self.tuner, self.replay = config, search, tuner, replay
+        self._open: dict[int, _Open] = {}
+        self._again: deque[_Open] = deque()
+        self._asked: _Open | None = None
+        self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
+        self._losses = Losses(config.data.validation_images)
+        self._memory = Memory()
+        rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
+        self._halving = Halving(rungs) if rungs else None
+
+    @classmethod
+    def of(cls, config: Config, seed: Graph, replay: Replay) -> Jobs:
+        """With the search and the tuner that the configuration names. Raises MissingExtra."""
+        return cls(config, new_search(config, seed), new_tuner(config), replay)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `next` has nothing more to hand out because of the limit of trials."""
+        limit = self.config.limits.max_trials
+        return bool(limit) and self.replay.next_number >= limit and not self._again
+
+    def next(self, group: int) -> Dispatched | None:
+        """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
+        if self.exhausted:
+            return None
+        return self.again(group) or self.propose(self.replay.next_number, group)
+
+    def again(self, group: int) -> Dispatched | None:
+        """The further attempt whose turn it is; it leaves the row when it is dispatched."""
+        if not self._again:
+            return None
+        job = replace(self._again[0].job, group=group)
+        return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
+
+    def propose(self, number: int, group: int) -> Dispatched:
+        """The new trial of that number, for that group. Raises nas.search.Exhausted."""
+        promoted = self._halving.promotion(self.search.living) if self._halving else None
+        if promoted is None:
+            candidate = self.search.ask(number)
+        else:
+            candidate = self.search.dispatched(number, promoted, ())
+        trial = self._trial(number, candidate, group)
+        self._asked = _Open(_dispatched(trial, candidate.graph, group), candidate.graph)
+        return self._asked.job
+
+    def needed(self) -> frozenset[int]:
+        """The trials whose kept weights are still of use, or are just being written."""
+        best = self.replay.best
+        # Those in flight, too: a group that is lost hands its trials on.
+        waiting = {
+            each.job.trial.parent
+            for each in (*self._again, *self._open.values())
+            if each.job.trial.parent is not None
+        }
+        return self.search.alive() | waiting | set(self._open) | ({best.trial.number} if best else set())
+
+    def follow(self, event: Event) -> None:
+        """Takes note of an event of the journal."""
+        if isinstance(event, Dispatched):
+            self._dispatched(event)
+        elif isinstance(event, Ended) and event.trial in self._open:
+            self._ended(self._open.pop(event.trial), event)
+        elif isinstance(event, (GroupLost, LegBegan)):
+            for each in list(self._open.values()):
+                if isinstance(event, LegBegan) or each.job.group == event.group:
+                    self._lost(self._open.pop(each.job.trial.number))
+
+    def _dispatched(self, event: Dispatched) -> None:
+        trial = event.trial
+        if event.attempt > 1:
+            again = next((each for each in self._again if each.job.trial.number == trial.number), None)
+            if again is not None:  # else the journal is wrong, which the replay says
+                self._again.remove(again)
+                self._open[trial.number] = _Open(event, again.graph)
+            return
+        if self._asked is not None and event is self._asked.job:
+            graph = self._asked.graph
+        else:
+            graph = self.search.dispatched(trial.number, trial.parent, trial.morphisms).graph
+        self._open[trial.number] = _Open(event, graph)
+        self.tuner.dispatched(trial.number, self._point(trial))
+        if self._halving:
+            # Without a morphism it is the same network, trained on.
+            self._halving.dispatched(trial.number, None if trial.morphisms else trial.parent)
+
+    def _ended(self, ended: _Open, event: Ended) -> None:
+        number, hyper, ranks = event.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
+        smaller = halved(hyper, ranks) if event.out_of_memory else None
+        if event.out_of_memory:
+            self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
+        # A validation that ended after the deadline is none.
+        if event.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
+            self._complete(number)
+        elif smaller is not None and ended.job.attempt < ATTEMPTS:
+            again = replace(_with(ended.job, smaller), attempt=ended.job.attempt + 1)
+            self._again.append(replace(ended, job=again))
+        else:
+            if event.state is State.FAILED and not event.out_of_memory:
+                self._failed(ended.job.trial)
+            else:
+                self.tuner.drop(number)
+            self.search.drop(number)
+            if self._halving and event.state is State.STOPPED:
+                self._halving.stopped(number)
+
+    def _failed(self, trial: Trial) -> None:
+        loss = self._losses.of(TrialOutcome(ALL_WRONG, trial.epochs), self._outcome_of_parent(trial))
+        self.tuner.tell(trial.number, self._point(trial), loss)
+
+    def _complete(self, number: int) -> None:
+        attempt = self.replay.trials[number].attempts[-1]
+        trial, error = attempt.trial, attempt.error
+        assert error is not None
+        trained_with, outcome = self._point(trial), TrialOutcome(error, trial.epochs)
+        self.tuner.tell(number, trained_with, self._losses.completed(outcome, self._outcome_of_parent(trial)))
+        if self._halving:
+            self._halving.tell(number, error)
+        self._completed[number] = _Completed(trained_with, outcome)
+        self.search.tell(self._observation(number))
+        if number % FORGOTTEN_EVERY == 0:
+            needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
+            self._completed = {old: what for old, what in self._completed.items() if old in needed}
+
+    def _outcome_of_parent(self, trial: Trial) -> TrialOutcome | None:
+        parent = self._completed.get(trial.parent)
+        return parent.outcome if parent else None
+
+    def _lost(self, lost: _Open) -> None:
+        job = lost.job
+        if job.attempt < ATTEMPTS:
+            self._again.append(replace(lost, job=replace(job, attempt=job.attempt + 1)))
+        else:
+            self.tuner.drop(job.trial.number)
+            self.search.drop(job.trial.number)
+
+    def _ranks(self, group: int) -> int:
+        return len(self.replay.leg.began.groups[group])
+
+    def _observation(self, number: int) -> Observation:
+        attempt = self.replay.trials[number].attempts[-1]
+        schedule = attempt.trial.epochs * int(self.replay.ranks[0].ready.data["training_images"])
+        # The last step reads a whole batch, beyond the last pass where that is no multiple of it.
+        curve = tuple((min(images, schedule), error) for images, error in attempt.curve)
+        return Observation(number, schedule, curve)
+
+    def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:
+        round_ = 1 + number // len(self.replay.leg.began.groups)
+        return Trial(
+            number=number,
+            parent=candidate.parent,
+            morphisms=candidate.morphisms,
+            hyper=self._hyper_parameters(number, candidate, round_, group),
+            round=round_,
+            epochs=self._epochs(candidate, round_),
+            seed=int.from_bytes(sha256(f"{self.config.random_seed} {number}".encode()).digest()[:4], "big"),
+        )
+
+    def _epochs(self, candidate: Candidate, round_: int) -> int:
+        epochs = self.config.training.epochs
+        if self._halving is None:
+            return epochs[min(round_, len(epochs)) - 1]
+        if candidate.parent is None or candidate.morphisms:
+            return epochs[0]
+        rung = self._halving.rung_after(candidate.parent)
+        return epochs[rung] - epochs[rung - 1]
+
+    def _hyper_parameters(
+        self, number: int, candidate: Candidate, round_: int, group: int
+    ) -> HyperParameters:
+        """The parent's; from some round on, the tuner's."""
+        training, ranks = self.config.training, self._ranks(group)
+        parent = self._completed.get(candidate.parent)
+        chosen = parent.point if parent else configured(training)
+        if candidate.morphisms and round_ >= self.config.tuning.first_round:
+            chosen = self.tuner.ask(number, chosen)
+        device_bytes = min(event.ready.memory_bytes for event in self.replay.ranks)
+        chosen = self._memory.bounded(chosen, candidate.graph, training, ranks, device_bytes)
+        return hyper_parameters(chosen, training, candidate.parent is not None, ranks)
+
+    def _point(self, trial: Trial) -> Point:
+        return point(trial.hyper, self.config.training, trial.parent is not None)
+
+
+def _dispatched(trial: Trial, graph: Graph, group: int) -> Dispatched:
+    return Dispatched(
+        trial=trial,
+        attempt=1,
+        group=group,
+        graph_key=graph.key,
+        forward=astuple(graph.cost.forward),
+        backward=astuple(graph.cost.backward),
+        evaluate=astuple(graph.cost.evaluate),
+        parameters=graph.num_parameters,
+    )
+
+
+def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
+    return replace(job, trial=replace(job.trial, hyper=hyper))

@@ -1,0 +1,1 @@
+"""Processes and the messages between them: MPI, torchrun, Horovod, or one process."""

@@ -1,0 +1,52 @@
+"""A rank that trains in its own process instead of one that it starts: Horovod needs MPI where it trains.
+
+Horovod's background thread calls MPI while the rank's own threads do, so MPI must allow that. A rank
+that dies takes its group with it, and the job, unless MPI is fault-tolerant.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+from aiperf.device import Device
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.parallel.hvd import Hvd
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.ranks.link import Link
+from aiperf.training.worker import Channel, Worker, bind_place
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import Setup
+
+__all__ = ["train_in_rank"]
+
+
+def train_in_rank(link: Link, channel: Channel, place: Place, kind: str) -> None:
+    """The life of a worker in the rank itself. Raises WorldError, and what a worker raises."""
+    setup = channel.receive()
+    assert isinstance(setup, Setup), setup
+    log = RunFiles(Path(setup.directory)).log(socket.gethostname(), place.rank)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    device = bind_place(kind, place)
+    parallel = _join(link, setup, device, place)
+    try:
+        Worker(setup, channel, device, place, parallel).serve()
+    finally:  # it must not call MPI any more when MPI ends; the others of the group hear of it, too
+        parallel.close()
+
+
+def _join(link: Link, setup: Setup, device: Device, place: Place) -> Parallel:
+    if len(place.group) == 1:
+        return Solo()
+    if not link.threads:
+        raise WorldError(
+            "this MPI does not allow several threads (MPI_THREAD_MULTIPLE), which Horovod needs; "
+            "use --backend ddp, or another MPI"
+        )
+    comm: Any = link.comm
+    comm = comm.Create_group(comm.Get_group().Incl(list(place.group)))
+    return Hvd(device, setup.config.training.compression, comm)

@@ -1,0 +1,159 @@
+"""Messages between ranks over MPI: bytes, never pickle; nothing here waits inside MPI, where waiting spins.
+
+mpi4py is an extra and is imported where it is used. Its wheel holds the interfaces of all MPI
+libraries and takes the one that is there, so a site's own MPI needs no rebuilding.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aiperf.errors import WorldError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["LONGEST_SLEEP", "SHORTEST_SLEEP", "Link", "Received", "mpi_library", "mpi_module"]
+
+# Between two looks for a message: short after one came, then longer. 200 looks a second take about
+# one hundredth of a core.
+SHORTEST_SLEEP, LONGEST_SLEEP = 0.0002, 0.005
+
+
+@dataclass(frozen=True)
+class Received:
+    source: int
+    tag: int
+    data: bytes
+
+
+class Link:
+    """One rank's way to all others. May be used from several threads: they take turns."""
+
+    def __init__(self, comm: MPI.Comm, fault_tolerant: bool) -> None:
+        self.comm, self.fault_tolerant = comm, fault_tolerant
+        self.rank: int = comm.rank
+        self.size: int = comm.size
+        self.failed: frozenset[int] = frozenset()
+        """Ranks that are known to be dead, which only a fault-tolerant MPI tells."""
+        self._parent = os.getppid()
+        self.threads: bool = mpi_module().Query_thread() == mpi_module().THREAD_MULTIPLE
+        """Whether libraries may call MPI from threads of their own."""
+        self.dismissed = False
+        """Whether the other ranks were sent home."""
+        self.left: set[int] = set()
+        """Ranks that said good-bye."""
+        self._pending: list[tuple[Any, bytes]] = []
+        self._turn = threading.Lock()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the launcher, or its daemon on this host, is gone."""
+        return os.getppid() != self._parent
+
+    def library(self) -> str:
+        """The MPI library and its version, "Open MPI v5.0.11"; empty where there is none."""
+        return mpi_library()
+
+    def send(self, rank: int, tag: int, data: bytes) -> None:
+        """Returns at once; the bytes travel while `receive` is called. To a dead rank it says nothing."""
+        with self._turn:
+            try:
+                self._pending.append((self.comm.Isend([data, len(data), mpi_module().BYTE], rank, tag), data))
+            except mpi_module().Exception as error:
+                self._take_note(error)
+
+    def receive(self, seconds: float) -> Received | None:
+        """The next message of any rank, or None when none comes in so many seconds, or a rank died.
+
+        Raises WorldError when MPI fails and is not fault-tolerant.
+        """
+        until, sleep, dead = time.monotonic() + seconds, SHORTEST_SLEEP, self.failed
+        while True:
+            with self._turn:
+                received = self._look()
+            if received is not None or self.failed != dead or time.monotonic() + sleep > until:
+                return received
+            time.sleep(sleep)
+            sleep = min(2 * sleep, LONGEST_SLEEP)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether everything that was sent has left within so many seconds."""
+        until = time.monotonic() + seconds
+        while self._pending and time.monotonic() < until:
+            with self._turn:
+                self._progress()
+            time.sleep(SHORTEST_SLEEP)
+        return not self._pending
+
+    def abort(self, code: int) -> None:
+        """Ends all ranks."""
+        self.comm.Abort(code)
+
+    def finalize(self) -> None:
+        """The last word; all ranks that are alive say it."""
+        mpi_module().Finalize()
+
+    def _look(self) -> Received | None:
+        mpi = mpi_module()
+        self._progress()
+        try:
+            status = mpi.Status()
+            if not self.comm.Iprobe(mpi.ANY_SOURCE, mpi.ANY_TAG, status):
+                return None
+            source, tag, size = status.Get_source(), status.Get_tag(), status.Get_count(mpi.BYTE)
+            buffer = bytearray(size)
+            self.comm.Recv([buffer, size, mpi.BYTE], source, tag)
+            return Received(source, tag, bytes(buffer))
+        except mpi.Exception as error:
+            self._take_note(error)
+            return None
+
+    def _progress(self) -> None:
+        still = []
+        for request, data in self._pending:
+            try:
+                if not request.Test():
+                    still.append((request, data))
+            except mpi_module().Exception as error:
+                self._take_note(error)
+        self._pending = still
+
+    def _take_note(self, error: Exception) -> None:
+        """Which ranks died. Raises WorldError where MPI cannot say."""
+        if not self.fault_tolerant:
+            raise WorldError(
+                f"MPI failed ({error}); without fault tolerance the ranks that are left cannot go on: "
+                "resume the run"
+            ) from None
+        self.comm.Ack_failed(self.size)
+        group, world = self.comm.Get_failed(), self.comm.Get_group()
+        ranks = mpi_module().Group.Translate_ranks(group, list(range(group.size)), world)
+        self.failed = frozenset(ranks)
+
+
+def mpi_library() -> str:
+    """MPI's own words, cut before the package and the dates that follow: MPI_Get_library_version."""
+    words: str = mpi_module().Get_library_version()
+    return " ".join(words.splitlines()[0].split(",")[0].strip("\0").split())
+
+
+@cache
+def mpi_module() -> Any:
+    """mpi4py's module, without its habit of starting and ending MPI by itself."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
+        raise WorldError(
+            f"several ranks need MPI ({error}); pip install 'aiperf-hpc[mpi]', and load the site's MPI "
+            "module where there is one"
+        ) from None
+    return MPI

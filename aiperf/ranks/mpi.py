@@ -1,0 +1,195 @@
+"""The world of several ranks: rank 0 is the master, the others train in groups.
+
+A message's tag is the incarnation of the group it belongs to: what was said before a group was started
+again is known by it, and is not heard. Every rank answers the master itself; what the master says to
+a group goes to its leader, who hands it on.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from dataclasses import replace
+
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.ranks.link import Link, Received
+from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.world import Gone
+from aiperf.trial import State
+from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place
+from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
+
+__all__ = ["MpiWorld", "describe", "dismiss", "gather"]
+
+log = logging.getLogger(__name__)
+
+HELLO_SECONDS = 300.0  # for all ranks to come, once MPI has started them all
+BYE_SECONDS = 20.0  # for all ranks to leave; a worker has ten of them
+HEARTBEAT_SECONDS = 15.0
+
+
+class MpiWorld:
+    """The groups of a run, as the master sees them."""
+
+    def __init__(
+        self, link: Link, files: RunFiles, hosts: tuple[str, ...], places: tuple[Place, ...], children: bool
+    ) -> None:
+        """`hosts` of all ranks, `places` of those that train. `children`: in child processes."""
+        self._link, self._files, self._restartable = link, files, children
+        self.hosts = hosts
+        self.groups = tuple(dict.fromkeys(place.group for place in places))
+        self._group_of = {rank: index for index, group in enumerate(self.groups) for rank in group}
+        self._incarnation = [1] * len(self.groups)
+        self._dead: set[int] = set()
+        self._apart: set[int] = set()
+        self._losses: deque[tuple[int, Gone]] = deque()
+        self._known_failed: frozenset[int] = frozenset()
+        self._receiver = Receiver(files)
+        self._beaten = time.monotonic()
+        for place in places:
+            link.send(place.rank, 0, pack(place))
+
+    def send(self, group: int, message: ToGroup) -> None:
+        if group in self._dead:
+            return
+        leader, tag = self.groups[group][0], self._incarnation[group]
+        wanted = _weights_wanted(message)
+        if group in self._apart and wanted is not None:
+            for piece in self._pieces(wanted):
+                self._link.send(leader, tag, piece)
+        self._link.send(leader, tag, pack(message))
+
+    def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        self._beat()
+        if self._link.orphaned:
+            raise WorldError(
+                "mpiexec is gone, as Open MPI's is when it loses a host: the job cannot go on; resume the run"
+            )
+        received = None if self._losses else self._link.receive(seconds)
+        self._notice_deaths()
+        if received is not None:
+            return self._heard(received)
+        return self._losses.popleft() if self._losses else None
+
+    def restart(self, group: int) -> bool:
+        if group in self._dead or not self._restartable:
+            return False
+        self._incarnation[group] += 1
+        self._apart.discard(group)
+        return True
+
+    def close(self) -> None:
+        dismiss(self._link)
+
+    def _heard(self, received: Received) -> tuple[int, FromGroup | Gone] | None:
+        group = self._group_of[received.source]
+        if group in self._dead or received.tag != self._incarnation[group]:
+            return None
+        if is_piece(received.data):
+            self._receiver.take(received.data)
+            return None
+        message = unpack(FromGroup, received.data)
+        if isinstance(message, Lost):
+            return group, Gone(f"rank {received.source} on {self.hosts[received.source]}: {message.reason}")
+        if isinstance(message, Ready) and not message.sees_run:
+            self._refuse_span(group)
+            self._apart.add(group)
+        if isinstance(message, Finished) and message.trial in self._receiver.faults:
+            reason = self._receiver.faults.pop(message.trial)
+            message = replace(message, state=State.FAILED, reason=reason, weights="")
+        return group, message
+
+    def _notice_deaths(self) -> None:
+        for rank in self._link.failed - self._known_failed:
+            group = self._group_of[rank]
+            if group not in self._dead:
+                self._dead.add(group)
+                self._losses.append((group, Gone(f"rank {rank} on {self.hosts[rank]} is dead")))
+                for other in self.groups[group]:
+                    self._link.send(other, self._incarnation[group] + 1, pack(Disband()))
+        self._known_failed = self._link.failed
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._beaten > HEARTBEAT_SECONDS:
+            self._beaten = time.monotonic()
+            for rank in self._group_of:
+                self._link.send(rank, 0, pack(MasterBeat()))
+
+    def _pieces(self, trial: int) -> list[bytes]:
+        """None where the file cannot be read: the group, which cannot read it either, says so."""
+        try:
+            return list(pieces(self._files, trial))
+        except OSError as error:
+            log.error("%s cannot be read (%s)", self._files.weights(trial), error.strerror)
+            return []
+
+    def _refuse_span(self, group: int) -> None:
+        hosts = sorted({self.hosts[rank] for rank in self.groups[group]})
+        if len(hosts) > 1:
+            raise WorldError(
+                f"{self._files.directory} is not shared by {', '.join(hosts)}, and a group that spans hosts "
+                "needs that; choose a shared directory, or fewer --devices-per-trial"
+            )
+
+
+def gather(link: Link) -> tuple[str, ...]:
+    """The host of every rank. Raises WorldError when some do not come."""
+    hosts = {0: socket.gethostname()}
+    until = time.monotonic() + HELLO_SECONDS
+    while len(hosts) < link.size:
+        received = link.receive(1.0)
+        if received is not None:
+            hello = unpack(FromGroup, received.data)
+            assert isinstance(hello, Hello), hello
+            hosts[received.source] = hello.host
+        if time.monotonic() > until or link.failed:
+            missing = sorted(set(range(link.size)) - set(hosts) | link.failed)
+            raise WorldError(
+                f"no word came of the ranks {missing[:10]} of {link.size}; see their output above"
+            )
+    return tuple(hosts[rank] for rank in range(link.size))
+
+
+def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:
+    """The devices that the ranks would bind, in the order of the places."""
+    for place in places:
+        link.send(place.rank, 0, pack(place))
+        link.send(place.rank, 0, pack(Describe()))
+    found: dict[int, Described] = {}
+    until = time.monotonic() + HELLO_SECONDS
+    while len(found) < len(places):
+        received = link.receive(1.0)
+        message = None if received is None else unpack(FromGroup, received.data)
+        if isinstance(message, Described):
+            found[message.rank] = message
+        if link.failed or time.monotonic() > until:
+            raise WorldError(f"{len(places) - len(found)} ranks did not say what device they have")
+    return tuple(found[place.rank] for place in places)
+
+
+def dismiss(link: Link) -> bool:
+    """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait."""
+    waiting = set(range(1, link.size)) - link.failed - link.left
+    until = time.monotonic() + (0.0 if link.dismissed else BYE_SECONDS)
+    for rank in waiting if not link.dismissed else ():
+        link.send(rank, 0, pack(Quit()))
+    link.dismissed = True
+    while waiting - link.failed - link.left and time.monotonic() < until:
+        received = link.receive(0.1)
+        if received is not None and _is_bye(received.data):
+            link.left.add(received.source)
+    return not waiting - link.failed - link.left
+
+
+def _is_bye(data: bytes) -> bool:
+    return not is_piece(data) and isinstance(unpack(FromGroup, data), Bye)
+
+
+def _weights_wanted(message: ToGroup) -> int | None:
+    """The trial whose kept weights the receiver will read."""
+    if isinstance(message, Assign):
+        return message.trial.parent
+    return message.trial if isinstance(message, Evaluate) else None

@@ -1,0 +1,130 @@
+"""The process that trains: a child of the process that speaks for it, so that a crash stays its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import DataError
+from aiperf.wire.layout import Described, Place
+from nas.record import decode, encode
+
+__all__ = ["WorkerProcess", "describe_device", "environment", "infer_data"]
+
+QUIT_SECONDS = 10.0  # for a worker to leave by itself
+DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
+INFER = "from aiperf.data.inferred import main; main()"
+# A thread of libgomp that waits for others spins 300,000 times before it sleeps. Where another program has
+# one of the cores, that is until the kernel gives it back: on two cores a step of the digits' seed took
+# 1,000 ms on two threads and 17 ms on one. So few spins cost a tenth alone, and there it took 48 ms.
+FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Where one of these is set, somebody has chosen how threads wait."""
+DESCRIBE = "import sys; from aiperf.training.worker import describe; print(describe(*sys.argv[1:]))"
+
+
+class WorkerProcess:
+    """A worker in a child process, joined by a socket pair; it ends when the pair is closed."""
+
+    def __init__(self, place: Place, device: str, log: Path) -> None:
+        """`device` is the kind it binds; `log` takes what it prints. Raises OSError where that cannot be."""
+        self._log = log
+        ours, theirs = socket.socketpair()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "aiperf.training.worker", "--socket", str(theirs.fileno())]
+        command += ["--device", device, "--place", json.dumps(encode(place))]
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=environment(os.environ),
+                start_new_session=True,  # signals of the terminal and of mpiexec are for the master
+            )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+
+    def send(self, data: bytes) -> None:
+        """To a process that is gone it says nothing; `receive` tells."""
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(data)
+
+    def receive(self, seconds: float) -> bytes | None:
+        """The next message, None when none comes in so many seconds. Raises EOFError: it is gone."""
+        try:
+            return self._connection.recv_bytes() if self._connection.poll(seconds) else None
+        except OSError:
+            raise EOFError from None
+
+    def obituary(self) -> str:
+        """How it ended. Waits for the end, which has begun when `receive` raised."""
+        try:
+            code = self._process.wait(QUIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"the worker (process {self._process.pid}) fell silent in its last moments"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"the worker (process {self._process.pid}) {how}; its last words: {_last_line(self._log)}"
+
+    def end(self) -> None:
+        """Gives it time to leave by itself, as it was told to."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(QUIT_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Of a process that trains: this one's, and threads that soon sleep where nobody chose how they wait."""
+    return {**own, **({} if any(name in own for name in WAITING) else FEW_SPINS)}
+
+
+def describe_device(place: Place, kind: str) -> Described:
+    """The device that a worker at this place would bind, found out in a process of its own."""
+    command = [sys.executable, "-c", DESCRIBE, kind, json.dumps(encode(place))]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        return Described(place.rank, f"no answer in {DESCRIBE_SECONDS:.0f} s")
+    except subprocess.CalledProcessError as error:
+        return Described(place.rank, (error.stderr.strip().splitlines() or ["no reason given"])[-1])
+    return decode(Described, json.loads(answer.stdout.splitlines()[-1]))
+
+
+def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a configuration, by dotted name, that the images in a folder call for; found out in a process
+    of its own, which imports torch. Raises DataError."""
+    command = [sys.executable, "-c", INFER, folder, json.dumps(stated)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise DataError(f"{folder} cannot be looked at: {last}") from None
+    answer: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in answer:
+        raise DataError(answer["refused"])
+    return answer["inferred"]
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError as error:
+        return f"unknown, for {log} cannot be read ({error.strerror})"
+    return lines[-1] if lines else "none"

@@ -1,0 +1,189 @@
+"""From one command on many ranks to one master and its workers, and from one process to many."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from aiperf.config import Config
+from aiperf.errors import WorldError
+from aiperf.files import RunFiles
+from aiperf.ranks.connect import abort, connect, disconnect
+from aiperf.ranks.launched import TORCHRUN, Launched, launched
+from aiperf.ranks.link import Link
+from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
+from aiperf.ranks.process import describe_device
+from aiperf.ranks.relay import serve
+from aiperf.ranks.visible import visible_devices
+from aiperf.ranks.world import ALONE, LocalWorld, World
+from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
+
+__all__ = ["BACKENDS", "Ranks", "Wanted", "across"]
+
+log = logging.getLogger(__name__)
+
+BACKENDS = ("ddp", "horovod")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a person wants the ranks of this leg to work."""
+
+    device: str = "auto"
+    """A kind; auto is an accelerator where there is one."""
+    devices: int = 0
+    """Of this machine, when no launcher started this process; 0: all."""
+    devices_per_trial: int = 0
+    """0: all of a host."""
+    backend: str = "ddp"
+    silence_seconds: float = 60.0
+    """After so long without a word a group is lost."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What the master has: itself alone, or all ranks."""
+
+    wanted: Wanted
+    link: Link | None = None
+    hosts: tuple[str, ...] = ()
+    """Of every rank, when there are several."""
+
+    @property
+    def terminal(self) -> bool | None:
+        """False under a launcher, which may give the master a terminal of its own making."""
+        return None if self.link is None else False
+
+    def places(self, config: Config) -> tuple[Place, ...]:
+        """Of those that train. Raises WorldError or ConfigError where they cannot be divided into
+        groups, or cannot share a batch."""
+        if self.link is None:
+            return (ALONE,)
+        places = layout(self.hosts, self.wanted.devices_per_trial)
+        refuse_uneven_batch(config.training.batch_size, len(places[0].group))
+        return places
+
+    def devices(self, config: Config) -> tuple[Described, ...]:
+        """What each rank that trains would bind. Raises as `places`."""
+        if self.link is None:
+            return self.found((describe_device(ALONE, self.wanted.device),))
+        return self.found(describe(self.link, self.places(config)))
+
+    def first_devices(self, config: Config) -> tuple[Described, ...]:
+        """One of each host. Raises as `places`."""
+        if self.link is None:
+            return self.devices(config)
+        places = {self.hosts[place.rank]: place for place in reversed(self.places(config))}
+        return self.found(describe(self.link, tuple(places.values())))
+
+    def found(self, devices: tuple[Described, ...]) -> tuple[Described, ...]:
+        """The same. Raises WorldError where a rank has none."""
+        for each in devices:
+            if not each.kind:
+                host = self.hosts[each.rank] if self.hosts else socket.gethostname()
+                raise WorldError(f"rank {each.rank} on {host} has no device: {each.device}")
+        return devices
+
+    def world(self, config: Config, files: RunFiles) -> World:
+        """Raises as `places`."""
+        places = self.places(config)
+        if self.link is None:
+            return LocalWorld(files.log(socket.gethostname()), self.wanted.device)
+        return MpiWorld(self.link, files, self.hosts, places, children=self.wanted.backend == "ddp")
+
+
+def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+    """Calls `lead` in the process that is the master, and serves it in all others; the exit code.
+
+    Where no launcher started this process and it sees several devices, it starts its ranks itself.
+    """
+    started = launched(os.environ)
+    if started is not None:
+        return _as_rank(started, wanted, lead)
+    if wanted.backend == "horovod":
+        raise WorldError("--backend horovod needs several ranks; start them by mpiexec or srun")
+    num_devices = wanted.devices or visible_devices(wanted.device)
+    if num_devices > 1:
+        return _start_ranks(num_devices + 1)
+    return lead(Ranks(wanted))
+
+
+def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+    if started.launcher == TORCHRUN and wanted.backend == "horovod":
+        raise WorldError("--backend horovod needs MPI; start the ranks by mpiexec or srun")
+    if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, _ignore)
+    link = connect(started)
+    if link.rank > 0:
+        serve(link, wanted.device, wanted.backend)
+        disconnect(link)
+        return 0
+    try:
+        code = lead(Ranks(wanted, link, gather(link)))
+    except BaseException:
+        _leave(link, 1)
+        raise
+    _leave(link, code)
+    return code
+
+
+def _leave(link: Link, code: int) -> None:
+    if dismiss(link):
+        disconnect(link)
+    else:  # at the very end, when everything is said
+        log.warning("some ranks do not answer any more; they are ended by force")
+        atexit.register(abort, link, code)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Unlike SIG_IGN it is not handed on to the worker process, which has children to end by signals."""
+
+
+def _start_ranks(num_ranks: int) -> int:
+    """This same command once more, on so many ranks of this host; its exit code.
+
+    Raises WorldError, with the command to type, where MPI is not installed.
+    """
+    mpiexec = _mpiexec()
+    if mpiexec is None:
+        words = " ".join(["aiperf-hpc", *sys.argv[1:]])
+        raise WorldError(
+            f"{num_ranks - 1} devices need as many processes; pip install 'aiperf-hpc[mpi]', "
+            f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use one by --devices 1"
+        )
+    program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]
+    command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *program, *sys.argv[1:]]
+    # As root Open MPI wants to be told twice; whoever started this process as root has decided that.
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    # In a session of its own, for on Ctrl-C mpiexec ends all ranks at once, without a result.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    interrupted = False
+    while True:
+        try:
+            code = process.wait()
+            return 130 if interrupted and code == 75 else code
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM if interrupted else signal.SIGUSR1)
+            interrupted = True
+
+
+def _mpiexec() -> str | None:
+    """Of the MPI that this Python's mpi4py takes: beside the interpreter first."""
+    try:
+        import mpi4py  # noqa: F401
+    except ImportError:
+        return None
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")

@@ -1,0 +1,1 @@
+"""Whether a result is true, and which class a true result belongs to."""

@@ -1,0 +1,190 @@
+"""What a valid run must be to be ranked. Anything else is smoke: complete, useful, comparable with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiperf.config import BoundsConfig, Config
+from aiperf.errors import ConfigError
+from aiperf.rules.measurements import doubts
+from aiperf.rules.rule import Evidence, Seen
+from aiperf.trial import State
+
+__all__ = [
+    "architecture",
+    "complete",
+    "control",
+    "data",
+    "error",
+    "foreseen",
+    "refuse_unrankable",
+    "segments",
+    "span",
+    "speed",
+    "trials",
+    "unrankable",
+    "width",
+]
+
+LEAST_SPAN_SECONDS = 3600.0
+ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
+MOST_ERROR = 0.30
+LONGEST_SEGMENT_SECONDS = 600.0
+SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
+SEED = "resnet50"
+CONTROL_SIZE = 224
+# ImageNet-1k, ILSVRC 2012 (Russakovsky et al., IJCV 2015): training images, test images, a class.
+IMAGENET: Mapping[str, Any] = {
+    "classes": 1000,
+    "channels": 3,
+    "size": 224,
+    "synthetic": False,
+    "official_training_images": 1_281_167,
+    "test_images": 50_000,
+    "test_images_a_class": [50, 50],
+}
+
+
+def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    """What stands in the way of a rank however long the run is."""
+    return _width(config) + _data(manifest) + _architecture(config)
+
+
+def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    """What already stands in the way of a rank before the clock starts."""
+    minutes = config.limits.minutes
+    short = (
+        [f"the span is to be {minutes:g} minutes; 60 are needed"] if 60 * minutes < LEAST_SPAN_SECONDS else []
+    )
+    return unrankable(config, manifest) + short
+
+
+def refuse_unrankable(config: Config, manifest: Mapping[str, Any]) -> None:
+    """A run that is to be ranked is not let run for an hour in vain. Raises ConfigError."""
+    if config.ranked and (wrong := foreseen(config, manifest)):
+        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; change that or set ranked = false")
+
+
+def complete(evidence: Evidence) -> Seen:
+    replay = evidence.replay
+    if all(leg.released is None for leg in replay.legs):
+        return Seen("", ["it ended before the clock was started: there is no score"])
+    if replay.leg.ended is None:
+        return Seen("", ["the run has not ended"])
+    reason = replay.leg.ended.reason
+    return Seen(f"it ended by its {reason}", [] if reason == "deadline" else [f"it ended by: {reason}"])
+
+
+def span(evidence: Evidence) -> Seen:
+    replay = evidence.replay
+    minutes = replay.span_seconds / 60
+    # A leg that never reached its release has no part in the span.
+    legs = sum(leg.released is not None for leg in replay.legs)
+    wrong = (
+        [f"the span is {minutes:.2f} minutes; 60 are needed"]
+        if replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
+        else []
+    )
+    wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []
+    return Seen(f"{minutes:.1f} minutes in one leg", wrong)
+
+
+def width(evidence: Evidence) -> Seen:
+    config = evidence.replay.opened.config
+    return Seen(f"{config.training.format} has 16 bits or more", _width(config))
+
+
+def data(evidence: Evidence) -> Seen:
+    ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
+    return Seen("ImageNet-1k, whole, 224²", _data(ranks[0].ready.data if ranks else {}))
+
+
+def error(evidence: Evidence) -> Seen:
+    quality = evidence.score.quality
+    if quality is None or quality.error is None:
+        return Seen("", ["no network was tested"])
+    wrong = (
+        [f"the error is {quality.error:.1%}, above {MOST_ERROR:.0%}"] if quality.error > MOST_ERROR else []
+    )
+    return Seen(f"the error is {quality.error:.1%}", wrong)
+
+
+def trials(evidence: Evidence) -> Seen:
+    """At least one for each group."""
+    replay = evidence.replay
+    if not replay.legs:
+        return Seen("", ["no leg began"])
+    groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
+    idle = sorted(set(range(replay.leg.groups)) - groups)
+    return Seen(
+        f"{len(replay.arrivals)} trials ended, at least one complete in each of {replay.leg.groups} groups",
+        [f"group {group} completed no trial" for group in idle],
+    )
+
+
+def architecture(evidence: Evidence) -> Seen:
+    """The pinned seed, and the pinned bounds of candidates."""
+    return Seen(f"{SEED} within the default bounds", _architecture(evidence.replay.opened.config))
+
+
+def control(evidence: Evidence) -> Seen:
+    """Timed on every device, before the release; its ceiling, too, beside which too much work would show."""
+    wrong = [
+        f"rank {rank} of leg {leg.index} has no {what}"
+        for leg in evidence.replay.legs
+        if leg.released is not None
+        for group in leg.began.groups
+        for rank in group
+        for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
+        if rank not in measured
+    ]
+    wrong += [
+        f"the control of rank {rank} is of {control.size}² images, not {CONTROL_SIZE}²"
+        for leg in evidence.replay.legs
+        for rank, control in leg.controls.items()
+        if control.size != CONTROL_SIZE
+    ]
+    return Seen("timed on every device", wrong)
+
+
+def speed(evidence: Evidence) -> Seen:
+    """What was done afterwards fits below the ceilings."""
+    return Seen("within what was measured before the span", doubts(evidence))
+
+
+def segments(evidence: Evidence) -> Seen:
+    """Credit is whole segments, so none may be long."""
+    wrong = [
+        f"trial {v.segment.trial}, segment {v.segment.index} took {v.segment.train_seconds:.0f} s"
+        for attempt in evidence.replay.attempts
+        for v in attempt.validations
+        if v.segment.train_seconds > LONGEST_SEGMENT_SECONDS
+    ]
+    return Seen(f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s", wrong)
+
+
+def _width(config: Config) -> list[str]:
+    declared = config.training.format
+    return [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has less than 16 bits"]
+
+
+def _data(manifest: Mapping[str, Any]) -> list[str]:
+    wrong = [
+        f"{name} is {manifest.get(name)!r}, not {value!r}"
+        for name, value in IMAGENET.items()
+        if manifest.get(name) != value
+    ]
+    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+    if not wrong and used != IMAGENET["official_training_images"]:
+        wrong = [f"training and validation use {used} of the official training images, not all"]
+    return wrong
+
+
+def _architecture(config: Config) -> list[str]:
+    wrong = []
+    if config.seed_architecture != SEED:
+        wrong.append(f"the seed is {config.seed_architecture}, not {SEED}")
+    if config.search.bounds != BoundsConfig():
+        wrong.append("search.bounds are not the default ones")
+    return wrong

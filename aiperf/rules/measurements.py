@@ -1,0 +1,250 @@
+"""Integrity of what was measured before the span, and of how fast the work after it was.
+
+Two limits, apart. Beyond the bound of its devices no work can have been done: the run is INVALID. The
+measured ceiling lies below, and may come from a bad moment: work beyond it is unknown, and not ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import fsum, inf, isclose
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.errors import JournalError
+from aiperf.journal.attempts import Leg
+from aiperf.journal.columns import pieces
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Seen
+from aiperf.score.bound import bound_ops_per_second
+from aiperf.score.credit import credit
+from aiperf.score.lineage import rebuild
+from aiperf.wire.messages import Ceiling, Control, Ready
+from nas.ops import TENSOR_OPS
+from nas.products import least_products
+from nas.seeds import resnet50
+
+__all__ = ["CONTROL_SIZES", "doubts", "mean_ceiling", "measurements", "speed"]
+
+# One block of steps, or one validation, may fall into a much better moment than what was measured.
+MOST_OF_A_PIECE = 4.0
+CONTROL_SIZES = (32, 64, 112, 160, 224)
+"""Of a control's images, in pixels of a side."""
+
+
+def measurements(evidence: Evidence) -> Seen:
+    """Ceilings and controls are of the ranks' own devices, in the declared format, and leave room for what
+    was done later."""
+    replay = evidence.replay
+    num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
+    if not num:
+        return Seen("nothing was measured before the span", known=False)
+    contradictions = [
+        text for leg in replay.legs for text in _of_leg(leg, replay.opened.config.training.format)
+    ]
+    if mean_ceiling(replay) is None and replay.span_seconds > 0:
+        return Seen(
+            "a ceiling is missing, beside which too much work would show", contradictions, known=False
+        )
+    if found := doubts(evidence):
+        return Seen("; ".join(found), contradictions, known=False)
+    return Seen(f"{num} ceilings and controls, each of its rank's device", contradictions)
+
+
+def speed(evidence: Evidence) -> Seen:
+    """No device computes faster than it can: all together over the span, and in each piece of work."""
+    replay = evidence.replay
+    bounds = _bounds(replay)
+    contradictions = [
+        f"trial {number}: {what} of {seconds:.6f} s is beyond what its devices can do"
+        for number, what, seconds in _rushed(evidence, bounds)
+    ]
+    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
+    if 0 < available < inf:
+        share = _least_operations(evidence, available) / available
+        text = f"{share:.1%} of what the devices can do at the most"
+        return Seen(text, contradictions + ([text] if share > 1 else []))
+    return Seen("a device has neither a listed peak nor a known instruction set", contradictions, known=False)
+
+
+def doubts(evidence: Evidence) -> list[str]:
+    """What is beyond the ceilings, but not beyond what is possible: sentences with what to do."""
+    replay, found = evidence.replay, []
+    ceiling = mean_ceiling(replay)
+    if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
+        found.append(f"{share:.1f} times the ceilings that were measured before the span")
+    rates = [
+        {rank: MOST_OF_A_PIECE * each.fastest for rank, each in leg.ceilings.items()} for leg in replay.legs
+    ]
+    if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
+        found.append(f"{num} pieces of work beyond {MOST_OF_A_PIECE:g} times the ceilings of their devices")
+    if found:
+        found.append(
+            "something else used the devices while they were measured, or the journal was changed: run again "
+            "on idle devices"
+        )
+    return found
+
+
+def _of_leg(leg: Leg, format: str) -> Iterator[str]:
+    ready = _first_ready(leg)
+    for measured in leg.ceilings.values():
+        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
+        yield from _of_ceiling(measured, ready.get(measured.rank), format)
+    for control in leg.controls.values():
+        yield from _of_rank("control", control, ready.get(control.rank))
+        yield from _of_control(control, ready.get(control.rank), format)
+        images = control.batch_size * control.steps
+        if not (
+            control.steps > 0
+            and control.seconds > 0
+            and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)
+        ):
+            yield (
+                f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
+                f"from {images} images in {control.seconds:.2f} s"
+            )
+
+
+def _of_control(control: Control, ready: Ready | None, format: str) -> Iterator[str]:
+    """Its images are of a size that a control has, and no more than the device can do."""
+    name = f"the control of rank {control.rank}"
+    if control.size not in CONTROL_SIZES:
+        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, CONTROL_SIZES))}"
+        return
+    bound = ready and bound_ops_per_second([ready], format)
+    least = TENSOR_OPS.mac * least_products(resnet50((3, control.size, control.size), 1000))[0]
+    if bound and not control.images_per_second * least <= bound:
+        yield f"{name} is beyond what {control.device} can do at the most"
+
+
+def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    if ready is None:
+        yield f"the {what} of rank {measured.rank} is of a rank that was not ready"
+    elif (measured.host, measured.device) != (ready.host, ready.device):
+        yield (
+            f"the {what} of rank {measured.rank} is of {measured.device} on {measured.host}; the rank has "
+            f"{ready.device} on {ready.host}"
+        )
+
+
+def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    name = f"the ceiling of rank {ceiling.rank}"
+    if ceiling.format != format:
+        yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
+    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
+    if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
+        yield f"{name}: a fastest window is slower than the typical one"
+    bound = ready and bound_ops_per_second([ready], format)
+    if bound and not ceiling.fastest <= bound:
+        yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"
+
+
+Most = Callable[[tuple[int, ...]], float]
+"""Of the ranks of a group, operations a second at the most; infinite where that is not known."""
+
+
+def _bounds(replay: Replay) -> list[Most]:
+    """Of each leg."""
+    format = replay.opened.config.training.format
+    return [_of_ready(_first_ready(leg), format) for leg in replay.legs]
+
+
+def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
+    @cache  # many attempts have the same ranks
+    def most(ranks: tuple[int, ...]) -> float:
+        known = [ready[rank] for rank in ranks if rank in ready]
+        return (bound_ops_per_second(known, format) if len(known) == len(ranks) else None) or inf
+
+    return most
+
+
+def _of_ranks(rates: Mapping[int, float]) -> Most:
+    return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
+
+
+def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str, float]]:
+    """Blocks and validations whose products cannot be made in their seconds: the trial, what it is, its
+    seconds. Only what is beyond by all that is counted is looked at again by what must really be made."""
+    replay, found = evidence.replay, pieces(evidence.replay)
+    least = _least_of(replay)
+    for row in _beyond(evidence, most):
+        attempt = replay.attempts[found.attempt[row]]
+        number, validation = attempt.trial.number, bool(found.is_validation[row])
+        operations = least(number)[validation] * int(found.images[row])
+        limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+        seconds = float(found.seconds[row])  # of Python, which says "infinite" of absurd figures
+        if operations > limit * seconds:
+            yield number, "a validation" if validation else "a block", seconds
+
+
+def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
+    """Rows of `pieces` whose counted products are more than their ranks' most, leg by leg."""
+    replay, found = evidence.replay, pieces(evidence.replay)
+    prices, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
+    for attempt in replay.attempts:
+        if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
+            prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
+        limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules name
+        operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
+        rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
+    return rows
+
+
+def _least_operations(evidence: Evidence, enough: float) -> float:
+    """Tensor operations that the goodput cannot have been made without; all that were counted, which are
+    more, where they stay below `enough`."""
+    counted = evidence.score.goodput.tensor_operations
+    if counted <= enough:
+        return counted
+    replay = evidence.replay
+    credited, least = credit(replay), _least_of(replay)
+    return fsum(
+        operations * images
+        for attempt in replay.attempts
+        for v in attempt.validations
+        if credited.has(attempt, v)
+        for operations, images in zip(least(attempt.trial.number), (v.segment.train_images, v.segment.of))
+    )
+
+
+def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
+    """By trial the tensor operations of one image, in training and in validation, that must be made."""
+
+    @cache
+    def least(number: int) -> tuple[float, float]:
+        try:
+            train, evaluate = least_products(rebuild(replay, number))
+        except JournalError:  # the rule "operations" says so
+            return 0.0, 0.0
+        return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
+
+    return least
+
+
+def _leg_bound(replay: Replay, leg: Leg) -> float | None:
+    """Of all devices of a leg."""
+    ready = _first_ready(leg)
+    if any(rank not in ready for group in leg.began.groups for rank in group):
+        return None
+    return bound_ops_per_second(ready.values(), replay.opened.config.training.format)
+
+
+def _first_ready(leg: Leg) -> dict[int, Ready]:
+    """The first of a rank: what stands of it once its group was started again may be written at any time."""
+    return {event.ready.rank: event.ready for event in reversed(leg.ranks)}
+
+
+def mean_ceiling(replay: Replay) -> float | None:
+    """Operations a second of the fastest work, of all devices that a leg had, in the mean over the span; None
+    where a leg has not measured all of its own, or none has a span."""
+    total = 0.0
+    for leg in replay.legs:
+        ranks = {rank for group in leg.began.groups for rank in group}
+        if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
+            return None
+        total += leg.span_seconds * fsum(ceiling.fastest for ceiling in leg.ceilings.values())
+    return total / replay.span_seconds if total > 0 else None

@@ -1,0 +1,124 @@
+"""Integrity of the steps: whole batches, as many as the plan of each trial has, validated when it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+
+from aiperf.config import TrainingConfig
+from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.replay import Replay
+from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
+from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.times import DRIFT, LATE_SECONDS
+from aiperf.trial import State
+
+__all__ = ["images"]
+
+STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
+
+
+def images(evidence: Evidence) -> Seen:
+    """Steps × batch are the images; a trial makes the steps of its plan and not more."""
+    replay = evidence.replay
+    if not replay.attempts:
+        return Seen("no trial was dispatched", known=False)
+    column = replay.blocks.column
+    batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
+    (wrong,) = np.nonzero(column("images") != column("steps") * batch[column("attempts")])
+    contradictions = [
+        f"trial {replay.attempts[attempt].trial.number}: {images} images in {steps} steps of {batch[attempt]}"
+        for attempt, images, steps in zip(
+            column("attempts")[wrong], column("images")[wrong], column("steps")[wrong]
+        )
+    ]
+    if training_images := replay.manifest.get("training_images"):
+        for attempt in replay.attempts:
+            contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
+        contradictions += _closed_early(replay, training_images)
+    else:
+        contradictions.append("the ranks did not say how many training images there are")
+    return Seen(f"{int(column('images').sum()):,} images in whole batches, as planned", contradictions)
+
+
+def _against_plan(attempt: Attempt, training: TrainingConfig, training_images: int) -> Iterator[str]:
+    planned, number = plan(attempt.trial, training, training_images), attempt.trial.number
+    if attempt.trial.epochs > max(training.epochs):
+        yield f"trial {number}: {attempt.trial.epochs} epochs, where training.epochs has none so long"
+    if attempt.steps > planned.steps:
+        yield f"trial {number}: {attempt.steps} steps, planned {planned.steps}"
+    yield from _segments(attempt, training, planned)
+    patient = next((at for at, since in enumerate(_since_best(attempt)) if since == training.patience), None)
+    stopped_early = bool(training.patience) and patient is not None
+    if stopped_early and patient != len(attempt.validations) - 1:
+        yield f"trial {number} went on after {training.patience} validations without a better error"
+    if attempt.state is State.COMPLETE:
+        closed = sum(validation.segment.steps for validation in attempt.validations)
+        if closed != planned.steps and not stopped_early:
+            yield f"trial {number} is complete with {closed} validated steps of {planned.steps}"
+
+
+def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
+    """All have the planned length but the last, and those that took long; a validation earns something
+    too, so that none may stand where none was due."""
+    closed = sum(validation.segment.steps for validation in attempt.validations)
+    goes_on = attempt.steps > closed
+    for validation in attempt.validations:
+        segment = validation.segment
+        is_last = segment.index == len(attempt.validations) - 1 and not goes_on
+        early = segment.steps < planned.segment_steps and segment.train_seconds < SEGMENT_SECONDS
+        if segment.steps > planned.segment_steps or segment.steps < 1 or (early and not is_last):
+            yield f"{validation.name}: {segment.steps} steps, planned {planned.segment_steps}"
+        skips = segment.steps if training.format == "fp16" else 0
+        if not 0 <= segment.skipped <= skips:
+            yield f"{validation.name}: {segment.skipped} of {segment.steps} skipped in {training.format}"
+
+
+def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
+    """Trials that were stopped, or validated before their segment was whole, while their leg went on."""
+    training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
+    for attempt in replay.attempts:
+        place = attempt.leg.index, attempt.group
+        longest[place] = max(
+            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
+        )
+    for attempt in replay.attempts:
+        planned, leg = plan(attempt.trial, training, training_images), attempt.leg
+        closed = sum(validation.segment.steps for validation in attempt.validations)
+        moment = None
+        if attempt.ended is not None and attempt.state is State.STOPPED:
+            moment = attempt.ended.end
+            if closed >= planned.steps:
+                yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
+        elif closed < planned.steps and _is_short(attempt, planned):
+            moment = attempt.validations[-1].end
+        if moment is not None and moment < _closing(leg, longest[leg.index, attempt.group]):
+            yield f"trial {attempt.trial.number} closed at {moment:.3f} s, and leg {leg.index} went on"
+
+
+def _is_short(attempt: Attempt, planned: Plan) -> bool:
+    """Whether its last segment was closed before it was due."""
+    last = [validation.segment for validation in attempt.validations[-1:]]
+    return any(s.steps < planned.segment_steps and s.train_seconds < SEGMENT_SECONDS for s in last)
+
+
+def _closing(leg: Leg, validate_seconds: float) -> float:
+    """When a leg may begin to close: so long before its deadline, or since it may have been asked to stop."""
+    by_deadline = by_stop = inf
+    if leg.deadline is not None:
+        late = LATE_SECONDS + DRIFT * leg.deadline
+        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
+    if leg.ended is None or leg.ended.reason != "deadline":
+        by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
+    return min(by_deadline, by_stop)
+
+
+def _since_best(attempt: Attempt) -> Iterator[int]:
+    """After each validation, how many there were since the one that was better than all before it."""
+    best, since = float("inf"), 0
+    for validation in attempt.validations:
+        better = validation.in_time and validation.segment.error < best
+        best, since = (validation.segment.error, 0) if better else (best, since + 1)
+        yield since

@@ -1,0 +1,116 @@
+"""The search, made again: what a run proposed follows from its seed and from what it was told.
+
+So whoever changes a morphism or a hyper-parameter, removes a trial or edits an accuracy that decided a
+tournament must change everything that came after it, training included.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from aiperf.errors import MissingExtra
+from aiperf.journal.events import Dispatched, Event, LegBegan
+from aiperf.journal.replay import Replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.proposals import SEARCH_VERSION, libraries
+from aiperf.rules.rule import Evidence, Seen
+from aiperf.trial import Trial
+from nas.record import encode, graph_from_json
+from nas.search import Exhausted
+
+__all__ = ["search"]
+
+MOST_ASKED = 2_000
+"""Proposals made again in one run; a few milliseconds each. Of a longer one every so manieth."""
+
+
+_NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
+
+
+class _Differs(Exception):
+    """The search proposes something else."""
+
+
+class _SoFar:
+    """What `Jobs` reads of a replay, in the leg that the events have reached."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.trials = replay.trials
+        self._legs = iter(replay.legs)
+
+    def follow(self, event: Event) -> None:
+        if isinstance(event, LegBegan):
+            self.leg = next(self._legs)
+            self.ranks = self.leg.ranks
+
+
+def search(evidence: Evidence) -> Seen:
+    """Proposals made again in the order of the journal."""
+    replay = evidence.replay
+    if (version := replay.opened.search) != SEARCH_VERSION:
+        return Seen(f"made by version {version} of the search, this is version {SEARCH_VERSION}", known=False)
+    if not replay.trials or evidence.recount.failures:
+        return Seen("not every architecture can be rebuilt", known=False)
+    here = libraries(replay.opened.config)
+    if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
+        return Seen("", [f"{', '.join(foreign)} is recorded, on which this search does not rest"])
+    if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
+        told = "; ".join(f"{name} {was}, here it is {here.get(name)}" for name, was in other.items())
+        return Seen(f"the run's proposals rest on {told}", known=False)
+    try:
+        asked = _made_again(replay)
+    except MissingExtra as error:
+        return Seen(str(error), known=False)
+    except (_Differs, Exhausted, ValueError, LookupError) as error:
+        return Seen("", [str(error)])
+    return Seen(f"{asked} of {len(replay.trials)} proposals made again")
+
+
+def _made_again(replay: Replay) -> int:
+    """How many proposals are as they were. Raises _Differs for the first that is not."""
+    config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
+    so_far = _SoFar(replay)
+    jobs = Jobs.of(config, seed, cast(Replay, so_far))
+    every = -(-len(replay.trials) // MOST_ASKED)
+    # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
+    offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0
+    for event in replay.decisions:
+        so_far.follow(event)
+        if isinstance(event, Dispatched) and event.attempt > 1:
+            _compare_again(jobs.again(event.group), event)
+            jobs.follow(event)
+        elif isinstance(event, Dispatched) and event.trial.number % every == offset:
+            made = jobs.propose(event.trial.number, event.group)
+            _compare(made.trial, event.trial)
+            jobs.follow(made)
+            asked += 1
+        else:
+            jobs.follow(event)
+    return asked
+
+
+def _compare(made: Trial, recorded: Trial) -> None:
+    where = f"trial {recorded.number}: after what was told until then the search proposes"
+    if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
+        raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
+    for what in ("hyper", "round", "epochs", "seed"):
+        proposed, stands = getattr(made, what), getattr(recorded, what)
+        if proposed != stands:
+            raise _Differs(f"{where} the {_NAMES[what]} {encode(proposed)}, not {encode(stands)}")
+
+
+def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
+    """A further attempt: after its group was lost, or with half the batch."""
+    number, attempt = recorded.trial.number, recorded.attempt
+    if made is None or (made.trial.number, made.attempt) != (number, attempt):
+        raise _Differs(f"trial {number}: nothing called for attempt {attempt} then")
+    if made.trial.hyper != recorded.trial.hyper:
+        raise _Differs(
+            f"trial {number}, attempt {attempt}: the hyper-parameters are to be {encode(made.trial.hyper)}, "
+            f"not {encode(recorded.trial.hyper)}"
+        )
+
+
+def _shown(trial: Trial) -> str:
+    edits = ", ".join(type(morphism).__name__ for morphism in trial.morphisms) or "no morphism"
+    return f"{edits} of {'the seed' if trial.parent is None else f'trial {trial.parent}'}"

@@ -1,0 +1,174 @@
+"""Integrity of when work was done: ends in order, spans by their limits, no more work than there was time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Leg
+from aiperf.journal.columns import pieces
+from aiperf.journal.events import TERMINATED
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Seen
+
+__all__ = ["DRIFT", "LATE_SECONDS", "span", "times"]
+
+# News of work is late by what the master was busy with, never early; a master that is silent for longer
+# than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
+LATE_SECONDS = AFTER_LAST_LINE_SECONDS
+SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
+DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
+JITTER_SECONDS = 0.5
+ROUNDING_SECONDS = 1e-6
+NEWS_SECONDS = 0.1  # by which one message may be longer under way than the next
+
+
+def times(evidence: Evidence) -> Seen:
+    """Work ends before its line is written, and no group works more seconds than there are."""
+    return Seen("no group worked longer than there was time", list(_times(evidence.replay)))
+
+
+def _times(replay: Replay) -> Iterator[str]:
+    for attempt in replay.attempts:
+        number = attempt.trial.number
+        moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
+        if attempt.began is not None and attempt.begin_time is not None:
+            moments.append((attempt.began.end, attempt.begin_time, "begin"))
+        if attempt.ended is not None and attempt.end_time is not None:
+            moments.append((attempt.ended.end, attempt.end_time, "end"))
+        for end, t, what in moments:
+            if not end <= t + ROUNDING_SECONDS:
+                yield f"trial {number}: its {what} at {end:.3f} s was told before, at {t:.3f} s"
+        if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
+            yield f"trial {number}: a validation took no time"
+        released = attempt.leg.released
+        if released is not None and attempt.began is not None and attempt.began.end < released:
+            yield f"trial {number} began at {attempt.began.end:.3f} s, before the release at {released:.3f} s"
+        elif released is not None and attempt.dispatch_time < released:
+            yield f"trial {number} was dispatched before the release at {released:.3f} s"
+    column = replay.blocks.column
+    late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
+    nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("images") <= 0)
+    for row in np.nonzero(late | nothing)[0]:
+        number = replay.attempts[column("attempts")[row]].trial.number
+        what = "was told before its end" if late[row] else "holds no steps or took no time"
+        yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
+    yield from _backwards(replay)
+    yield from _overfull(replay)
+
+
+def _backwards(replay: Replay) -> Iterator[str]:
+    """What a group tells of has not ended before what it told of earlier."""
+    column, first = replay.blocks.column, replay.totals().first
+    attempts, ends, places = column("attempts"), column("ends"), replay.blocks.places(first)
+    order = np.argsort(attempts, kind="stable")
+    earlier = (np.diff(attempts[order]) == 0) & (np.diff(ends[order]) < -NEWS_SECONDS)
+    for row in order[1:][earlier]:
+        number = replay.attempts[attempts[row]].trial.number
+        yield f"trial {number}: a block ended at {ends[row]:.3f} s, before the one above it"
+    earliest, latest = np.full(first[-1], np.inf), np.full(first[-1], -np.inf)
+    np.minimum.at(earliest, places, ends)
+    np.maximum.at(latest, places, ends)
+    for attempt in replay.attempts:
+        number, at = attempt.trial.number, int(first[attempt.index])
+        for place, validation in enumerate(attempt.validations, start=at):
+            here, following = latest[place] - NEWS_SECONDS, earliest[place + 1] + NEWS_SECONDS
+            if not here <= validation.end <= following:
+                yield f"{validation.name} closed at {validation.end:.3f} s, not right after its blocks"
+        done = max([latest[at + len(attempt.validations)], *(v.end for v in attempt.validations[-1:])])
+        if attempt.ended is not None and attempt.ended.end < done - NEWS_SECONDS:
+            yield f"trial {number} ended at {attempt.ended.end:.3f} s, its work at {done:.3f} s"
+
+
+def _overfull(replay: Replay) -> Iterator[str]:
+    """Groups whose work does not fit into the time between its ends."""
+    found = pieces(replay)
+    order = np.lexsort((found.end, found.group, found.leg))
+    edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
+    for mine in np.split(order, edges) if len(order) else []:
+        leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
+        if leg.released is None:
+            yield f"group {group} worked in leg {leg.index} before the release"
+            continue
+        end, work = found.end[mine], np.cumsum(found.seconds[mine])
+        slack = end - leg.released - work / (1 + DRIFT)
+        if not slack.min() >= -JITTER_SECONDS:
+            place = int(slack.argmin())
+            yield (
+                f"group {group} had worked {work[place]:.1f} s by {end[place] - leg.released:.1f} s "
+                f"after the release of leg {leg.index}"
+            )
+        elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
+            yield f"group {group} worked on two things at once in leg {leg.index}"
+
+
+def span(evidence: Evidence) -> Seen:
+    """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work."""
+    replay, contradictions, before = evidence.replay, list[str](), 0.0
+    limit = replay.opened.config.limits.minutes * 60
+    found = pieces(replay)
+    for leg in replay.legs:
+        contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
+        last = found.end[found.leg == leg.index].max(initial=0.0)
+        if (
+            leg.ended is not None
+            and leg.ended.reason != "deadline"
+            and last > leg.ended.end + ROUNDING_SECONDS
+        ):
+            contradictions.append(f"leg {leg.index} ended at {leg.ended.end:.3f} s, its work at {last:.3f} s")
+        before += leg.span_seconds
+    return Seen(f"{replay.span_seconds:.1f} s in {replay.num_legs} legs", contradictions)
+
+
+def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
+    if leg.longest_silence > SILENCE_SECONDS:
+        yield f"leg {leg.index} is silent for {leg.longest_silence:.0f} s: lines are missing"
+    if leg.released is None:
+        return
+    if (leg.deadline is None) != (limit == 0):
+        yield f"leg {leg.index}: its deadline is {leg.deadline}, with limits.minutes {limit / 60:g}"
+    elif leg.deadline is not None and abs(leg.deadline - leg.released - (limit - before)) > JITTER_SECONDS:
+        wanted, has = limit - before, leg.deadline - leg.released
+        yield f"leg {leg.index} has {has:.1f} s to its deadline; limits.minutes leaves {wanted:.1f} s"
+    if leg.ended is None:
+        return
+    if leg.ended.reason == "deadline" and leg.ended.end != leg.deadline:
+        yield f"leg {leg.index} ended by its deadline {leg.deadline}, but at {leg.ended.end}"
+    if not leg.released - JITTER_SECONDS <= leg.ended.end <= leg.last:
+        yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside its lines"
+
+
+def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
+    """A leg ends by a limit that there is and that was reached."""
+    if leg.ended is None:
+        return
+    reason, limits = leg.ended.reason, replay.opened.config.limits
+    error = None if replay.best is None else replay.best.error
+    reached = {
+        "deadline": limits.minutes > 0,
+        "trials": 0 < limits.max_trials <= len(replay.trials),
+        "target": error is not None and error <= limits.target_error,
+        "interrupted": True,
+        TERMINATED: True,
+    }
+    if not reached.get(reason, reason.startswith(("error: ", "exhausted: "))):
+        yield f"leg {leg.index} ended by {reason!r}, which was not reached"
+
+
+def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
+    """Nothing is dispatched once a limit is reached."""
+    limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
+    if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):
+        yield f"trial {more[0].trial.number} was dispatched, and limits.max_trials is {limits.max_trials}"
+    ends = [
+        arrival.end_time
+        for arrival in replay.arrivals
+        if arrival.leg is leg and arrival.chosen_from and arrival.end_time is not None
+        if arrival.error is not None and arrival.error <= limits.target_error
+    ]
+    if limits.target_error and ends and (late := [a for a in attempts if a.dispatch_time > min(ends)]):
+        yield (
+            f"trial {late[0].trial.number} was dispatched after limits.target_error "
+            f"{limits.target_error:g} was reached at {min(ends):.3f} s"
+        )

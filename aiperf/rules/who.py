@@ -1,0 +1,135 @@
+"""Integrity of who worked: ranks, their code, clocks and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Seen
+from aiperf.wire.messages import Ready
+
+__all__ = [
+    "CLOCK_SECONDS",
+    "PRODUCTS",
+    "clocks",
+    "code",
+    "initialisation",
+    "misdeclared",
+    "precision",
+    "ranks",
+]
+
+CLOCK_SECONDS = 1.0
+TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on
+INITIALISATION_SECONDS = 1800.0
+PRODUCTS = ("matrix product", "convolution")
+"""Whose format every rank records."""
+
+
+def ranks(evidence: Evidence) -> Seen:
+    """Every rank of every group was ready before the release, with the same initial weights."""
+    replay, contradictions = evidence.replay, list[str]()
+    first = next((event.ready for leg in replay.legs for event in leg.ranks), None)
+    if first is None:
+        return Seen("no rank was ready", known=False)
+    for leg in replay.legs:
+        seen = {event.ready.rank for event in leg.ranks}
+        if leg.released is not None:
+            missing = sorted({rank for group in leg.began.groups for rank in group} - seen)
+            contradictions += [f"rank {rank} was not seen in leg {leg.index}" for rank in missing]
+        contradictions += [
+            f"rank {event.ready.rank} began with other initial weights"
+            for event in leg.ranks
+            if event.ready.initial_weights != first.initial_weights
+        ]
+    if all(leg.released is None for leg in replay.legs):
+        return Seen("the clock did not start: some may not have been ready", contradictions, known=False)
+    return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
+
+
+def code(evidence: Evidence) -> Seen:
+    """One program on the master and on all ranks."""
+    opened, replay = evidence.replay.opened, evidence.replay
+    contradictions = [
+        f"rank {event.ready.rank} on {event.ready.host} ran other code"
+        for leg in replay.legs
+        for event in leg.ranks
+        if event.ready.code_hash != opened.code_hash
+    ]
+    if not opened.code_hash:
+        contradictions.append("the hash of the code was not recorded")
+    return Seen(f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…", contradictions)
+
+
+def clocks(evidence: Evidence) -> Seen:
+    """The hosts' times of day, compared once."""
+    offsets = [
+        (abs(event.clock_offset_seconds), event.ready.host)
+        for leg in evidence.replay.legs
+        for event in leg.ranks
+    ]
+    wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
+    contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
+    contradictions += _overlaps(evidence.replay)
+    if not offsets:
+        return Seen("no rank was ready", contradictions, known=False)
+    return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
+
+
+def _overlaps(replay: Replay) -> Iterator[str]:
+    """Legs that began, by the time of day, before the one before them was over."""
+    for leg, following in pairwise(replay.legs):
+        try:
+            began = [datetime.fromisoformat(each.began.started) for each in (leg, following)]
+            between = (began[1] - began[0]).total_seconds() - leg.last
+        except (ValueError, TypeError) as error:
+            yield f"when leg {leg.index} or leg {following.index} began is no time of day: {error}"
+            continue
+        if between < -TIME_OF_DAY_SECONDS:
+            yield f"leg {following.index} began {-between:.0f} s before the last line of leg {leg.index}"
+
+
+def initialisation(evidence: Evidence) -> Seen:
+    took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
+    if not took:
+        return Seen("the clock did not start", known=False)
+    return Seen(
+        f"it took {max(took):.0f} s at the most",
+        [f"a leg took {seconds:.0f} s" for seconds in took if seconds > INITIALISATION_SECONDS],
+    )
+
+
+def precision(evidence: Evidence) -> Seen:
+    """Every rank multiplied in the declared format when it was asked to, before the span."""
+    declared = evidence.replay.opened.config.training.format
+    ranks = [event.ready for leg in evidence.replay.legs for event in leg.ranks]
+    if not ranks:
+        return Seen("no rank was ready", known=False)
+    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    wrong += [
+        f"rank {ready.rank} on {ready.host} did not record in which format it made a {kind}"
+        for ready in ranks
+        for kind in PRODUCTS
+        if kind not in ready.multiplies
+    ]
+    return Seen(f"matrix products and convolutions were seen in {declared} on every rank", wrong)
+
+
+def misdeclared(format: str, ready: Ready) -> list[str]:
+    """What a rank multiplies in another format than declared.
+
+    Where TF32 is declared a library may still choose fp32, which is wider.
+    """
+    fitting = (format, "fp32") if format == "tf32" else (format,)
+    absent = (
+        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not have"]
+        if ready.formats and format not in ready.formats
+        else []
+    )
+    return absent + [
+        f"training.format is {format}, and rank {ready.rank} on {ready.host} made a {kind} in {seen}"
+        for kind, seen in ready.multiplies.items()
+        if seen not in fitting
+    ]

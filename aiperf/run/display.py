@@ -1,0 +1,188 @@
+"""What a person sees while a run goes on: lines that renew themselves, or plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from math import inf
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from aiperf.files import RunFiles
+from aiperf.journal.attempts import Attempt
+from aiperf.journal.replay import Replay
+from aiperf.proposing.plan import measuring_seconds, plan
+from aiperf.trial import State
+from aiperf.wording import clock, origin, percent, rate
+from nas.ops import OPS, Ops
+
+__all__ = ["Display"]
+
+PLAIN_SECONDS = 5.0  # between two lines where nobody watches, at the least
+PLAIN_LINES = 60  # of a whole run, about
+LIVE_SECONDS = 0.25
+GROUPS_SHOWN, PLAIN_GROUPS_SHOWN = 8, 2
+
+
+class Display:
+    """Shows a replay as it grows. Give `show` to the master."""
+
+    def __init__(self, files: RunFiles, terminal: bool | None = None) -> None:
+        """`terminal` says whether a person watches where the output cannot tell."""
+        self.files = files
+        self.console = Console(stderr=False, highlight=False, force_terminal=terminal)
+        self.live: Live | None = None
+        self._shown = -PLAIN_SECONDS
+        self._said = ""
+        self._credit = _Credit()
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal:
+            self.live = Live(console=self.console, auto_refresh=False, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            with suppress(OSError):  # as in `show`
+                self.live.stop()
+
+    def show(self, replay: Replay, t: float) -> None:
+        """`t` is the leg's time [s]."""
+        if t - self._shown < (_plain_seconds(replay) if self.live is None else LIVE_SECONDS):
+            return
+        self._shown = t
+        try:
+            self._draw(replay, t)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Whoever watched is gone, or a log's disk is full."""
+        self._shown = inf
+        with suppress(OSError):
+            print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
+
+    def _draw(self, replay: Replay, t: float) -> None:
+        if self.live is not None:
+            self.live.update(self._panel(replay, t), refresh=True)
+        else:
+            if not self._said:  # first of all, for who looks into a log wants to know where the rest is
+                print(f"run directory: {self.files.directory}", flush=True)
+            self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
+
+    def _say(self, times: list[str], facts: list[str]) -> None:
+        """A line of a log, unless it would say the same again."""
+        said = " · ".join([*times[1:], *facts])
+        if said != self._said:
+            print(f"{times[0]} · {said}", file=sys.stdout, flush=True)
+        self._said = said
+
+    def _facts(self, replay: Replay) -> list[str]:
+        leg, best = replay.leg, replay.best
+        if leg.released is None:
+            return [_preparing(replay)]
+        if leg.ended is not None:
+            return ["testing the best network"]
+        return [
+            f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far",
+            f"best error {percent(best.error)} (trial {best.number})" if best else "no trial ended yet",
+        ]
+
+    def _trials(self, replay: Replay) -> list[str]:
+        shown = _first(replay, PLAIN_GROUPS_SHOWN) if replay.leg.ended is None else []
+        more = len(replay.running) - len(shown)
+        return [self._running(replay, trial) for trial in shown] + ([f"and {more} more"] if more > 0 else [])
+
+    def _running(self, replay: Replay, attempt: Attempt) -> str:
+        error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
+        trial = attempt.trial
+        epoch = self._share(replay, attempt) * trial.epochs
+        return f"trial {trial.number} ({origin(trial)}) epoch {epoch:.0f}/{trial.epochs}{error}"
+
+    def _share(self, replay: Replay, attempt: Attempt) -> float:
+        images = int(replay.ranks[0].ready.data["training_images"])
+        return attempt.steps / plan(attempt.trial, replay.opened.config.training, images).steps
+
+    def _panel(self, replay: Replay, t: float) -> Group:
+        opened, leg = replay.opened, replay.leg
+        device = leg.ranks[0].ready.device if leg.ranks else "…"
+        head = f"[bold]aiperf-hpc[/] · {opened.config.preset} · {device} · {self.files.directory}"
+        times, facts = _times(replay, t), self._facts(replay)
+        if leg.released is None or leg.ended is not None:
+            return Group(head, "  " + " · ".join([*times, *facts]))
+        ended = sum(attempt.state is State.COMPLETE for attempt in replay.arrivals)
+        failed = sum(attempt.state is State.FAILED for attempt in replay.arrivals)
+        span, table = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+        if leg.deadline is not None:
+            bar = ProgressBar(total=leg.deadline - leg.released, completed=t - leg.released, width=40)
+            span.add_row(" ", bar, " · ".join(times))
+        for trial in _first(replay, GROUPS_SHOWN):
+            bar = ProgressBar(total=1.0, completed=self._share(replay, trial), width=20)
+            table.add_row(f"  group {trial.group}", bar, self._running(replay, trial))
+        if (more := len(replay.running) - GROUPS_SHOWN) > 0:
+            table.add_row("", "", f"and {more} more groups")
+        return Group(head, span, "  " + " · ".join([*facts, f"{ended} complete, {failed} failed"]), table)
+
+
+class _Credit:
+    """Operations of the closed segments so far. A quick sum to look at; `aiperf.score` has the rules."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._seen: dict[int, int] = {}
+
+    def of(self, replay: Replay) -> int:
+        recent = {attempt.index: attempt for attempt in replay.arrivals[-64:]}
+        recent |= {attempt.index: attempt for attempt in replay.running.values()}
+        for index, attempt in recent.items():
+            new = attempt.validations[self._seen.get(index, 0) :]
+            self._seen[index] = len(attempt.validations)
+            dispatched = attempt.dispatched
+            train = (Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS)
+            evaluate = Ops(*dispatched.evaluate).price(OPS)
+            for validation in new:
+                self.total += train * validation.segment.train_images + evaluate * validation.segment.of
+        return self.total
+
+
+def _preparing(replay: Replay) -> str:
+    """What is done before the clock starts, how far it is, and how long a processor takes for it."""
+    leg = replay.leg
+    ranks = sum(map(len, leg.began.groups))
+    ready = sum(map(len, leg.alive.values()))
+    bounded = any(event.ready.processor for event in leg.ranks)
+    seconds = measuring_seconds(replay.opened.config.limits) / 2
+    about = f", about {seconds:.0f} s" if bounded else ""
+    if ready < ranks:
+        return f"starting the workers, loading the data: {ready} of {ranks} ready"
+    if len(leg.ceilings) < ranks:
+        what, done = "measuring threads and ceilings", len(leg.ceilings)
+    else:
+        what, done = "timing the control, ResNet-50", len(leg.controls)
+    return f"{what}{about}: {done} of {ranks} done"
+
+
+def _first(replay: Replay, most: int) -> list[Attempt]:
+    return [replay.running[group] for group in sorted(replay.running)[:most]]
+
+
+def _times(replay: Replay, t: float) -> list[str]:
+    """Of the leg before its clock runs and after it ended; else of the span, with what is left of it."""
+    leg = replay.leg
+    if leg.released is None or leg.ended is not None:
+        return [clock(t)]
+    return [clock(t - leg.released)] + ([] if leg.deadline is None else [f"{clock(leg.deadline - t)} left"])
+
+
+def _plain_seconds(replay: Replay) -> float:
+    """A line a minute in a run of an hour."""
+    leg = replay.leg
+    span = 0.0 if leg.released is None or leg.deadline is None else leg.deadline - leg.released
+    return max(PLAIN_SECONDS, span / PLAIN_LINES)

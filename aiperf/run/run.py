@@ -1,0 +1,250 @@
+"""A run, from its configuration to its last line: everything that touches the world."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+
+from aiperf import __version__
+from aiperf.code import code_hash
+from aiperf.config import Config, load_preset, to_toml
+from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
+from aiperf.files import RunFiles
+from aiperf.journal.events import TERMINATED, Opened
+from aiperf.journal.file import VERSION, JournalWriter, Line
+from aiperf.journal.replay import Replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
+from aiperf.ranks.ranks import Ranks
+from aiperf.run.master import Master
+from aiperf.wire.formats import with_format
+from nas.graph import Graph
+from nas.layers import ShapeError
+from nas.record import RecordError, graph_from_json, graph_to_json
+from nas.seeds import resolve_seed
+
+__all__ = ["Watch", "begin", "checked", "new_run_id", "resume", "starting_graph"]
+
+STDERR = 2
+
+Watch = Callable[[Replay, float], None]
+
+
+def new_run_id(config: Config) -> str:
+    return f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{Path(config.preset).stem}"
+
+
+def starting_graph(config: Config) -> Graph:
+    """The seed of a configuration. Raises ConfigError when it does not fit the data."""
+    data = config.data
+    try:
+        graph = resolve_seed(config.seed_architecture, (data.channels, data.size, data.size), data.classes)
+    except (ValueError, OSError, RecordError, ShapeError) as error:
+        raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
+    wanted = (data.channels, data.size, data.size), data.classes
+    if (graph.input, graph.classes) != wanted:
+        raise ConfigError(
+            f"seed_architecture {config.seed_architecture!r} reads {graph.input} and tells {graph.classes} "
+            f"classes; the data has {wanted[0]} and {wanted[1]}"
+        )
+    if not graph.num_parameters:
+        raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
+    return graph
+
+
+def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
+    """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
+    Raises AiperfError for what is missing or does not fit, before anything is written."""
+    config, told = resolved(config)
+    seed = starting_graph(config)
+    new_search(config, seed), new_tuner(config)
+    ranks.places(config)
+    return with_format(config, ranks.first_devices), seed, told
+
+
+def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
+    """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
+    refused before its clock starts nothing is left."""
+    config, seed, told = checked(config, ranks)
+    if told:
+        _say(told)
+    replay = Replay()
+    with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
+        _write_config(config, files)
+        opened = Opened(
+            version=VERSION,
+            run_id=files.directory.name,
+            program=__version__,
+            code_hash=code_hash(),
+            config=config,
+            seed_graph=graph_to_json(seed),
+            libraries=libraries(config),
+            search=SEARCH_VERSION,
+        )
+        journal.write(0.0, opened)
+        replay.add(0.0, opened)
+        _leg(config, files, seed, ranks, journal, replay, _jobs(opened, replay), watch)
+    return replay
+
+
+def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
+    """A further leg of a run that was stopped or killed. Raises JournalError when it is complete."""
+    replay, jobs = Replay(), list[Jobs]()
+
+    def follow(line: Line) -> None:
+        replay.add_line(line)
+        try:
+            if isinstance(line.event, Opened):
+                jobs.append(_jobs(line.event, replay))
+            else:
+                jobs[0].follow(line.event)
+        except (ValueError, LookupError) as error:
+            _refuse_other_program(replay.opened, files)
+            raise _not_continued(files, line, str(error)) from None
+        if replay.faults:
+            raise _not_continued(files, line, replay.faults[0].text)
+
+    with JournalWriter.resume(files, follow) as journal:
+        opened = replay.opened
+        limit = opened.config.limits.minutes * 60
+        over = bool(limit) and replay.span_seconds >= limit
+        if replay.tested is not None or (over and replay.best is None):
+            raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
+        _refuse_other_program(opened, files)
+        _refuse_edited(opened.config, files)
+        seed = graph_from_json(opened.seed_graph)
+        _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
+    return replay
+
+
+def _refuse_other_program(opened: Opened, files: RunFiles) -> None:
+    """What a run proposes must follow from one program, from its first line to its last."""
+    if opened.code_hash != code_hash():
+        raise JournalError(
+            f"{files.journal} was begun by another version of the program ({opened.program}, code "
+            f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
+        )
+    here = libraries(opened.config)
+    if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
+        raise JournalError(
+            f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
+            f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
+        )
+
+
+def _refuse_edited(config: Config, files: RunFiles) -> None:
+    """The file tells what the run is and is not read again: what was changed there would be passed over."""
+    if files.config.exists() and load_preset(str(files.config)) != config:
+        raise ConfigError(
+            f"{files.config} was edited since the run began, and a run is one configuration; remove it to go "
+            f"on as before, or begin another: aiperf-hpc run --preset {files.config}"
+        )
+
+
+def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:
+    return JournalError(
+        f"{files.journal}, line {line.number} does not follow from those above it: {why}; this run cannot be "
+        "continued, begin another"
+    )
+
+
+def _jobs(opened: Opened, replay: Replay) -> Jobs:
+    return Jobs.of(opened.config, graph_from_json(opened.seed_graph), replay)
+
+
+def _leg(
+    config: Config,
+    files: RunFiles,
+    seed: Graph,
+    ranks: Ranks,
+    journal: JournalWriter,
+    replay: Replay,
+    jobs: Jobs,
+    watch: Watch,
+) -> None:
+    world = ranks.world(config, files)
+    try:
+        master = Master(
+            config,
+            files,
+            seed,
+            world,
+            jobs,
+            journal,
+            replay,
+            watch=lambda t: watch(replay, t),
+            silence_seconds=ranks.wanted.silence_seconds,
+            say=_say,
+        )
+        with _stopped_by_signals(master, files):
+            started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            master.run(started, tuple(sys.argv), ranks.wanted.backend)
+    finally:
+        world.close()
+
+
+def _say(text: str) -> None:
+    print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
+
+
+def _write_config(config: Config, files: RunFiles) -> None:
+    try:
+        files.config.write_text(to_toml(config), encoding="utf-8")
+    except OSError as error:
+        raise JournalError(f"{files.config} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _removed_if_refused(files: RunFiles, replay: Replay) -> Iterator[None]:
+    """Removes what a run wrote that is refused before its clock starts; what was there before stays. Of a
+    group that died the logs are kept, and a run that was stopped can be resumed."""
+    ours = [path for path in files.before_the_clock if not path.exists()]
+    around = [path for path in (files.directory, *files.directory.parents) if not path.exists()]
+    try:
+        yield
+    except (ConfigError, DataError, MissingExtra, WorldError) as error:
+        released = any(leg.released is not None for leg in replay.legs)
+        if not released and not isinstance(error, NotReady):
+            _remove(ours, around)
+        raise
+
+
+def _remove(ours: Sequence[Path], around: Sequence[Path]) -> None:
+    for path in ours:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for folder in around:
+        with suppress(OSError):  # somebody else has put something into it
+            folder.rmdir()
+
+
+@contextmanager
+def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
+    """The first Ctrl-C or the scheduler's warning ends the run with a result; a second Ctrl-C, at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
+        # A launcher that has lost a rank sends the same signal, and leaves a second for this line. Not by
+        # print: the handler may stand in the middle of one.
+        told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and its result follows; if it does "
+        told += f"not, the job was killed: aiperf-hpc resume {files.directory}\n"
+        with suppress(OSError):  # nobody may be there to read it any more
+            os.write(STDERR, told.encode())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""The score: operations counted, credited and set on the clock."""

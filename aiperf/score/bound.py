@@ -1,0 +1,72 @@
+"""What a device cannot exceed, whatever its owner does: a processor by its instructions, another by its list.
+
+A run is INVALID only beyond this bound. It is therefore generous: every logical processor of the host at the
+top clock, each doing the widest multiply-accumulates that it has in every cycle. A ceiling that was measured
+lies far below it, and convicts nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import fsum
+
+from aiperf.score.peak import peak_ops_per_second
+from aiperf.wire.messages import Processor, Ready
+
+__all__ = ["FLAGS", "MOST_OF_THE_PEAK", "TOP_HERTZ", "bound_ops_per_second", "processor_ops_per_second"]
+
+MOST_OF_THE_PEAK = 1.25
+"""Data sheets give a clock that a device keeps up; for a moment it may run faster."""
+TOP_HERTZ = 6.2e9
+"""Where the host does not state its own: none on sale boosts beyond it (Intel Core i9-14900KS, 2024)."""
+
+# Operations in a cycle for each flag of /proc/cpuinfo, a multiply-accumulate being two. x86 has two units
+# that multiply and add a whole vector (Intel, Optimization Reference Manual, 2024, chapter 2; AMD, Software
+# Optimization Guide for Zen 5, 2024, section 2.11). A tile instruction (AMX) does 16 x 16 x 32 products of
+# bf16 or fp16 in 16 cycles (Intel's manual, chapter 20).
+_FP32: Mapping[str, int] = {"sse2": 16, "avx": 32, "avx2": 32, "fma": 32, "avx512f": 64, "amx_tf32": 512}
+_BF16: Mapping[str, int] = {"avx512_bf16": 128, "avx_ne_convert": 64, "amx_bf16": 1024, "amx_fp16": 1024}
+# Of 128 bits of Arm's vectors: four units (Arm, Neoverse V2 Software Optimization Guide, section 2.1). The
+# widest instruction, bfmmla, makes 2 x 2 sums of four products.
+_ARM_BITS, _ARM_UNITS, _ARM_FP32, _ARM_BF16 = 128, 4, 8, 32
+
+FLAGS = frozenset({*_FP32, *_BF16, "asimd", "sve", "bf16", "svebf16", "sme"})
+"""Those that are recorded of a processor: by them the bound is computed."""
+
+
+def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
+    """Of the devices of these ranks together, in a format. None where one has no bound that is known.
+
+    The ranks of one host share its processors, which count once.
+    """
+    bounds: dict[object, float | None] = {}
+    for ready in ranks:
+        peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
+        if peak is not None:  # first: no processor beside a listed device widens its bound
+            bounds["rank", ready.rank] = MOST_OF_THE_PEAK * peak
+        elif ready.processor is not None:
+            bounds["host", ready.host] = processor_ops_per_second(ready.processor, format)
+        else:
+            bounds["rank", ready.rank] = None
+    known = [bound for bound in bounds.values() if bound is not None]
+    return fsum(known) if bounds and len(known) == len(bounds) else None
+
+
+def processor_ops_per_second(processor: Processor, format: str) -> float | None:
+    """All logical processors x top clock x widest operations a cycle; None for unknown instructions."""
+    cycle = _operations_a_cycle(processor, format)
+    hertz = min(processor.top_hertz or TOP_HERTZ, TOP_HERTZ)
+    return None if cycle is None else processor.logical * hertz * cycle
+
+
+def _operations_a_cycle(processor: Processor, format: str) -> int | None:
+    flags = set(processor.flags)
+    if processor.machine in ("x86_64", "AMD64"):
+        # What is emulated is as fast as fp32 at the most.
+        table = _FP32 if format == "fp32" else {**_FP32, **_BF16}
+        return max((table[flag] for flag in flags & table.keys()), default=None)
+    if processor.machine in ("aarch64", "arm64") and "asimd" in flags and "sme" not in flags:
+        vectors = max(_ARM_BITS, processor.vector_bits) // _ARM_BITS
+        native = format != "fp32" and flags & {"bf16", "svebf16"}
+        return _ARM_UNITS * vectors * (_ARM_BF16 if native else _ARM_FP32)
+    return None

@@ -1,0 +1,148 @@
+"""Architectures rebuilt from the seed and their morphisms, and counted: nothing recorded is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from aiperf.errors import JournalError
+from aiperf.journal.events import Dispatched
+from aiperf.journal.replay import Replay
+from aiperf.score.aiperf1 import OldCount, old_count
+from aiperf.trial import Trial
+from nas.graph import Graph
+from nas.layers import ShapeError
+from nas.morphisms import MorphismError
+from nas.ops import Ops
+from nas.record import RecordError, graph_from_json
+from nas.search import Size
+
+__all__ = ["Counted", "Rebuilt", "Recount", "counted", "rebuild", "rebuilt", "recorded", "recount"]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one image costs in one architecture."""
+
+    graph_key: str
+    forward: Ops
+    backward: Ops
+    evaluate: Ops
+    parameters: int
+    old: OldCount | None = None
+    """As AIPerf 1.0 counted; None where the graph was not at hand."""
+
+    @property
+    def train(self) -> Ops:
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A trial's architecture, or why there is none."""
+
+    trial: Trial
+    graph: Graph | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Recount:
+    """The counts of a run's architectures by trial number; of some, only why they cannot be counted."""
+
+    counts: dict[int, Counted]
+    failures: dict[int, str]
+    outside: frozenset[int]
+    """Trials whose architecture is not within the bounds of the run's own configuration."""
+
+
+def counted(graph: Graph) -> Counted:
+    cost = graph.cost
+    return Counted(
+        graph.key, cost.forward, cost.backward, cost.evaluate, graph.num_parameters, old_count(graph)
+    )
+
+
+def recorded(dispatched: Dispatched) -> Counted:
+    """What the line of a dispatch claims."""
+    return Counted(
+        dispatched.graph_key,
+        Ops(*dispatched.forward),
+        Ops(*dispatched.backward),
+        Ops(*dispatched.evaluate),
+        dispatched.parameters,
+    )
+
+
+def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
+    """Every architecture of the run, counted from its lineage; `see` is shown each.
+
+    Raises JournalError: the seed is no graph.
+    """
+    bounds, seed = replay.opened.config.search.bounds, Size.of(_seed(replay))
+    counts: dict[int, Counted] = {}
+    failures: dict[int, str] = {}
+    outside: set[int] = set()
+    for entry in rebuilt(replay):
+        see(entry)
+        if entry.graph is None:
+            failures[entry.trial.number] = entry.reason
+            continue
+        counts[entry.trial.number] = counted(entry.graph)
+        if not Size.of(entry.graph).within(bounds, seed):
+            outside.add(entry.trial.number)
+    return Recount(counts, failures, frozenset(outside))
+
+
+def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
+    """All trials in the order of their numbers. A graph is held until its last child is built."""
+    trials = {number: replay.trials[number].attempts[0].trial for number in sorted(replay.trials)}
+    last_child = {trial.parent: number for number, trial in trials.items()}
+    seed = _seed(replay)
+    held: dict[int, Graph] = {}
+    for number, trial in trials.items():
+        entry = _child(trial, seed if trial.parent is None else held.get(trial.parent))
+        if entry.graph is not None and last_child.get(number, number) > number:
+            held[number] = entry.graph
+        if trial.parent is not None and last_child[trial.parent] == number:
+            held.pop(trial.parent, None)
+        yield entry
+
+
+def rebuild(replay: Replay, number: int) -> Graph:
+    """One trial's architecture. Raises JournalError where its lineage does not give one."""
+    lineage: list[Trial] = []
+    wanted: int | None = number
+    while wanted is not None:
+        if wanted not in replay.trials or len(lineage) > len(replay.trials):
+            known = f"0 to {replay.next_number - 1}" if replay.trials else "none"
+            raise JournalError(f"there is no trial {wanted} in this run; there are: {known}")
+        trial = replay.trials[wanted].attempts[0].trial
+        lineage.append(trial)
+        wanted = trial.parent
+    graph = _seed(replay)
+    for trial in reversed(lineage):
+        entry = _child(trial, graph)
+        if entry.graph is None:
+            raise JournalError(f"trial {trial.number} cannot be rebuilt: {entry.reason}")
+        graph = entry.graph
+    return graph
+
+
+def _seed(replay: Replay) -> Graph:
+    try:
+        return graph_from_json(replay.opened.seed_graph)
+    except (RecordError, ShapeError) as error:
+        raise JournalError(f"the seed's graph in the journal's first line is none: {error}") from None
+
+
+def _child(trial: Trial, parent: Graph | None) -> Rebuilt:
+    if parent is None:
+        return Rebuilt(trial, None, f"its parent {trial.parent} is not an earlier trial that can be rebuilt")
+    graph = parent
+    for morphism in trial.morphisms:
+        try:
+            graph = morphism.apply(graph)
+        except (MorphismError, ShapeError) as error:
+            return Rebuilt(trial, None, f"{type(morphism).__name__} does not apply: {error}")
+    return Rebuilt(trial, graph)

@@ -1,0 +1,194 @@
+"""The result of a run: a function of its replay and of its architectures, counted from their lineage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiperf.journal.attempts import Leg
+from aiperf.journal.replay import Replay
+from aiperf.score.credit import Credit, Work, credit, work
+from aiperf.score.lineage import Counted
+from aiperf.score.peak import peak_ops_per_second
+from aiperf.score.timeline import Shares, Timeline, shares, timeline
+from aiperf.trial import State
+
+__all__ = ["ControlResult", "Quality", "Score", "regulated", "score"]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The best network on validation, and its error on the test images."""
+
+    trial: int
+    validation_error: float
+    correct: int | None
+    """Of the test images; None while they have not been used."""
+    of: int | None
+    error: float | None
+    """On the test images; 1 / (2 of) when there was none."""
+    error_is_bound: bool
+    """No test image was wrong: the error is that bound, not a measurement."""
+
+
+@dataclass(frozen=True)
+class ControlResult:
+    """The fixed network on every device, before the span."""
+
+    devices: int
+    images_per_second: float
+    """Of all devices together."""
+    slowest_images_per_second: float
+    slowest_host: str
+    slowest_rank: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """A run in numbers. What is not known is None."""
+
+    span_seconds: float
+    legs: int
+    goodput: Work
+    raw: Work
+    ops_per_second: float
+    """Sustained OPS: credited operations over the span."""
+    tensor_ops_per_second: float
+    raw_ops_per_second: float
+    peak_ops_per_second: float | None
+    """Of all devices together, dense, in the declared format."""
+    mfu: float | None
+    quality: Quality | None
+    regulated_score: float | None
+    """−ln(error) · sustained OPS."""
+    trials: Mapping[str, int]
+    """Number of trials by state."""
+    control: ControlResult | None
+    shares: tuple[Shares, ...]
+    timeline: Timeline
+    aiperf1_ops_per_second: float | None
+    """As AIPerf 1.0 counted the same run: for comparison with its published results, not a score."""
+
+
+def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None = None) -> Score:
+    """`counts` by trial number, from `lineage.recount`; while a run goes on, from what is recorded.
+
+    `credited`: what `credit` says of this replay, where it is known already.
+    """
+    if credited is None:
+        credited = credit(replay)
+    goodput, raw = work(replay, counts, credited), work(replay, counts)
+    span = replay.span_seconds
+    quality = _quality(replay)
+    ops = _rate(goodput.operations, span)
+    available = _available(replay)
+    return Score(
+        span_seconds=span,
+        legs=replay.num_legs,
+        goodput=goodput,
+        raw=raw,
+        ops_per_second=ops,
+        tensor_ops_per_second=_rate(goodput.tensor_operations, span),
+        raw_ops_per_second=_rate(raw.operations, span),
+        peak_ops_per_second=None if available is None else _rate(available, span),
+        mfu=goodput.tensor_operations / available if available else None,
+        quality=quality,
+        regulated_score=_regulated(quality, ops),
+        trials=_by_state(replay),
+        control=_control(replay),
+        shares=shares(replay),
+        timeline=timeline(replay, counts, credited),
+        aiperf1_ops_per_second=_aiperf1(replay, counts, credited, span),
+    )
+
+
+def regulated(error: float, ops_per_second: float) -> float:
+    """Ren et al., "AIPerf", 2021: the logarithm makes each halving of the error worth the same."""
+    return abs(math.log(error)) * ops_per_second
+
+
+def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
+    """None also for more right answers than images: `validate` names them."""
+    error = None if quality is None else quality.error
+    return regulated(error, ops_per_second) if error is not None and error > 0 else None
+
+
+def _rate(amount: float, span: float) -> float:
+    return amount / span if span > 0 else 0.0
+
+
+def _quality(replay: Replay) -> Quality | None:
+    best, tested = replay.best, replay.tested
+    if best is None or best.error is None:
+        return None
+    if tested is None:
+        return Quality(best.number, best.error, None, None, None, False)
+    wrong = tested.of - tested.correct
+    error = wrong / tested.of if wrong else 1 / (2 * tested.of)
+    return Quality(best.number, best.error, tested.correct, tested.of, error, not wrong)
+
+
+def _available(replay: Replay) -> float | None:
+    """What the devices could have done in the span: the sum of peak times span over the legs."""
+    peaks = [(_peak(leg, replay.opened.config.training.format), leg.span_seconds) for leg in replay.legs]
+    total = 0.0
+    for peak, span in peaks:
+        if span > 0 and peak is None:
+            return None
+        total += (peak or 0.0) * span
+    return total or None
+
+
+def _peak(leg: Leg, format: str) -> float | None:
+    total = 0.0
+    # A rank's first: what stands of it once its group was started again may be written at any time.
+    for ready in {event.ready.rank: event.ready for event in reversed(leg.ranks)}.values():
+        peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
+        if peak is None:
+            return None
+        total += peak
+    return total or None
+
+
+def _by_state(replay: Replay) -> dict[str, int]:
+    found = {state.value: 0 for state in State}
+    for story in replay.trials.values():
+        found[story.state.value] += 1
+    return found
+
+
+def _control(replay: Replay) -> ControlResult | None:
+    """Of the first leg that measured it."""
+    controls = next((leg.controls for leg in replay.legs if leg.controls), None)
+    if not controls:
+        return None
+    slowest = min(controls.values(), key=lambda control: (control.images_per_second, control.rank))
+    return ControlResult(
+        devices=len(controls),
+        images_per_second=math.fsum(control.images_per_second for control in controls.values()),
+        slowest_images_per_second=slowest.images_per_second,
+        slowest_host=slowest.host,
+        slowest_rank=slowest.rank,
+    )
+
+
+def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, span: float) -> float | None:
+    """Completed epochs only, each credited with all training and all validation images."""
+    if not replay.legs or not replay.ranks:
+        return None
+    manifest = replay.ranks[0].ready.data
+    training, validation = manifest.get("training_images", 0), manifest.get("validation_images", 0)
+    if not training:
+        return None
+    total = 0
+    for attempt in replay.attempts:
+        images = sum(v.segment.train_images for v in attempt.validations if credited.has(attempt, v))
+        epochs = images // training
+        if epochs:
+            counted = counts.get(attempt.trial.number)
+            if counted is None or counted.old is None:
+                return None
+            old = counted.old
+            total += epochs * (validation * old.forward + training * (old.forward + old.backward))
+    return _rate(total, span)

@@ -1,0 +1,203 @@
+"""When the work of a run was done: all legs on one axis, in seconds of the span."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.columns import Pieces, pieces
+from aiperf.journal.replay import Replay
+from aiperf.score.credit import Credit
+from aiperf.score.lineage import Counted
+from nas.ops import OPS
+
+__all__ = ["Shares", "Timeline", "interval_of_mean", "shares", "timeline"]
+
+Array = NDArray[Any]
+
+LONGEST_BIN_SECONDS = 360.0
+BINS_OF_A_SHORT_RUN = 60
+MOST_BINS = 10_000
+"""Six weeks of the longest; a span of a million years in a hostile journal must not take the memory."""
+STABLE_SHARE = 0.95
+"""Of the groups at work: the window is stable."""
+RESAMPLES = 2000
+LEAST_BINS = 4
+"""Fewer give no interval."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Credited operations a second, bin by bin."""
+
+    bin_seconds: float
+    ops_per_second: tuple[float, ...]
+    """The last bin may be shorter; its rate is over its own length."""
+    variation: float | None
+    """Coefficient of variation of the whole bins: standard deviation / mean."""
+    stable_from_seconds: float | None
+    """The longest window in which at least 95 % of the groups were at work in every bin."""
+    stable_to_seconds: float | None
+    stable_ops_per_second: float | None
+    stable_interval: tuple[float, float] | None
+    """95 %, by a moving-block bootstrap of the bins (Künsch, Annals of Statistics 17(3), 1989)."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Where the time of one group went, as shares of the span."""
+
+    group: int
+    train: float
+    validate: float
+    rest: float
+
+
+def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> Timeline:
+    """Each step's operations lie at the time that step ended; steps of a block are equally long."""
+    span = replay.span_seconds
+    if span <= 0:
+        return Timeline(0.0, (), None, None, None, None, None)
+    found = pieces(replay)
+    ends = found.end + _offsets(replay)[found.leg]
+    operations = _operations(replay, found, counts, credit)
+    width = max(min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN), span / MOST_BINS)
+    num_bins = int(np.ceil(span / width - 1e-9))
+    widths = np.full(num_bins, width)
+    widths[-1] = span - width * (num_bins - 1)
+    rates = _deposited(found, ends, operations, width, num_bins) / widths
+    whole = num_bins if widths[-1] > 0.999 * width else num_bins - 1
+    first, last = _longest(_busy(replay, found, ends, width, num_bins)[:whole])
+    stable = rates[first:last]
+    mean = float(rates[:whole].mean()) if whole else 0.0
+    return Timeline(
+        bin_seconds=width,
+        ops_per_second=tuple(rates.tolist()),
+        variation=float(rates[:whole].std() / mean) if mean > 0 else None,
+        stable_from_seconds=first * width if len(stable) else None,
+        stable_to_seconds=last * width if len(stable) else None,
+        stable_ops_per_second=float(stable.mean()) if len(stable) else None,
+        stable_interval=interval_of_mean(stable) if len(stable) >= LEAST_BINS else None,
+    )
+
+
+def shares(replay: Replay) -> tuple[Shares, ...]:
+    """For each group, over the spans of the legs in which there was such a group."""
+    found = pieces(replay)
+    released = np.array([leg.released or 0.0 for leg in replay.legs])[found.leg]
+    end = np.array([leg.end for leg in replay.legs])[found.leg]
+    inside = np.minimum(found.end, end) - np.maximum(found.end - found.seconds, released)
+    inside = np.maximum(0.0, inside)
+    num_groups = max((leg.groups for leg in replay.legs), default=0)
+    train = np.bincount(found.group, inside * ~found.is_validation, num_groups)
+    validate = np.bincount(found.group, inside * found.is_validation, num_groups)
+    shares = []
+    for group in range(num_groups):
+        span = sum(leg.span_seconds for leg in replay.legs if group < leg.groups)
+        if span > 0:
+            trained, validated = float(train[group]) / span, float(validate[group]) / span
+            shares.append(Shares(group, trained, validated, 1 - trained - validated))
+    return tuple(shares)
+
+
+def interval_of_mean(rates: Array) -> tuple[float, float]:
+    """95 %, by a moving-block bootstrap. The same everywhere: this generator's stream is frozen (NEP 19)."""
+    num = len(rates)
+    block = max(1, round(num ** (1 / 3)))
+    random = np.random.RandomState(0)
+    starts = random.randint(0, num - block + 1, size=(RESAMPLES, -(-num // block)))
+    places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :num]
+    low, high = np.percentile(rates[places].mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:
+    """Of each piece; 0 for what is not credited or whose architecture is not counted."""
+    prices = np.zeros((2, len(replay.attempts)))
+    for attempt in replay.attempts:
+        counted = counts.get(attempt.trial.number)
+        if counted is not None:
+            prices[:, attempt.index] = counted.train.price(OPS), counted.evaluate.price(OPS)
+    price = prices[found.is_validation.astype(np.int64), found.attempt]
+    closed = [credit.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    credited = np.concatenate([credit.blocks, np.array(closed, dtype=np.bool_)])
+    operations: Array = price * found.images * credited
+    return operations
+
+
+def _offsets(replay: Replay) -> Array:
+    """What to add to the clock of each leg to stand on the axis of the span."""
+    offsets: Array = _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
+    return offsets
+
+
+def _begins(replay: Replay) -> Array:
+    """Where each leg begins on the axis of the span."""
+    begins: Array = np.cumsum([0.0, *[leg.span_seconds for leg in replay.legs]])[:-1]
+    return begins
+
+
+def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_bins: int) -> Array:
+    """Operations by the bin in which their step ended."""
+    steps = np.maximum(found.steps, 1)
+    starts, step_seconds = ends - found.seconds, found.seconds / steps
+    first, last = _bin(starts + step_seconds, width, num_bins), _bin(ends, width, num_bins)
+    whole = first >= last
+    total = np.bincount(last[whole], weights=operations[whole], minlength=num_bins)
+    (apart,) = np.nonzero(~whole)
+    piece = np.repeat(apart, (last - first + 1)[apart])
+    bins = _ranges(first[apart], last[apart])
+    done = _steps_before((bins + 1) * width, starts[piece], step_seconds[piece], steps[piece])
+    done[bins == last[piece]] = steps[piece][bins == last[piece]]
+    before = np.where(bins == first[piece], 0, np.roll(done, 1))
+    parts = (done - before) / steps[piece] * operations[piece]
+    deposited: Array = total + np.bincount(bins, weights=parts, minlength=num_bins)
+    return deposited
+
+
+def _ranges(first: Array, last: Array) -> Array:
+    """first[0] … last[0], first[1] … last[1], and so on."""
+    sizes = last - first + 1
+    places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranges: Array = np.repeat(first, sizes) + places
+    return ranges
+
+
+def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array) -> Array:
+    """How many of the steps ended before a moment."""
+    before: Array = np.clip(np.ceil((moment - start) / step_seconds) - 1, 0, steps).astype(np.int64)
+    return before
+
+
+def _bin(times: Array, width: float, num_bins: int) -> Array:
+    bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
+    return bins
+
+
+def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: int) -> Array:
+    """For each bin, whether enough groups were at work in it."""
+    num_groups = max(leg.groups for leg in replay.legs)
+    edges = np.zeros((num_groups, num_bins + 1), dtype=np.int64)
+    np.add.at(edges, (found.group, _bin(ends - found.seconds, width, num_bins)), 1)
+    np.add.at(edges, (found.group, _bin(ends, width, num_bins) + 1), -1)
+    at_work = (np.cumsum(edges, axis=1)[:, :num_bins] > 0).sum(axis=0)
+    middles = (np.arange(num_bins) + 0.5) * width
+    legs = np.searchsorted(_begins(replay), middles, side="right") - 1
+    there = np.array([leg.groups for leg in replay.legs])[legs]
+    busy: Array = at_work >= STABLE_SHARE * there
+    return busy
+
+
+def _longest(flags: Array) -> tuple[int, int]:
+    """The first and the end of the longest run of true flags; of equals the first."""
+    best, start = (0, 0), 0
+    for place, flag in enumerate([*flags.tolist(), False]):
+        if not flag:
+            if place - start > best[1] - best[0]:
+                best = (start, place)
+            start = place + 1
+    return best

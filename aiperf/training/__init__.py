@@ -1,0 +1,1 @@
+"""Training: a rank that trains trials, and the files it leaves."""

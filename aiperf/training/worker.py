@@ -1,0 +1,454 @@
+"""A rank that trains: it prepares the next trial while it trains this one, and says what it did.
+
+Run as a program it is the worker of a machine without MPI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from aiperf.code import code_hash
+from aiperf.data import load
+from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.device.surroundings import read_settings
+from aiperf.errors import AiperfError, GroupBroken
+from aiperf.files import RunFiles
+from aiperf.measuring.before_span import SeedWork, measure
+from aiperf.measuring.control import measure_control
+from aiperf.measuring.precision import format_rates, observed
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo, agree, lead
+from aiperf.telemetry.recorder import Recorder
+from aiperf.training.kept_network import Kept, read_kept, write_kept
+from aiperf.training.rank_log import StepLog
+from aiperf.training.train import BuiltTrial, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
+from aiperf.trial import State, Trial
+from aiperf.wire.layout import Described, Place
+from aiperf.wire.messages import (
+    Assign,
+    Control,
+    Evaluate,
+    Evaluated,
+    Finished,
+    FromGroup,
+    Join,
+    MeasureCeiling,
+    MeasureControl,
+    Observe,
+    Quit,
+    Ready,
+    Refused,
+    Release,
+    Setup,
+    Started,
+    Steps,
+    Stop,
+    ToGroup,
+    Validated,
+    Working,
+    pack,
+    unpack,
+)
+from nas.modules import Network
+from nas.record import decode, encode, graph_from_json
+from nas.weights import digest, initial
+
+__all__ = ["Channel", "Worker", "bind_place", "describe"]
+
+log = logging.getLogger(__name__)
+
+PROBE_SECONDS = 5.0  # a network file system shows a new file late: it remembers that there was none
+
+
+class Channel(Protocol):
+    """The worker's way to the master."""
+
+    def send(self, message: FromGroup) -> None:
+        """May be called from any thread."""
+
+    def receive(self) -> ToGroup:
+        """Waits for the next message. Raises EOFError when the master is gone."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A trial on its way: the future of its network."""
+
+    assign: Assign
+    attempt: Future[BuiltTrial]
+    asked: float
+    """In `perf_counter` seconds."""
+
+
+class Worker:
+    """One rank of a group: one thread listens, one prepares and one writes while this one trains.
+
+    The leader says what the group does. All ranks do the same work in the same order, and agree on
+    whatever depends on a clock or may fail on one of them.
+    """
+
+    def __init__(
+        self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
+    ) -> None:
+        self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
+        self.seed = graph_from_json(setup.seed_graph)
+        self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
+        self.host = socket.gethostname()
+        self.work: queue.SimpleQueue[
+            _Prepared | MeasureCeiling | MeasureControl | Release | Evaluate | Quit
+        ] = queue.SimpleQueue()
+        self.halted = threading.Event()
+        self.pace = Pace(self.halted.is_set)
+        self.preparing = ThreadPoolExecutor(1, "prepare")
+        self.writing = ThreadPoolExecutor(1, "write")
+        self.last: tuple[int, Kept] | None = None
+        self.recorder: Recorder | None = None
+
+    def serve(self) -> None:
+        """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
+        began = time.perf_counter()
+        # First of all: what is wrong with it is told before anybody waits for the rest.
+        local_ranks = self.place.ranks_on_host
+        data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        self.formats = format_rates(self.device)
+        self.multiplies = observed(self.device, self.config.training.format)
+        self.seed_weights = initial(self.seed, self.config.random_seed)
+        with StepLog(self.files.witness(self.host, self.place.rank)) as own:
+            self.rank = Rank(self.device, data, self.config.training, self.parallel, own)
+            self.channel.send(self._ready(data.manifest, time.perf_counter() - began))
+            threading.Thread(target=self._listen, name="listen", daemon=True).start()
+            try:
+                self._work()
+            finally:
+                if self.recorder is not None:
+                    self.recorder.close()
+
+    def _observe(self, message: Observe) -> None:
+        """The first rank of a host records for all; a run goes on where that cannot be."""
+        if self.place.device_index == 0 and self.recorder is None:
+            file, devices = self.files.telemetry(self.host), message.devices.get(self.host, ())
+            try:
+                self.recorder = Recorder(file, self.device.sensors, devices)
+            except OSError as error:
+                log.error("nothing is recorded on %s: %s", self.host, error)
+
+    def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
+        return Ready(
+            rank=self.place.rank,
+            host=self.host,
+            pid=os.getpid(),
+            device=self.device.name,
+            memory_bytes=self.device.memory_bytes,
+            software=self.device.software(),
+            code_hash=code_hash(),
+            data=manifest,
+            initial_weights=digest(self.seed_weights),
+            seconds=seconds,
+            device_id=self.device.identity,
+            visible_devices=count_devices(self.device.kind),
+            sees_run=self._sees_run(),
+            multiplies=self.multiplies,
+            formats=self.formats,
+            processor=self.device.processor,
+            settings=read_settings(os.environ),
+            wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
+        )
+
+    def _sees_run(self) -> bool:
+        until = time.monotonic() + PROBE_SECONDS
+        while self.probe:
+            try:
+                if self.files.probe.read_text(encoding="utf-8") == self.probe:
+                    return True
+            except OSError as error:
+                log.info("%s: %s", self.files.probe, error.strerror)
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.5)
+        return True
+
+    def _listen(self) -> None:
+        """Turns messages into work. Ends the process when the master is gone: nobody would use its work."""
+        while True:
+            try:
+                message = self.channel.receive()
+            except (EOFError, OSError):
+                log.error("the master is gone")
+                os._exit(1)
+            if isinstance(message, Assign):
+                attempt = self.preparing.submit(self._prepare, message)
+                self.work.put(_Prepared(message, attempt, time.perf_counter()))
+            elif isinstance(message, Release):
+                self.work.put(message)
+                if message.seconds_left is not None:
+                    self.pace.deadline = time.perf_counter() + message.seconds_left
+            elif isinstance(message, Stop):
+                self.halted.set()
+            elif isinstance(message, Observe):
+                self._observe(message)
+            elif isinstance(message, (MeasureCeiling, MeasureControl, Evaluate, Quit)):
+                self.work.put(message)
+            if isinstance(message, Quit):
+                return
+
+    def _work(self) -> None:
+        while not isinstance(job := self.work.get(), Quit):
+            if isinstance(job, Evaluate):
+                self._evaluate(job.trial)
+            elif isinstance(job, MeasureCeiling):
+                self._measure_ceiling(job.seconds)
+            elif isinstance(job, MeasureControl):
+                self._measure_control(job.seconds)
+            elif isinstance(job, Release):
+                if threads := job.threads.get(str(self.place.rank)):  # of this thread, so here
+                    self.device.use_threads(threads)
+            elif lead(self.parallel, int(self.pace.must_close())):
+                self._drop(job)
+            else:
+                self._attempt(job)
+        self.writing.shutdown()
+
+    def _measure_ceiling(self, seconds: float) -> None:
+        training = self.config.training
+        work = SeedWork(self.seed, training.format, training.batch_size // self.parallel.ranks)
+        rank, rate = self.place.rank, self.formats[training.format]
+        self.channel.send(measure(self.device, work, self.parallel, rank, self.host, rate, seconds))
+        self.device.clean()
+
+    def _measure_control(self, seconds: float) -> None:
+        rate = measure_control(self.device, self.config.training.format, seconds)
+        self.channel.send(
+            Control(
+                rank=self.place.rank,
+                host=self.host,
+                device=self.device.name,
+                batch_size=rate.batch_size,
+                steps=rate.steps,
+                seconds=rate.seconds,
+                images_per_second=rate.images_per_second,
+                size=rate.size,
+            )
+        )
+
+    def _drop(self, job: _Prepared) -> None:
+        job.attempt.cancel()
+        self._say(Finished(job.assign.trial.number, job.assign.attempt, State.WAITING, "never began"))
+
+    def _prepare(self, assign: Assign) -> BuiltTrial:
+        return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+
+    def _start_of(self, trial: Trial) -> Kept:
+        """The child's network, with the weights and momentum that its parent's become."""
+        seed = Kept(self.seed, self.seed_weights, {})
+        kept = seed if trial.parent is None else self._kept(trial.parent)
+        for morphism in trial.morphisms:
+            kept = Kept(
+                morphism.apply(kept.graph),
+                morphism.carry(kept.graph, kept.weights),
+                morphism.carry_momentum(kept.graph, kept.momentum) if kept.momentum else {},
+            )
+        return kept
+
+    def _kept(self, trial: int) -> Kept:
+        """From memory when this group trained it last, else from its file."""
+        if self.last is not None and self.last[0] == trial:
+            return self.last[1]
+        return read_kept(self.files.weights(trial))
+
+    def _attempt(self, job: _Prepared) -> None:
+        trial, number = job.assign.trial, job.assign.attempt
+        try:
+            attempt = self._prepared(job)
+            key = attempt.network.graph.key
+            self._say(Started(trial.number, number, key, time.perf_counter() - job.asked))
+            state, reason, kept = train(self.rank, attempt, self.pace, self._say)
+        except Elsewhere as error:
+            log.info("%s failed on another rank", error)
+            self.device.clean()
+        except Here as error:
+            self._fail(trial, number, error.__cause__ or error)
+        except NotFinite as error:  # of the loss of the whole group
+            if self.place.leads:
+                self._fail(trial, number, error)
+        except Exception as error:  # a trial is foreign code: whatever it raises is its own end, and is told
+            self._fail_in_collective(trial, number, error)
+        else:
+            ended = time.perf_counter()
+            self.writing.submit(self._finish, trial.number, number, state, reason, kept, ended)
+
+    def _prepared(self, job: _Prepared) -> BuiltTrial:
+        """Raises Here, or Elsewhere, when the preparation failed."""
+        failure = job.attempt.exception()
+        if agree(self.parallel, failure is not None):
+            raise (Here if failure else Elsewhere)(f"trial {job.assign.trial.number}: building") from failure
+        return job.attempt.result()
+
+    def _say(self, message: Started | Steps | Validated | Working | Finished | Evaluated) -> None:
+        """What the group says once, its leader says."""
+        if self.place.leads:
+            self.channel.send(message)
+
+    def _finish(
+        self, trial: int, attempt: int, state: State, reason: str, kept: Kept | None, ended: float
+    ) -> None:
+        """Writes the weights, then tells: a finished trial can be a parent at once."""
+        finished = Finished(trial, attempt, state, reason)
+        try:
+            if kept is not None:
+                if self.place.leads:
+                    finished = replace(finished, weights=write_kept(self.files.weights(trial), kept))
+                self.last = (trial, kept)
+        except OSError as error:
+            path = self.files.weights(trial)
+            reason = f"{path} cannot be written ({error.strerror}); make room or choose another directory"
+            finished = Finished(trial, attempt, State.FAILED, self._signed(reason))
+        self._say(replace(finished, age_seconds=time.perf_counter() - ended))
+
+    def _fail_in_collective(self, trial: Trial, attempt: int, error: Exception) -> None:
+        """Tells, when the failure is this rank's own. Raises GroupBroken in a group of several: the
+        others wait in a collective that will never end, and the group must be started again."""
+        if not self.parallel.is_of_another(error):
+            self._fail(trial, attempt, error)
+        if self.parallel.ranks > 1:
+            raise GroupBroken(f"trial {trial.number} broke the group: {type(error).__name__}: {error}")
+
+    def _fail(self, trial: Trial, attempt: int, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))
+        log.error("trial %d, attempt %d failed\n%s", trial.number, attempt, text)
+        self.channel.send(
+            Finished(
+                trial=trial.number,
+                attempt=attempt,
+                state=State.FAILED,
+                reason=self._signed(f"{type(error).__name__}: {error}"),
+                out_of_memory=_is_out_of_memory(error),
+                traceback=text,
+            )
+        )
+        self.device.clean()
+
+    def _evaluate(self, trial: int) -> None:
+        kept = self._kept(trial)
+        network = Network(kept.graph)
+        network.load(kept.weights)
+        network.place(self.device.torch)
+        correct, of, seconds = evaluate(self.rank, network, self.rank.data.test)
+        self._say(Evaluated(trial, correct, of, seconds))
+
+    def _signed(self, reason: str) -> str:
+        return f"rank {self.place.rank} on {self.host}: {reason}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """On the host torch has no class for it, only words (c10/core/impl/alloc_cpu.cpp)."""
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
+class _SocketChannel:
+    """One end of the socket pair to a master on this machine."""
+
+    def __init__(self, file: int) -> None:
+        self._connection = Connection(file)
+        self._sending = threading.Lock()
+
+    def send(self, message: FromGroup) -> None:
+        with self._sending:
+            self._connection.send_bytes(pack(message))
+
+    def receive(self) -> ToGroup:
+        message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
+        return message
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--place", required=True, type=json.loads)
+    options = parser.parse_args()
+    place = decode(Place, options.place)
+    _die_with_parent()
+    logging.basicConfig(format=f"%(asctime)s rank {place.rank} %(levelname)s %(message)s", level=logging.INFO)
+    channel = _SocketChannel(options.socket)
+    try:
+        setup = channel.receive()
+        assert isinstance(setup, Setup), setup
+        device = bind_place(options.device, place)
+        parallel = _join(setup, channel, device, place)
+        Worker(setup, channel, device, place, parallel).serve()
+        parallel.close()
+    except (AiperfError, EOFError) as error:
+        print(error or "the master is gone", file=sys.stderr, flush=True)
+        if not isinstance(error, (EOFError, GroupBroken)):
+            with contextlib.suppress(OSError):  # nobody may listen any more
+                channel.send(Refused(place.rank, socket.gethostname(), str(error)))
+        os._exit(1)  # a collective that will never end must not hold this up
+    return 0
+
+
+def _die_with_parent() -> None:
+    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def bind_place(kind: str, place: Place) -> Device:
+    """The device of a rank: by its position, or the only one that the launcher shows it."""
+    kind = chosen_kind(kind)
+    alone = count_devices(kind) == 1
+    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+
+
+def describe(kind: str, place: str) -> str:
+    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
+    where = decode(Place, json.loads(place))
+    try:
+        device = bind_place(kind, where)
+    except AiperfError as error:
+        return json.dumps(encode(Described(where.rank, str(error))))
+    found = Described(
+        rank=where.rank,
+        device=device.name,
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        formats=format_rates(device),
+        sensors=device.sensors,
+    )
+    return json.dumps(encode(found))
+
+
+def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
+    if len(place.group) == 1:
+        return Solo()
+
+    def hear() -> Join:
+        message = channel.receive()
+        assert isinstance(message, Join), message
+        return message
+
+    return Ddp(device, place, setup.config.training.compression, channel.send, hear)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

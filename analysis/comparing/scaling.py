@@ -1,0 +1,239 @@
+"""Weak scaling: runs of one kind at several sizes, against the smallest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.wording import percent, plain, rate, rates
+from analysis.exports.csv_table import harmless
+from analysis.readings import facts
+from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices
+from analysis.table import Table
+
+__all__ = [
+    "Published",
+    "Scaling",
+    "ScalingPoint",
+    "csv_text",
+    "markdown_text",
+    "published",
+    "scaling",
+    "table",
+]
+
+MAY_DIFFER = frozenset({"random_seed", "data.path", "data.loader_processes"})
+"""Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
+
+
+class MixedError(AiperfError):
+    """Runs that are not of one kind."""
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """One run of the study. What is not known is None."""
+
+    run: str
+    nodes: int
+    devices: int
+    ops_per_second: float
+    interval: tuple[float, float] | None
+    """95 %, of the stable window."""
+    efficiency: float
+    """Weak scaling efficiency, (OPS_N / N) / (OPS_N0 / N0); N are devices."""
+    error: float | None
+    training_share: float
+    """Of the groups' time."""
+    mfu: float | None
+    verdict: str
+    aiperf1_ops_per_second: float | None
+    """As AIPerf 1.0 counted the same run."""
+
+    @property
+    def ops_per_second_per_device(self) -> float:
+        return self.ops_per_second / self.devices
+
+
+@dataclass(frozen=True)
+class Scaling:
+    points: Sequence[ScalingPoint]
+    """From the smallest to the largest."""
+    base_devices: int
+    """N0."""
+    base_ops_per_second: float
+    """Mean of the runs of that size."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A result of others, under the rules of AIPerf 1.0."""
+
+    system: str
+    nodes: int
+    devices: int
+    ops_per_second: float
+    source: str
+
+
+def scaling(runs: Sequence[Judged]) -> Scaling:
+    """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
+    for run in runs:
+        if run.score.span_seconds <= 0 or not num_devices(run.replay) or not run.score.ops_per_second:
+            raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
+    seen: dict[str, Judged] = {}
+    for run in runs:
+        if first := seen.get(run.replay.begin_chain):
+            twice = f"{run.files.directory} is the run of {first.files.directory}"
+            raise MixedError(f"{twice}; give each run once")
+        seen[run.replay.begin_chain] = run
+    for other in runs[1:]:
+        _refuse_other_kind(runs[0], other)
+    sizes = [num_devices(run.replay) for run in runs]
+    base = min(sizes)
+    of_base = [run.score.ops_per_second for run, size in zip(runs, sizes) if size == base]
+    base_rate = sum(of_base) / len(of_base)
+    points = [_point(run, size, base, base_rate) for run, size in zip(runs, sizes)]
+    return Scaling(sorted(points, key=lambda point: (point.devices, point.run)), base, base_rate)
+
+
+def table(found: Scaling) -> Table:
+    columns = (
+        "run",
+        "nodes",
+        "devices",
+        "OPS",
+        "95 % interval",
+        "OPS a device",
+        f"efficiency, N0 = {found.base_devices:,}",
+        "test error",
+        "training",
+        "MFU",
+        "verdict",
+        "as AIPerf 1.0 counted",
+    )
+    rows = [
+        [
+            point.run,
+            f"{point.nodes:,}",
+            f"{point.devices:,}",
+            rate(point.ops_per_second),
+            "none" if point.interval is None else rates(*point.interval),
+            rate(point.ops_per_second_per_device),
+            percent(point.efficiency, 1),
+            percent(point.error),
+            percent(point.training_share, 1),
+            percent(point.mfu, 1),
+            point.verdict,
+            "unknown" if point.aiperf1_ops_per_second is None else rate(point.aiperf1_ops_per_second),
+        ]
+        for point in found.points
+    ]
+    keys: list[list[float | str | None]] = [
+        [
+            None,
+            point.nodes,
+            point.devices,
+            point.ops_per_second,
+            point.interval[0] if point.interval else 0.0,
+            point.ops_per_second_per_device,
+            point.efficiency,
+            point.error,
+            point.training_share,
+            point.mfu,
+            None,
+            point.aiperf1_ops_per_second,
+        ]
+        for point in found.points
+    ]
+    return Table(columns, rows, (False, *[True] * 9, False, True), keys)
+
+
+def csv_text(found: Scaling) -> str:
+    """Every figure in full; empty is: not known."""
+    out = io.StringIO()
+    names = [name for name in ScalingPoint.__dataclass_fields__ if name != "interval"]
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow([*names, "interval_low", "interval_high", "base_devices"])
+    for point in found.points:
+        low, high = point.interval or (None, None)
+        cells = [getattr(point, name) for name in names]
+        cells = [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
+        writer.writerow([*cells, low, high, found.base_devices])
+    return out.getvalue()
+
+
+def markdown_text(found: Scaling) -> str:
+    content = table(found)
+    rows = [
+        content.columns,
+        ["-:" if figure else "-" for figure in content.figures],
+        *[[_marked_down(cell) for cell in row] for row in content.rows],
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _marked_down(cell: str) -> str:
+    """As text: a run may be called anything."""
+    return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
+
+
+def published() -> list[Published]:
+    record = json.loads(
+        (resources.files("analysis.comparing") / "published.json").read_text(encoding="utf-8")
+    )
+    return [Published(**point) for point in record["points"]]
+
+
+def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:
+    score, quality = run.score, run.score.quality
+    return ScalingPoint(
+        run=run.replay.opened.run_id,
+        nodes=max(len({event.ready.host for event in leg.ranks}) for leg in run.replay.legs),
+        devices=devices,
+        ops_per_second=score.ops_per_second,
+        interval=score.timeline.stable_interval,
+        efficiency=(score.ops_per_second / devices) / (base_rate / base),
+        error=None if quality is None else quality.error,
+        training_share=sum(share.train for share in score.shares) / max(1, len(score.shares)),
+        mfu=score.mfu,
+        verdict=f"{facts.verdict_word(run.verdict, run.validated)}, {run.verdict.run_class.value}",
+        aiperf1_ops_per_second=score.aiperf1_ops_per_second,
+    )
+
+
+def _refuse_other_kind(first: Judged, other: Judged) -> None:
+    mine, its = _kind(first), _kind(other)
+    wrong = [name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name)]
+    if wrong:
+        name = min(wrong)
+        raise MixedError(
+            f"{other.files.directory} is not of one kind with {first.files.directory}: {name} is "
+            f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
+            + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
+            + "; compare runs of one configuration, data and code"
+        )
+
+
+def _kind(run: Judged) -> Mapping[str, Any]:
+    """All that must agree: configuration, images, code, device."""
+    opened = run.replay.opened
+    settings = facts.flat(asdict(opened.config))
+    ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
+    images = facts.flat(dict(ranks[0].data), "images.") if ranks else {}
+    if images.get("images.synthetic"):  # generated from the random seed, which is a run's own
+        images.pop("images.sha256", None)
+    return {
+        **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
+        **images,
+        "the code": opened.code_hash,
+        "the devices": sorted({ready.device for ready in ranks}),
+    }

@@ -1,0 +1,1 @@
+"""A run as text or in another program's form."""

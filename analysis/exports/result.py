@@ -1,0 +1,94 @@
+"""The result of a run for machines, in the form of the schema `result-1`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from aiperf.journal.replay import Replay
+from analysis.readings.facts import software
+from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices
+from analysis.readings.trials import line_of_descent, rows
+from analysis.readings.usage import read_usage
+from nas.record import encode
+
+__all__ = ["FORM", "result"]
+
+FORM = "aiperf-hpc/result/1"
+
+
+def result(judged: Judged) -> dict[str, Any]:
+    """A function of the journal and of what the hosts recorded beside it, but for `verdict`: who validates
+    may know more or less than who ran."""
+    replay, verdict, opened = judged.replay, judged.verdict, judged.replay.opened
+    return {
+        "form": FORM,
+        "run_id": opened.run_id,
+        "program": opened.program,
+        "code_hash": opened.code_hash,
+        "journal": {"lines": replay.lines, "chain": replay.last_chain},
+        "verdict": {
+            "valid": verdict.valid,
+            "class": verdict.run_class.value,
+            "validated": judged.validated,
+            "findings": encode(verdict.findings),
+        },
+        "score": encode(judged.score),
+        "energy": _energy(judged),
+        "best": _best(judged),
+        "system": _system(replay),
+        "data": _data(replay),
+        "config": encode(opened.config),
+    }
+
+
+def _energy(judged: Judged) -> dict[str, Any]:
+    usage = read_usage(judged.files, judged.replay)
+    return {
+        "joules": usage.joules,
+        "ops_per_joule": usage.ops_per_joule(judged.score.goodput.operations),
+        "unknown_because": usage.missing,
+    }
+
+
+def _best(judged: Judged) -> dict[str, Any] | None:
+    """The best network and its line from the seed on."""
+    best = judged.replay.best
+    if best is None:
+        return None
+    by_number = {row.number: row for row in rows(judged.replay, judged.recount.counts)}
+    ended = best.attempts[-1].ended
+    return {
+        "trial": best.number,
+        "weights_sha256": ended.weights if ended is not None else "",
+        "lineage": [
+            {
+                "trial": row.number,
+                "morphisms": encode(judged.replay.trials[row.number].trial.morphisms),
+                "validation_error": row.error,
+                "ops_per_training_image": row.operations,
+                "parameters": row.parameters,
+            }
+            for row in line_of_descent(by_number, best.number)
+        ],
+    }
+
+
+def _system(replay: Replay) -> dict[str, Any]:
+    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    devices = Counter(ready.device for ready in ranks.values())
+    return {
+        "hosts": len({ready.host for ready in ranks.values()}),
+        "devices": [{"name": name, "number": num} for name, num in sorted(devices.items())],
+        "num_devices": num_devices(replay),
+        "groups": max((leg.groups for leg in replay.legs), default=0),
+        "format": replay.opened.config.training.format,
+        "software": software(replay),
+        "started": replay.legs[0].began.started if replay.legs else None,
+    }
+
+
+def _data(replay: Replay) -> dict[str, Any]:
+    first = next((event.ready.data for leg in replay.legs for event in leg.ranks), {})
+    return dict(encode(first))

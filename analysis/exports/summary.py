@@ -1,0 +1,165 @@
+"""The result of a run on one screen of plain text."""
+
+from __future__ import annotations
+
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Kind
+from aiperf.rules.verdict import Verdict
+from aiperf.score.score import ControlResult, Quality, Score
+from aiperf.trial import State
+from aiperf.wording import clock, origin, percent, plain, rate, scaled
+from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
+from analysis.readings.hosts import control_sizes
+
+__all__ = ["findings_text", "status_text", "summary_text"]
+
+WIDTH = 24
+
+
+def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles) -> str:
+    """The score, what it rests on, whether it counts and why not."""
+    opened, devices = replay.opened, look(files, replay)
+    head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {_machine(replay)}"
+    lines = [
+        ("sustained OPS", _sustained(score)),
+        ("regulated score", _regulated(score)),
+        (
+            "tensor OPS",
+            f"{rate(score.tensor_ops_per_second)} (multiply-accumulates of convolutions and dense layers)",
+        ),
+        (
+            "MFU",
+            f"{percent(score.mfu, 1)}{'' if score.mfu is not None else ' (no listed peak for this device)'}",
+        ),
+        ("of the ceiling", ceiling_text(replay, score)),
+        ("energy", energy_text(devices.usage, score)),
+        ("best network", _best(replay, score.quality)),
+        ("trials", _trials(score)),
+        ("time", _time(score)),
+        ("control", _control(score.control, control_sizes(replay))),
+        *_named("slow", slow_text(devices.slow, replay)),
+        ("verdict", _verdict(verdict)),
+    ]
+    text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
+    failed = verdict.failed(Kind.INTEGRITY) or verdict.failed(Kind.ELIGIBILITY)
+    text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in failed]
+    text.append(f"{'journal':<{WIDTH}}{files.journal}")
+    return "\n".join(text)
+
+
+def findings_text(verdict: Verdict) -> str:
+    """Every rule with what was seen, then the verdict."""
+    lines = [f"{f.outcome.value:<8}{f.rule:<20}{plain(f.text)}" for f in verdict.findings]
+    return "\n".join([*lines, _verdict(verdict)])
+
+
+def status_text(replay: Replay, files: RunFiles) -> str:
+    """Where a run stands, in a few lines."""
+    best = replay.best
+    lines = [
+        ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
+        ("machine", _machine(replay)),
+        ("span so far", clock(replay.span_seconds)),
+        ("trials", f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
+        (
+            "best network",
+            f"validation error {percent(best.error)}, trial {best.number}" if best else "none yet",
+        ),
+    ]
+    for group, attempt in sorted(replay.running.items()):
+        error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
+        lines.append(
+            (
+                f"group {group}",
+                f"trial {attempt.trial.number} ({origin(attempt.trial)}), {attempt.images:,} images{error}",
+            )
+        )
+    if replay.legs:
+        lines += _named("slow", slow_text(look(files, replay).slow, replay))
+    return "\n".join(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)
+
+
+def _state(replay: Replay) -> str:
+    if not replay.legs:
+        return "not begun, or killed before it had"
+    ended = replay.leg.ended
+    return f"leg {replay.num_legs}: {f'ended: {ended.reason}' if ended else 'going on, or killed'}"
+
+
+def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
+    """Lines of which the first is named."""
+    return list(zip([name, *[""] * len(texts)], texts))
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"VALID, class {verdict.run_class.value}" if verdict.valid else "INVALID"
+
+
+def _machine(replay: Replay) -> str:
+    if not replay.legs or not replay.ranks:
+        return "no rank was ready"
+    ranks = {event.ready.rank: event.ready for event in replay.ranks}  # one that came again is one device
+    devices = [ready.device for ready in ranks.values()]
+    kinds = sorted(set(devices))
+    hosts = len({ready.host for ready in ranks.values()})
+    named = ", ".join(f"{devices.count(kind)} × {kind}" for kind in kinds)
+    return f"{named} on {hosts} host{'s' if hosts > 1 else ''}"
+
+
+def _sustained(score: Score) -> str:
+    interval = score.timeline.stable_interval
+    spread = ""
+    if interval is not None:
+        low, high = interval
+        stable = rate(score.timeline.stable_ops_per_second or 0.0)
+        spread = f"; stable part {stable} (95 %: {rate(low)} to {rate(high)})"
+    return f"{rate(score.ops_per_second)} over {clock(score.span_seconds)}{spread}"
+
+
+def _regulated(score: Score) -> str:
+    if score.regulated_score is None:
+        return "none: no network was tested"
+    bound = (
+        "; no test image was wrong, 1/(2N) is taken" if score.quality and score.quality.error_is_bound else ""
+    )
+    return f"{rate(score.regulated_score)} (−ln(test error) × sustained OPS{bound})"
+
+
+def _best(replay: Replay, quality: Quality | None) -> str:
+    if quality is None:
+        return "none: no trial was validated"
+    trial = replay.trials[quality.trial].trial
+    validation = f"validation error {percent(quality.validation_error)}"
+    test = "not tested"
+    if quality.of is not None and quality.correct is not None:
+        wrong = quality.of - quality.correct
+        test = f"test error {percent(wrong / quality.of)} ({wrong} of {quality.of} images)"
+    return f"{test}, {validation}: trial {trial.number} ({origin(trial)})"
+
+
+def _trials(score: Score) -> str:
+    shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
+    counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
+    return f"{counts}; {score.goodput.trained_images:,} training images credited"
+
+
+def _time(score: Score) -> str:
+    if not score.shares:
+        return "none"
+    train, validate, rest = (
+        sum(getattr(share, part) for share in score.shares) / len(score.shares)
+        for part in ("train", "validate", "rest")
+    )
+    return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
+
+
+def _control(control: ControlResult | None, sizes: str) -> str:
+    if control is None:
+        return "not measured"
+    slowest = (
+        f"; slowest {control.slowest_images_per_second:.4g} on {control.slowest_host}"
+        if control.devices > 1
+        else ""
+    )
+    return f"{scaled(control.images_per_second, 'images/s')} of ResNet-50 v1.5 at {sizes}{slowest}"

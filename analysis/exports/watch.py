@@ -1,0 +1,75 @@
+"""A snapshot as plain text for a terminal: a few lines, then a line a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.wording import clock, figure, percent, plain, rate
+from analysis.readings.live import GroupNow, Snapshot
+
+__all__ = ["sparkline", "watch_text"]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SLOW_SHOWN = 3
+
+
+def watch_text(now: Snapshot, width: int, height: int) -> str:
+    """At most `height` lines of `width` columns; groups that have no place are counted."""
+    left = "" if now.left_seconds is None else f", {clock(now.left_seconds)} left"
+    best = "none" if now.best is None else f"{percent(now.best[1])} on validation, trial {now.best[0]}"
+    trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
+    lines = [
+        f"aiperf-hpc · {now.run} · {now.preset} · {now.machine}",
+        f"{now.state}, {clock(now.span_seconds)} of the span{left}",
+        "",
+        f"OPS      {rate(now.ops_per_second)} credited so far",
+        f"         {sparkline(now.curve, max(1, min(60, width - 10)))}",
+        f"error    {best}",
+        f"trials   {trials or 'none'}",
+        *_slow(now.slow),
+        "",
+    ]
+    around = len(lines) + 2  # the table's head, and the count of those that have no place
+    shown = [*lines, *_table(now.groups, max(1, height - around - 1))]
+    return "\n".join(plain(line)[:width] for line in shown[:height])
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values from left to right as bars of eight heights, the first at zero; at most `width` of them."""
+    if not values:
+        return ""
+    if len(values) > width:
+        parts = [values[len(values) * i // width : len(values) * (i + 1) // width] for i in range(width)]
+        values = [sum(part) / len(part) for part in parts]
+    top = max(values) or 1.0
+    return "".join(BLOCKS[min(len(BLOCKS) - 1, int(len(BLOCKS) * value / top))] for value in values)
+
+
+def _slow(texts: Sequence[str]) -> list[str]:
+    lines = [f"{name:<9}{text}" for name, text in zip(["slow", *[""] * SLOW_SHOWN], texts[:SLOW_SHOWN])]
+    more = len(texts) - SLOW_SHOWN
+    return [*lines, f"         and {more:,} more"] if more > 0 else lines
+
+
+def _table(groups: Sequence[GroupNow], most: int) -> list[str]:
+    """Those that do not train first: they are what somebody looks for."""
+    if not groups:
+        return []
+    order = sorted(groups, key=lambda group: (group.doing == "training", group.group))
+    shown = sorted(order[:most], key=lambda group: group.group)
+    host = max(4, *(len(group.host) for group in shown))
+    columns = f"{'doing':<8}  {'trial':>6}  {'epoch':>9}  {'error':>8}  {'images/s':>9}  origin"
+    lines = [f"{'group':>5}  {'host':<{host}}  {columns}", *(_line(group, host) for group in shown)]
+    if len(groups) > len(shown):
+        lines.append(f"       and {len(groups) - len(shown):,} more groups")
+    return lines
+
+
+def _line(group: GroupNow, host: int) -> str:
+    begin = f"{group.group:>5}  {group.host:<{host}}  {group.doing:<8}"
+    if group.trial is None:
+        return begin.rstrip()
+    epoch = f"{group.share * group.epochs:.1f}/{group.epochs}"
+    error = "" if group.error is None else percent(group.error)
+    speed = "" if group.images_per_second is None else figure(group.images_per_second)
+    return f"{begin}  {group.trial:>6}  {epoch:>9}  {error:>8}  {speed:>9}  {group.origin}"

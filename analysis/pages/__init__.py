@@ -1,0 +1,1 @@
+"""Pages that stand alone, and their figures."""

@@ -1,0 +1,173 @@
+"""The search as a tree: every trial at its time and error, joined to its parent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from aiperf.wording import clock, percent
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
+from analysis.pages.figures.quality import error_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.readings.trials import TrialRow, line_of_descent
+from analysis.table import Table
+
+__all__ = ["descent_table", "lineage"]
+
+SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
+"""Below so many times the operations of the first trial, a dot is as wide as this."""
+Edge = tuple[tuple[float, float], tuple[float, float]]
+Places = Mapping[int, tuple[float, float]]
+RASTERISED = 4_000
+
+
+def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_seconds: float) -> Picture:
+    """`shown`: trials with all their ancestors, of `total` in the run."""
+    by_number = {row.number: row for row in shown}
+    placed = [row for row in shown if row.error is not None and row.ended is not None]
+    failed = [row for row in shown if row.error is None and row.ended is not None and row.state.ended]
+    path = line_of_descent(by_number, best) if best is not None else []
+    base = next((row.operations for row in shown if row.operations), 1)
+
+    def draw(frame: Frame) -> Drawing:
+        figure, (axes,) = canvas(frame, 300 if frame.narrow else 460)
+        floor = _floor(placed)
+        where = {row.number: (row.ended or 0.0, max(row.error or 0.0, floor)) for row in placed}
+        edges = [
+            (where[row.parent], where[row.number])
+            for row in placed
+            if row.parent is not None and row.parent in where
+        ]
+        axes.add_artist(_joined(edges, COLOURS["soft"], 0.5, 0.22))
+        on_path = [where[row.number] for row in path if row.number in where]
+        axes.add_artist(_joined(list(itertools.pairwise(on_path)), COLOURS["amber"], 2.0, 1.0))
+        scale = 0.7 if frame.narrow else 1.0
+        _dots(axes, placed, where, COLOURS["blue"], base, scale)
+        _dots(axes, [row for row in path if row.number in where], where, COLOURS["amber"], base, scale)
+        error_axis(axes)
+        if placed:
+            errors = [error for _, error in where.values()]
+            axes.set_ylim(min(errors) * 0.85, max(errors) * 1.35)
+        top = axes.get_ylim()[1]
+        axes.plot(
+            [row.ended or 0.0 for row in failed],
+            [top / 1.06] * len(failed),
+            "x",
+            color=COLOURS["red"],
+            ms=4,
+            mew=1.0,
+            clip_on=False,
+            in_layout=False,
+        )
+        clock_axis(axes, max(span_seconds, 1e-9), frame)
+        axes.set_xlim(0, 1.01 * max(span_seconds, 1e-9))
+        every = [*placed, *failed]
+        times = np.array([row.ended or 0.0 for row in every])
+        heights = np.array([*(where[row.number][1] for row in placed), *(top / 1.06 for _ in failed)])
+        return Drawing(
+            figure,
+            lambda: Marks(marks_of(axes, times, times, heights), [row.number for row in every]),
+        )
+
+    legend = [
+        Key("blue", "a trial, as large as its operations", "dot"),
+        Key("amber", "the best network and its ancestors", "line"),
+    ]
+    if failed:
+        legend.append(Key("red", "a trial without a validation, so at no error: the upper edge", "cross"))
+    return Picture(
+        name="lineage",
+        title="Trials by time and validation error",
+        says=_says(shown, total, path),
+        draw=draw,
+        table=descent_table(path) if path else None,
+        legend=legend,
+        empty=not placed and not failed,
+        lineage=True,
+    )
+
+
+def descent_table(path: Sequence[TrialRow]) -> Table:
+    """The best network's line, from the seed on."""
+    base = next((row.operations for row in path if row.operations), None)
+    rows = [
+        [
+            str(row.number),
+            row.origin,
+            "none" if row.error is None else percent(row.error),
+            "unknown" if row.operations is None or base is None else f"{row.operations / base:.2f}",
+            "" if row.ended is None else clock(row.ended),
+        ]
+        for row in path
+    ]
+    keys = [[None, None, row.error, row.operations, row.ended] for row in path]
+    return Table(
+        ("trial", "morphism", "validation error", "operations, times the first", "ended"),
+        rows,
+        (True, False, True, True, True),
+        keys,
+    )
+
+
+def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> str:
+    text = f"{total:,} trial{'' if total == 1 else 's'}"
+    if total > len(shown):
+        text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
+    if path:
+        steps = len(path) - 1
+        text += f". The best network is trial {path[-1].number}"
+        if path[-1].error is not None:
+            text += f", validation error {percent(path[-1].error)}"
+        if steps:
+            text += f", {steps} generation{'' if steps == 1 else 's'} below trial {path[0].number}"
+    return text + "."
+
+
+def _dots(axes: Axes, rows: Sequence[TrialRow], where: Places, colour: str, base: int, scale: float) -> None:
+    """In a few sizes, so that a page need not describe each dot anew."""
+    by_size: dict[float, list[tuple[float, float]]] = {}
+    for row in rows:
+        ratio = (row.operations or base) / base
+        size = next((size for bound, size in SIZES if ratio < bound), SIZES[-1][1])
+        by_size.setdefault(size, []).append(where[row.number])
+    for size, places in sorted(by_size.items(), reverse=True):
+        axes.plot(
+            [x for x, _ in places],
+            [y for _, y in places],
+            "o",
+            color=colour,
+            ms=size * scale,
+            mec=COLOURS["paper"],
+            mew=0.5,
+            alpha=0.9,
+            zorder=3,
+            clip_on=False,
+            in_layout=False,
+            rasterized=len(rows) > RASTERISED,
+        )
+
+
+def _joined(edges: Sequence[Edge], colour: str, width: float, alpha: float) -> PathPatch:
+    """All lines as one shape: a page with thousands of them stays light."""
+    corners = np.array([point for edge in edges for point in edge]).reshape(-1, 2)
+    codes = [Path.MOVETO, Path.LINETO] * len(edges)
+    return PathPatch(
+        Path(corners, codes) if edges else Path(np.zeros((0, 2))),
+        fill=False,
+        edgecolor=colour,
+        lw=width,
+        alpha=alpha,
+        zorder=2,
+        capstyle="round",
+        in_layout=False,
+    )
+
+
+def _floor(placed: Sequence[TrialRow]) -> float:
+    above = [row.error for row in placed if row.error is not None and row.error > 0]
+    return min(above) / 2 if above else 1e-4

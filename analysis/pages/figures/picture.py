@@ -1,0 +1,80 @@
+"""What a figure is before it is drawn, and what drawing it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from analysis.pages.figures.style import Frame
+from analysis.table import Table
+
+__all__ = ["Drawing", "Key", "Marks", "Picture", "marks_of"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a figure's legend; the page writes it, so that it wraps and can be read aloud."""
+
+    colour: str
+    """A name of style.COLOURS."""
+    text: str
+    shape: str = "square"
+    """square, line, dot, cross or hatch."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where a pointer finds something, in the units of the drawing, from its upper left corner."""
+
+    place: NDArray[np.float64]
+    """Rows of left, right, height: a point has left = right."""
+    names: Sequence[int]
+    """What each is: the number of a trial, or the place of a text in `Picture.labels`."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    figure: Figure
+    marks: Callable[[], Marks] | None = None
+    """To be asked after the figure was written: only then its layout is known."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that can be drawn, read and asked."""
+
+    name: str
+    """Of its file and its anchor."""
+    title: str
+    says: str
+    """The text alternative: what a reader would see, in a sentence or two with the figures that matter."""
+    draw: Callable[[Frame], Drawing]
+    table: Table | None = None
+    legend: Sequence[Key] = ()
+    labels: Sequence[str] | None = None
+    """Texts of the marks; None where the marks are trials."""
+    near_in_both: bool = True
+    """Whether a pointer must be near in height too; in a line over time it need not."""
+    empty: bool = False
+    """There is nothing to draw: its words stand alone."""
+    lineage: bool = False
+    """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
+
+
+def marks_of(
+    axes: Axes, left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """From the data's coordinates to the drawing's."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    top = figure.get_figheight() * figure.dpi
+    if not len(left):
+        return np.zeros((0, 3))
+    first = axes.transData.transform(np.column_stack([left, height]))
+    second = axes.transData.transform(np.column_stack([right, height]))
+    return np.column_stack([first[:, 0], second[:, 0], top - first[:, 1]])

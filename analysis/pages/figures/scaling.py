@@ -1,0 +1,118 @@
+"""OPS and efficiency over the number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+from aiperf.wording import percent, plain, rate, scaled
+from analysis.comparing.scaling import Published, Scaling
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
+from analysis.pages.figures.style import COLOURS, Frame, canvas
+
+__all__ = ["weak_scaling"]
+
+
+def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
+    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn beside, as such."""
+    devices = np.array([point.devices for point in found.points], dtype=np.float64)
+    rates = np.array([point.ops_per_second for point in found.points])
+    efficiencies = np.array([point.efficiency for point in found.points])
+    ends = [*devices, *(float(other.devices) for other in others)]
+
+    def draw(frame: Frame) -> Drawing:
+        figure, (upper, lower) = canvas(
+            frame, 360 if frame.narrow else 520, rows=2, gridspec_kw={"height_ratios": [2.4, 1]}
+        )
+        ideal = np.array([min(ends) / 1.15, max(ends) * 1.15])
+        upper.plot(
+            ideal,
+            found.base_ops_per_second / found.base_devices * ideal,
+            color=COLOURS["soft"],
+            lw=1.0,
+            dashes=(5, 3),
+        )
+        for point in found.points:
+            if point.interval is not None:
+                upper.plot([point.devices] * 2, point.interval, color=COLOURS["blue"], lw=1.4)
+        upper.plot(devices, rates, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
+        upper.plot(
+            [other.devices for other in others],
+            [other.ops_per_second for other in others],
+            "D",
+            color=COLOURS["amber"],
+            ms=6,
+            mec=COLOURS["paper"],
+            ls="none",
+        )
+        upper.set_xscale("log")
+        upper.set_yscale("log")
+        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+        upper.yaxis.set_minor_formatter(NullFormatter())
+        upper.tick_params(which="minor", length=0)
+        lower.axhline(1.0, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
+        lower.plot(devices, efficiencies, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
+        lower.set_ylim(0, max(1.1, 1.08 * efficiencies.max()))
+        lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+        ticks = _ticks(ends, 5 if frame.narrow else 10)
+        lower.xaxis.set_major_locator(FixedLocator(ticks))
+        lower.xaxis.set_minor_locator(NullLocator())
+        lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        lower.set_xlabel("devices")
+        lower.set_xlim(*ideal)
+        every = [(point.devices, point.ops_per_second) for point in found.points]
+        every += [(other.devices, other.ops_per_second) for other in others]
+        places = np.array(every, dtype=np.float64)
+        return Drawing(
+            figure,
+            lambda: Marks(marks_of(upper, places[:, 0], places[:, 0], places[:, 1]), range(len(places))),
+        )
+
+    legend = [
+        Key("blue", "measured, with the 95 % interval", "line"),
+        Key("soft", "ideal, from the smallest run", "line"),
+    ]
+    if others:
+        legend.append(Key("amber", "published by others under AIPerf 1.0 rules", "dot"))
+    labels = [
+        f"{point.devices:,} devices, {plain(point.run)}\n{rate(point.ops_per_second)}\n"
+        f"efficiency {percent(point.efficiency, 1)}"
+        for point in found.points
+    ]
+    labels += [
+        f"{other.system}\n{rate(other.ops_per_second)}\npublished under AIPerf 1.0 rules" for other in others
+    ]
+    return Picture(
+        name="scaling",
+        title="Weak scaling",
+        says=_says(found),
+        draw=draw,
+        legend=legend,
+        labels=labels,
+    )
+
+
+def _says(found: Scaling) -> str:
+    last = found.points[-1]
+    invalid = [plain(point.run) for point in found.points if point.verdict.startswith("INVALID")]
+    warning = f" Not to be believed, for INVALID: {', '.join(invalid)}." if invalid else ""
+    return (
+        f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
+        f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "
+        f"N0 = {found.base_devices:,} devices.{warning}"
+    )
+
+
+def _power(ops_per_second: float) -> str:
+    """A power of ten: 100 TOPS."""
+    return scaled(ops_per_second, "OPS", 3).replace(".00", "").replace(".0", "")
+
+
+def _ticks(ends: Sequence[float], most: int) -> list[float]:
+    """The sizes that were run; of many, those that are far enough apart."""
+    sizes = sorted(set(ends))
+    while len(sizes) > most:
+        sizes = sizes[::2] if len(sizes) % 2 else [*sizes[:-1:2], sizes[-1]]
+    return sizes

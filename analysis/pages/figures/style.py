@@ -1,0 +1,131 @@
+"""How every figure looks: sizes, lines, and a palette that holds for colour-blind readers, day and night.
+
+The hues are those of Okabe and Ito, "Color Universal Design", 2008, somewhat muted. In a page each
+colour becomes a variable of its style sheet; in a file it is what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter
+
+from aiperf.wording import clock, scaled
+
+__all__ = [
+    "COLOURS",
+    "NARROW",
+    "POINTS_PER_INCH",
+    "WIDE",
+    "Frame",
+    "canvas",
+    "clock_axis",
+    "quiet",
+    "scaled_axis",
+    "styled",
+]
+
+COLOURS: Mapping[str, str] = {
+    "ink": "#1c2128",
+    "soft": "#5d6672",
+    "faint": "#e1e5ea",
+    "paper": "#fefefe",
+    "blue": "#2b66a5",
+    "sky": "#8ab6de",
+    "amber": "#d29a1e",
+    "red": "#c4472f",
+    "plum": "#7a4f8b",
+    "green": "#2c8368",
+}
+POINTS_PER_INCH = 72
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A width to draw for, in units that are pixels where the page is at least so wide."""
+
+    name: str
+    width: int
+    font_size: float
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 600
+
+
+WIDE, NARROW = Frame("wide", 1040, 12.5), Frame("narrow", 360, 11.0)
+
+
+@contextmanager
+def styled(salt: str = "") -> Iterator[None]:
+    """matplotlib's settings, for drawing as for writing; `salt` sets the names inside an SVG apart."""
+    with mpl.rc_context(_settings(salt)):
+        yield
+
+
+def _settings(salt: str) -> Any:
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": salt,
+        "font.family": "DejaVu Sans",
+        "text.color": COLOURS["ink"],
+        "axes.edgecolor": COLOURS["soft"],
+        "axes.labelcolor": COLOURS["soft"],
+        "xtick.color": COLOURS["soft"],
+        "ytick.color": COLOURS["soft"],
+        "axes.facecolor": "none",
+        "figure.facecolor": "none",
+        "axes.linewidth": 0.8,
+        "grid.color": COLOURS["faint"],
+        "grid.linewidth": 0.8,
+        "hatch.color": COLOURS["plum"],
+        "hatch.linewidth": 0.8,
+        "path.simplify": True,
+    }
+
+
+def canvas(frame: Frame, height: float, rows: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of this height with `rows` axes above one another, sharing their x."""
+    figure = Figure(
+        figsize=(frame.width / POINTS_PER_INCH, height / POINTS_PER_INCH),
+        dpi=POINTS_PER_INCH,
+        layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.03, hspace=0.06, wspace=0.04),
+    )
+    axes = figure.subplots(rows, 1, sharex=True, squeeze=False, **layout)[:, 0]
+    for one in axes:
+        quiet(one, frame)
+    return figure, list(axes)
+
+
+def quiet(axes: Axes, frame: Frame) -> None:
+    """No box, no ticks, a faint grid across."""
+    axes.tick_params(length=0, labelsize=frame.font_size, pad=5)
+    axes.tick_params(axis="x", pad=9)  # clear of the lowest label beside it
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.xaxis.label.set_fontsize(frame.font_size)
+    axes.yaxis.label.set_fontsize(frame.font_size)
+
+
+def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
+    """From 0 to the end of the span, ticked at round minutes or hours."""
+    axes.set_xlim(0, span_seconds)
+    most = 4 if frame.narrow else 9
+    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
+    step = next((step for step in steps if span_seconds / step <= most), span_seconds / most)
+    axes.set_xticks([step * i for i in range(int(span_seconds / step + 0.01) + 1)])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value)))
+
+
+def scaled_axis(axes: Axes, unit: str) -> None:
+    """Values with an SI prefix and their unit."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, unit, 3) if value else "0"))

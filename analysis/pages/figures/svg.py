@@ -1,0 +1,142 @@
+"""Figures as SVG inside a page, and as files."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.pages.figures.picture import Key, Marks, Picture
+from analysis.pages.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
+
+__all__ = ["Inline", "inline", "write_files"]
+
+TITLE_HEIGHT = 24
+_VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+_ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
+_TAG = re.compile(r"<[^>]*>")
+_DIGITS = re.compile(r"(\d\.\d{2})\d+")
+"""Of places; what is to be read stands between tags, and stays."""
+_COLOUR = re.compile("|".join(_VARIABLES))
+
+
+@dataclass(frozen=True)
+class Inline:
+    """A picture drawn for a page at two widths; the style sheet shows the one that fits."""
+
+    wide: str
+    narrow: str
+    wide_marks: Marks | None
+    narrow_marks: Marks | None
+
+
+def inline(picture: Picture) -> Inline:
+    if picture.empty:
+        return Inline("", "", None, None)
+    wide, wide_marks = _drawn(picture, WIDE)
+    narrow, narrow_marks = _drawn(picture, NARROW)
+    return Inline(wide, narrow, wide_marks, narrow_marks)
+
+
+def write_files(picture: Picture, folder: Path) -> list[Path]:
+    """NAME.svg and NAME.png, for a slide or a paper: on white, at twice the size on the screen, with the
+    legend and, for who cannot see them, with their text alternative. None where there is nothing to draw."""
+    if picture.empty:
+        return []
+    paths = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
+    with styled(picture.name):
+        figure = picture.draw(WIDE).figure
+        figure.set_facecolor("white")
+        figure.suptitle(picture.title, fontsize=14, x=0.01, ha="left")
+        room = TITLE_HEIGHT + _legend(figure, picture)
+        figure.set_figheight(figure.get_figheight() + room / POINTS_PER_INCH)
+        told = {"Title": picture.title, "Description": picture.says}
+        figure.savefig(paths[0], metadata={"Date": None, **told})
+        figure.savefig(paths[1], dpi=2 * POINTS_PER_INCH, metadata=told)
+    return paths
+
+
+def _legend(figure: Figure, picture: Picture) -> float:
+    """Below, in as few rows as are not wider than the figure; gives its height."""
+    for num_columns in range(len(picture.legend), 0, -1):
+        legend = figure.legend(
+            handles=[_handle(key) for key in picture.legend],
+            loc="outside lower left",
+            ncols=num_columns,
+            frameon=False,
+            labelcolor=COLOURS["soft"],
+            fontsize=11,
+            columnspacing=1.6,
+            handlelength=1.3,
+        )
+        box = legend.get_window_extent()
+        if box.width <= figure.bbox.width or num_columns == 1:
+            return float(box.height)
+        legend.remove()
+    return 0.0
+
+
+def _handle(key: Key) -> Artist:
+    colour = COLOURS[key.colour]
+    if key.shape == "line":
+        return Line2D([], [], color=colour, lw=2, label=key.text)
+    if key.shape in ("dot", "cross"):
+        return Line2D(
+            [], [], color=colour, marker="o" if key.shape == "dot" else "x", ls="none", label=key.text
+        )
+    if key.shape == "hatch":
+        return Patch(facecolor="none", edgecolor=colour, hatch="////", lw=0, label=key.text)
+    return Patch(facecolor=colour, lw=0, label=key.text)
+
+
+def _drawn(picture: Picture, frame: Frame) -> tuple[str, Marks | None]:
+    name = f"{picture.name}-{frame.name}"
+    with styled(name):
+        drawing = picture.draw(frame)
+        text = _fragment(drawing.figure, name, frame, f"{picture.name}-says")
+        return text, drawing.marks() if drawing.marks else None
+
+
+def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
+    """The `svg` element alone: colours by variable, names that occur once in the page, short numbers.
+
+    `says`: the id of the element that describes it."""
+    buffer = io.StringIO()
+    figure.savefig(
+        buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
+    )
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>',
+        rf'<svg class="{frame.name}" viewBox="\1" role="img" aria-labelledby="{says}">',
+        text,
+        count=1,
+    )
+    text = _COLOUR.sub(lambda found: _VARIABLES[found.group()], text)
+    text = re.sub(r"font: (?:[\w-]+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = re.sub(r"; -inkscape-font-specification:[^;\"]*", "", text)
+    referred = set(re.findall(r'(?:url\(#|xlink:href="#)([^")]+)', text))
+    text = re.sub(r' id="([^"]+)"', lambda found: _renamed(found.group(1), referred, name), text)
+    text = re.sub(r'(url\(#|xlink:href="#)', rf"\1{name}-", text)
+    text = text.replace("xlink:href", "href")
+    text = _ALIKE.sub(_hoisted, text)
+    text = _TAG.sub(lambda found: _DIGITS.sub(r"\1", found.group()), text)
+    return re.sub(r"\n\s*", "\n", text)
+
+
+def _hoisted(found: re.Match[str]) -> str:
+    """Of dots that look alike, the look is told once."""
+    group, dots, style = found.groups()
+    return f'{group} style="{style}">\n' + dots.replace(f' style="{style}"', "") + "</g>"
+
+
+def _renamed(own: str, referred: set[str], name: str) -> str:
+    return f' id="{name}-{own}"' if own in referred else ""

@@ -1,0 +1,64 @@
+"""What the hosts measured, one line a quantity."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from aiperf.wording import scaled
+from analysis.pages.figures.picture import Drawing, Key, Picture
+from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.readings.telemetry import Quantity, Telemetry
+from analysis.table import Table
+
+__all__ = ["telemetry"]
+
+
+def telemetry(found: Telemetry) -> Picture:
+    """The median of the hosts, and the band from the lowest to the highest."""
+    middle = (found.edges[1:] + found.edges[:-1]) / 2
+
+    def draw(frame: Frame) -> Drawing:
+        figure, axes = canvas(frame, 40 + 86 * len(found.quantities), rows=len(found.quantities))
+        for one, quantity in zip(axes, found.quantities):
+            one.fill_between(
+                middle, quantity.lowest, quantity.highest, color=COLOURS["sky"], alpha=0.45, lw=0
+            )
+            shape = "o-" if len(middle) == 1 else "-"  # no line goes through one point
+            one.plot(middle, quantity.median, shape, color=COLOURS["blue"], lw=1.3, ms=4)
+            one.set_title(_name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3)
+            one.set_ylim(0, 1.15 * float(np.nanmax(quantity.highest, initial=0.0)) or 1.0)
+            one.yaxis.set_major_locator(MaxNLocator(3))
+            one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "", 3).strip()))
+        clock_axis(axes[-1], float(found.edges[-1]), frame)
+        return Drawing(figure)
+
+    keys = [[None, *map(_mean, (one.lowest, one.median, one.highest))] for one in found.quantities]
+    rows = [
+        [_name(quantity), *("unknown" if mean is None else scaled(mean, "", 4).strip() for mean in means)]
+        for quantity, (_, *means) in zip(found.quantities, keys)
+    ]
+    hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
+    unread = f" {found.unread:,} lines could not be read." if found.unread else ""
+    return Picture(
+        name="telemetry",
+        title="What the hosts measured",
+        says=f"Once a second, by {hosts}.{unread}",
+        draw=draw,
+        table=Table(
+            ("quantity", "lowest host, mean", "median", "highest host, mean"),
+            rows,
+            (False, True, True, True),
+            keys,
+        ),
+        legend=(Key("blue", "median of the hosts", "line"), Key("sky", "lowest to highest")),
+    )
+
+
+def _name(quantity: Quantity) -> str:
+    return quantity.name.replace("_", " ").replace(".", ", ")
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else None

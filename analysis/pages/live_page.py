@@ -1,0 +1,125 @@
+"""The page of a run that goes on: it asks for its own inside again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aiperf.journal.replay import Replay
+from aiperf.wording import clock, figure, percent, rate
+from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of
+from analysis.pages.figures.quality import error_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
+from analysis.pages.page import drawn, page
+from analysis.readings.axis import SpanAxis
+from analysis.readings.key import Fact
+from analysis.readings.live import Snapshot
+from analysis.table import Table
+
+__all__ = ["live_html"]
+
+GROUPS_SHOWN = 1_024
+
+
+def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
+    """`seconds`: after so long the page asks again."""
+    return page(
+        "live.html",
+        live=True,
+        now=now,
+        seconds=seconds,
+        key=_key(now),
+        drawn=[drawn(picture) for picture in (_curve(now), _errors(now, replay))],
+        groups=_groups(now),
+    )
+
+
+def _key(now: Snapshot) -> Sequence[Fact]:
+    trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
+    left = "unknown" if now.left_seconds is None else clock(now.left_seconds)
+    best = ("none", "no trial was validated")
+    if now.best is not None:
+        best = (percent(now.best[1]), f"on validation, trial {now.best[0]}")
+    return (
+        Fact("OPS so far", rate(now.ops_per_second), "credited, over the span so far"),
+        Fact("Best error", *best),
+        Fact("Time left", left, f"{clock(now.span_seconds)} of the span are over"),
+        Fact("Trials", f"{sum(now.trials.values()):,}", trials or "none"),
+    )
+
+
+def _curve(now: Snapshot) -> Picture:
+    edges = np.arange(len(now.curve) + 1) * now.bin_seconds
+    rates = np.array(now.curve)
+
+    def draw(frame: Frame) -> Drawing:
+        figure_, (axes,) = canvas(frame, 220 if frame.narrow else 260)
+        axes.stairs(rates, edges, color=COLOURS["blue"], lw=1.6, baseline=None)
+        axes.set_ylim(0, 1.12 * max(rates.max(initial=0.0), 1e-9))
+        clock_axis(axes, max(now.span_seconds, 1e-9), frame)
+        scaled_axis(axes, "OPS")
+        middle = (edges[1:] + edges[:-1]) / 2
+        return Drawing(figure_, lambda: Marks(marks_of(axes, middle, middle, rates), range(len(rates))))
+
+    keys = [[float(end), float(value)] for end, value in zip(edges[1:], rates)]
+    rows = [[clock(end), rate(value)] for end, value in keys]
+    return Picture(
+        name="curve",
+        title="Operations a second",
+        says="All steps that were made; what is credited follows with the validations.",
+        draw=draw,
+        table=Table(("until", "OPS"), rows, (True, True), keys),
+        labels=[f"until {row[0]}\n{row[1]}" for row in rows],
+        empty=not rows,
+        near_in_both=False,
+    )
+
+
+def _errors(now: Snapshot, replay: Replay) -> Picture:
+    axis = SpanAxis(replay)
+    told = [
+        (axis.at(attempt.leg, attempt.ended.end), max(attempt.error, 1e-5), attempt.trial.number)
+        for attempt in replay.arrivals
+        if attempt.ended is not None and attempt.error is not None
+    ]
+    times, errors = np.array([one[0] for one in told]), np.array([one[1] for one in told])
+    best = np.minimum.accumulate(errors) if told else errors
+
+    def draw(frame: Frame) -> Drawing:
+        figure_, (axes,) = canvas(frame, 220 if frame.narrow else 260)
+        axes.plot(
+            times, errors, "o", color=COLOURS["soft"], ms=3.6, mew=0, alpha=0.75, rasterized=len(told) > 4000
+        )
+        if told:
+            axes.step(
+                [*times, now.span_seconds], [*best, best[-1]], where="post", color=COLOURS["blue"], lw=1.8
+            )
+        error_axis(axes)
+        clock_axis(axes, max(now.span_seconds, 1e-9), frame)
+        return Drawing(figure_, lambda: Marks(marks_of(axes, times, times, errors), range(len(told))))
+
+    says = "No trial has been validated." if now.best is None else f"Best so far: {percent(now.best[1])}."
+    return Picture(
+        name="errors",
+        title="Validation error",
+        says=says,
+        draw=draw,
+        labels=[f"Trial {trial}\n{percent(error)} at {clock(time)}" for time, error, trial in told],
+        empty=not told,
+    )
+
+
+def _groups(now: Snapshot) -> Table:
+    rows: list[list[str]] = []
+    keys: list[list[float | str | None]] = []
+    for group in now.groups[:GROUPS_SHOWN]:
+        trial = "" if group.trial is None else str(group.trial)
+        epoch = "" if group.trial is None else f"{group.share * group.epochs:.1f} / {group.epochs}"
+        error = "" if group.error is None else percent(group.error)
+        speed = "" if group.images_per_second is None else figure(group.images_per_second)
+        rows.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
+        done = None if group.trial is None else group.share * group.epochs
+        keys.append([None, None, None, None, None, done, group.error, group.images_per_second])
+    columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", "images/s")
+    return Table(columns, rows, (True, False, False, True, False, True, True, True), keys)

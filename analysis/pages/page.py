@@ -1,0 +1,105 @@
+"""Pages that stand alone: one file, nothing fetched, nothing in it that can run but its own script."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from aiperf import __version__
+from aiperf.wording import plain
+from analysis.pages.figures.picture import Marks, Picture
+from analysis.pages.figures.svg import inline
+
+__all__ = ["Drawn", "drawn", "page"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture as a template takes it."""
+
+    picture: Picture
+    wide: Markup
+    narrow: Markup
+    marks: Mapping[str, Any] | None
+    """What the script needs to answer a pointer."""
+
+
+def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> Drawn:
+    """`parents`: by trial, for a picture whose ancestors are to be joined."""
+    found = inline(picture)
+    marks = None
+    if found.wide_marks is not None and found.narrow_marks is not None and len(found.wide_marks.names):
+        names = list(found.wide_marks.names)
+        marks = {
+            "wide": _columns(found.wide_marks),
+            "narrow": _columns(found.narrow_marks),
+            "names": names,
+            "labels": picture.labels,
+            "vertical": picture.near_in_both,
+            "parents": _places(names, parents or {}) if picture.lineage else None,
+        }
+    # matplotlib escapes what it writes; nothing else of a figure is markup.
+    return Drawn(picture, Markup(found.wide), Markup(found.narrow), marks)
+
+
+def page(template: str, live: bool = False, **content: Any) -> str:
+    """The whole text of a page. Only a live one may ask its own server for more."""
+    script, css = _text("page.js"), _text("page.css")
+    hash_ = b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash_}'"
+    policy += "; connect-src 'self'" if live else ""
+    return (
+        _environment()
+        .get_template(template)
+        .render(css=Markup(css), script=Markup(script), policy=policy, program=__version__, **content)
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("analysis.pages", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = _prose
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    return plain(value) if type(value) is str else value
+
+
+def _prose(text: str) -> Markup:
+    """A figure stays on the line of its unit; what is to be typed, `so`, looks so. Nothing else is markup."""
+    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", plain(text))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(tied))))
+
+
+def _text(name: str) -> str:
+    return (resources.files("analysis.pages") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _columns(marks: Marks) -> dict[str, list[float]]:
+    rounded = marks.place.round(1)
+    return {name: rounded[:, place].tolist() for place, name in enumerate(("left", "right", "height"))}
+
+
+def _places(names: list[int], parents: Mapping[int, int | None]) -> list[int]:
+    """For each mark the place of its parent's mark; -1 where it has none."""
+    place = {name: index for index, name in enumerate(names)}
+    found = []
+    for name in names:
+        parent = parents.get(name)
+        found.append(-1 if parent is None else place.get(parent, -1))
+    return found

@@ -1,0 +1,244 @@
+"""The report of one run: a page that stands alone, and its figures as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.config import preset_names
+from aiperf.errors import AiperfError, JournalError
+from aiperf.score.lineage import rebuild
+from aiperf.wording import clock, moment, rate
+from analysis.exports.trial_table import trial_table, trial_tip, trials_text
+from analysis.pages.figures.gantt import gantt
+from analysis.pages.figures.layers import operations_by_layer
+from analysis.pages.figures.lineage import lineage
+from analysis.pages.figures.picture import Picture
+from analysis.pages.figures.quality import error_over_time, regulated_over_time
+from analysis.pages.figures.series import throughput
+from analysis.pages.figures.shares import time_shares
+from analysis.pages.figures.svg import write_files
+from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.page import Drawn, drawn, page
+from analysis.readings import facts
+from analysis.readings.devices import (
+    ceiling_text,
+    device_table,
+    energy_text,
+    look,
+    roofline_share_text,
+    slow_text,
+)
+from analysis.readings.hosts import hosts
+from analysis.readings.judged import Judged
+from analysis.readings.key import Fact, key_facts
+from analysis.readings.occupancy import occupancy
+from analysis.readings.progress import progress
+from analysis.readings.telemetry import read_telemetry
+from analysis.readings.trials import TrialRow, most_telling, rows
+from analysis.table import Table
+from nas.ops import OPS, TENSOR_OPS, Ops
+
+__all__ = ["report_html", "write_figures"]
+
+TRIALS_SHOWN = 2_000
+"""In the search's figure and in the table of trials."""
+
+
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    drawn: Sequence[Drawn]
+    facts: Table | None = None
+    tables: Sequence[tuple[str, Table]] = ()
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the template shows."""
+
+    title: str
+    headline: str
+    eyebrow: str
+    subtitle: str
+    verdict_word: str
+    verdict_outcome: str
+    verdict_text: str
+    key: Sequence[Fact]
+    sections: Sequence[Section]
+    rules_text: str
+    rules: Table
+    machine: Table
+    hosts: Table
+    hosts_caption: str
+    configuration: Table
+    configuration_text: str
+    trials: Table
+    trials_text: str
+    tips: Mapping[int, str]
+    footer: str
+
+
+def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = (), back: str = "") -> str:
+    """`aside`: tables of what is known beside the journal, each with its title. `back`: the page of the
+    ranking that this one belongs to."""
+    return page("report.html", report=_report(judged), aside=aside, back=back)
+
+
+def write_figures(judged: Judged, folder: Path) -> list[Path]:
+    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written."""
+    found = rows(judged.replay, judged.recount.counts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [path for _, picture in pictures(judged, found) for path in write_files(picture, folder)]
+    except OSError as error:
+        raise AiperfError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
+
+
+def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
+    """Every figure, with the anchor of its section."""
+    replay, score = judged.replay, judged.score
+    so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
+    best = replay.best
+    yield "throughput-section", throughput(score)
+    yield "quality", error_over_time(so_far, score)
+    yield "quality", regulated_over_time(so_far, score)
+    shown = most_telling(found, TRIALS_SHOWN)
+    yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
+    yield "time-section", gantt(busy)
+    yield "time-section", time_shares(busy)
+    measured = read_telemetry(judged.files, replay)
+    if measured is not None:
+        yield "telemetry-section", telemetry(measured)
+    if best is not None:
+        try:
+            graph = rebuild(replay, best.number)
+        except JournalError:  # the rule "operations" says so
+            return
+        yield "operations", operations_by_layer(graph, judged.layers)
+
+
+def _report(judged: Judged) -> Report:
+    replay, verdict = judged.replay, judged.verdict
+    opened = replay.opened
+    found = rows(replay, judged.recount.counts)
+    shown = most_telling(found, TRIALS_SHOWN)
+    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    return Report(
+        title=opened.run_id,
+        headline=rate(judged.score.ops_per_second),
+        eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
+        subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
+        f"{clock(replay.span_seconds)} long",
+        verdict_word=facts.verdict_word(verdict, judged.validated),
+        verdict_outcome="failed" if not verdict.valid else "passed" if judged.validated else "unknown",
+        verdict_text=facts.verdict_text(verdict, judged.validated),
+        key=key_facts(replay, judged.score),
+        sections=_sections(judged, found),
+        rules_text=_rules_text(judged),
+        rules=facts.rules(verdict),
+        machine=facts.machine(replay),
+        hosts=hosts(replay),
+        hosts_caption="Ranks, their devices and how the control ran there",
+        configuration=facts.configuration(opened.config),
+        configuration_text=_configuration_text(judged),
+        trials=trial_table(shown),
+        trials_text=trials_text(judged.score, found, shown),
+        tips={row.number: trial_tip(row) for row in _hovered(found, shown)},
+        footer=_footer(judged),
+    )
+
+
+def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
+    parents = {row.number: row.parent for row in found}
+    by_section: dict[str, list[Drawn]] = {}
+    for anchor, picture in pictures(judged, found):
+        by_section.setdefault(anchor, []).append(drawn(picture, parents))
+    titles = {
+        "throughput-section": "Throughput",
+        "quality": "Quality",
+        "search": "Search",
+        "time-section": "Time",
+        "operations": "Operations",
+        "telemetry-section": "Telemetry",
+    }
+    return [
+        Section(
+            anchor,
+            title,
+            by_section[anchor],
+            tables=[("Operations of the run by kind", _kinds(judged))] if anchor == "operations" else [],
+        )
+        for anchor, title in titles.items()
+        if anchor in by_section
+    ] + [_devices(judged)]
+
+
+def _devices(judged: Judged) -> Section:
+    """Limits, energy and who was slow."""
+    replay, score = judged.replay, judged.score
+    devices = look(judged.files, replay)
+    rows = [
+        ("ceiling", ceiling_text(replay, score)),
+        ("roofline", roofline_share_text(replay)),
+        ("energy", energy_text(devices.usage, score)),
+        *(("slow", text) for text in slow_text(devices.slow, replay)),
+    ]
+    facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
+    tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []
+    return Section("devices", "Devices", [], facts=facts, tables=tables)
+
+
+def _kinds(judged: Judged) -> Table:
+    """Goodput and raw work, kind by kind."""
+    good, raw = judged.score.goodput.kinds, judged.score.raw.kinds
+    rows = [
+        [name, str(price), str(tensor), f"{a:,}", f"{b:,}"]
+        for name, price, tensor, a, b in zip(
+            Ops.__dataclass_fields__, OPS.kinds, TENSOR_OPS.kinds, good.kinds, raw.kinds
+        )
+    ]
+    rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
+    rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
+    return Table(
+        ("kind", "price in OPS", "in tensor OPS", "credited", "all that were done"),
+        rows,
+        (False, *[True] * 4),
+    )
+
+
+def _rules_text(judged: Judged) -> str:
+    by = (
+        "The journal's every architecture was counted again for this."
+        if judged.validated
+        else ("What needs the architectures counted again stands as unknown.")
+    )
+    return f"Two questions: is the result true, and if so, does it meet what a ranked result must? {by}"
+
+
+def _configuration_text(judged: Judged) -> str:
+    config = judged.replay.opened.config
+    if config.preset not in preset_names():
+        return f"Read from a file that calls itself {config.preset}."
+    changed = len(facts.changed_settings(config))
+    if not changed:
+        return f"As the preset {config.preset} has it."
+    return (
+        f"{changed} setting{'' if changed == 1 else 's'} differ{'s' if changed == 1 else ''} from the preset."
+    )
+
+
+def _hovered(found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> Sequence[TrialRow]:
+    """Trials of which a figure can tell more than the number: all where they are not too many."""
+    return found if len(found) <= 3 * TRIALS_SHOWN else shown
+
+
+def _footer(judged: Judged) -> str:
+    replay = judged.replay
+    return (
+        f"Made from {replay.lines:,} lines of a journal that ends with the hash {replay.last_chain[:16]}…. "
+        "Whoever has the journal can make this page again, and `aiperf-hpc validate` checks it."
+    )

@@ -1,0 +1,1 @@
+"""What a run was, read from its journal: tables and values."""

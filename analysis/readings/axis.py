@@ -1,0 +1,35 @@
+"""The legs of a run on one axis: seconds of the span."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.attempts import Leg
+from aiperf.journal.replay import Replay
+
+__all__ = ["SpanAxis"]
+
+
+class SpanAxis:
+    """Where a time on the clock of a leg lies in the span; legs follow one another without a gap."""
+
+    def __init__(self, replay: Replay) -> None:
+        spans = [leg.span_seconds for leg in replay.legs]
+        self.begins: NDArray[np.float64] = np.cumsum([0.0, *spans])[:-1]
+        self.ends: NDArray[np.float64] = self.begins + np.array(spans)
+        self.offsets: NDArray[np.float64] = self.begins - np.array(
+            [leg.released or 0.0 for leg in replay.legs]
+        )
+
+    def at(self, leg: Leg, t: float) -> float:
+        """Clipped to the leg's part of the span."""
+        place = leg.index
+        return min(max(t + float(self.offsets[place]), float(self.begins[place])), float(self.ends[place]))
+
+    def of(self, legs: NDArray[np.int64], times: NDArray[Any]) -> NDArray[np.float64]:
+        """The same for columns."""
+        found: NDArray[np.float64] = np.clip(times + self.offsets[legs], self.begins[legs], self.ends[legs])
+        return found

@@ -1,0 +1,195 @@
+"""How fast each group worked, made comparable: no two trials are of one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.attempts import Leg
+from aiperf.journal.replay import Replay
+from analysis.readings.axis import SpanAxis
+from analysis.readings.robust import LEAST_NUMBER, below, deviation
+
+__all__ = ["BlockTimes"]
+
+TRIALS_A_COEFFICIENT = 4
+"""A fit with more coefficients than this allows would explain a slow group away."""
+LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
+DRIFT_SECONDS = 15.0
+LEAST_BLOCKS = 4
+"""Of a trial before a time, to compare what comes after."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BlockTimes:
+    """Blocks of steps of a leg: how long each took, against what the work of all groups lets expect."""
+
+    ends: Array
+    """In seconds of the span."""
+    groups: NDArray[np.int64]
+    attempts: NDArray[np.int64]
+    slowness: Array
+    """Logarithm of the seconds over those expected."""
+    scatter: float
+    """Robust standard deviation of it between trials: what a trial's own shape does to it."""
+
+    @classmethod
+    def of(cls, replay: Replay, leg: Leg) -> BlockTimes | None:
+        """None where there is too little to compare."""
+        column = replay.blocks.column
+        legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
+        rows = np.zeros(0, dtype=bool)
+        if len(replay.blocks):
+            rows = legs[column("attempts")] == leg.index
+            for name in ("seconds", "steps", "images"):  # a journal may hold any number
+                rows &= (column(name) > LEAST_AMOUNT) & (column(name) < MOST_AMOUNT)
+            rows &= _operations(replay).sum(axis=1)[column("attempts")] > 0
+            rows[np.unique(column("attempts"), return_index=True)[1]] = False  # a first step is one of a kind
+        if leg.groups < LEAST_NUMBER or rows.sum() < LEAST_NUMBER:
+            return None
+        attempts = column("attempts")[rows]
+        expected = _expected(
+            replay, attempts, column("steps")[rows], column("images")[rows], column("seconds")[rows]
+        )
+        slowness = np.log(column("seconds")[rows] / expected)
+        ends = SpanAxis(replay).of(legs[attempts], column("ends")[rows])
+        groups = np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64)
+        slowness -= _drift(ends, groups, slowness)
+        _, by_trial = _medians(attempts, slowness)
+        return cls(
+            ends=ends,
+            groups=groups,
+            attempts=attempts,
+            slowness=slowness,
+            scatter=deviation(by_trial),
+        )
+
+    def below(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
+        """Groups that are slow between two times, each with its share of the median rate."""
+        first, last = np.searchsorted(self.ends, [begin, end], side="right", sorter=self._by_end)
+        inside = np.sort(self._by_end[first:last])
+        if not len(inside):
+            return
+        of_group = dict(zip(np.unique(self.groups[inside]).tolist(), _parted(self.groups[inside], inside)))
+        found = dict(self._slower_than_others(of_group))
+        for group, share in self._slower_than_before(of_group, begin):
+            found[group] = min(share, found.get(group, share))
+        yield from found.items()
+
+    def _slower_than_others(self, of_group: Mapping[int, NDArray[np.int64]]) -> Iterator[tuple[int, float]]:
+        """By what all groups let expect; trials differ in what the fit does not know."""
+        rows = np.concatenate(list(of_group.values()))
+        groups, medians = _medians(self.groups[rows], self.slowness[rows])
+        speeds = dict(zip(groups.tolist(), -medians))
+        trials = np.array([len(np.unique(self.attempts[rows])) for rows in of_group.values()])
+        yield from _named(speeds, self.scatter / np.sqrt(np.maximum(trials, 1)))
+
+    def _slower_than_before(
+        self, of_group: Mapping[int, NDArray[np.int64]], begin: float
+    ) -> Iterator[tuple[int, float]]:
+        """By what the same trial did there before: the work is the same to the last operation."""
+        changes, own = dict[int, Any](), list[float]()
+        for group, rows in of_group.items():
+            first = self._rows[int(self.attempts[rows[0]])]  # of the trial that ran when the time began
+            earlier = self.slowness[first[self.ends[first] <= begin]]
+            if len(earlier) >= LEAST_BLOCKS:
+                now = self.slowness[rows[self.attempts[rows] == self.attempts[rows[0]]]]
+                changes[group] = np.median(earlier) - np.median(now)
+                own.append(deviation(earlier))
+        yield from _named(changes, np.array(own))
+
+    @cached_property
+    def _by_end(self) -> NDArray[np.int64]:
+        """Rows in the order of their ends: a long run is looked at through hundreds of windows."""
+        return np.argsort(self.ends, kind="stable")
+
+    @cached_property
+    def _rows(self) -> Mapping[int, NDArray[np.int64]]:
+        """Of each attempt."""
+        parts = _parted(self.attempts, np.arange(len(self.attempts)))
+        return dict(zip(np.unique(self.attempts).tolist(), parts))
+
+
+def _named(speeds: Mapping[int, Any], own: Array) -> Iterator[tuple[int, float]]:
+    """Groups whose logarithm of a rate lies too low, with the share of the median rate."""
+    values, groups = np.array(list(speeds.values()), dtype=np.float64), list(speeds)
+    for index in below(values, own):
+        yield groups[index], float(np.exp(values[index] - np.median(values)))
+
+
+def _expected(
+    replay: Replay, attempts: NDArray[np.int64], steps: Array, images: Array, seconds: Array
+) -> Array:
+    """Seconds of each block, as a sum of its multiply-accumulates, its other operations and its steps, each
+    at one price for all groups: the fit with the least sum of relative errors, not of their squares, so that
+    a slow group does not draw it to itself."""
+    kinds = _operations(replay)[attempts]
+    macs, others = kinds[:, 0] * images, kinds[:, 1:].sum(axis=1) * images
+    number = len(np.unique(attempts)) // TRIALS_A_COEFFICIENT
+    parts = np.stack([2 * macs + others, steps.astype(np.float64), others], axis=1)[
+        :, : max(1, min(3, number))
+    ]
+    relative = parts / seconds[:, None]
+    scale = np.median(relative, axis=0)
+    scale[scale <= 0] = 1.0
+    prices = _least_absolute(relative / scale)
+    expected: Array = np.maximum((parts / scale) @ prices, 1e-300)
+    return expected
+
+
+def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
+    """What all groups had in common at the time of each block: the median of theirs, piece by piece."""
+    pieces = np.floor(ends / DRIFT_SECONDS).astype(np.int64)
+    number = int(groups.max()) + 1
+    places, medians = _medians(pieces * number + groups, slowness)
+    pieces, common = _medians(places // number, medians, least=LEAST_NUMBER)
+    times = (pieces + 0.5) * DRIFT_SECONDS
+    return np.interp(ends, times, common) if len(times) else np.zeros_like(slowness)
+
+
+def _operations(replay: Replay) -> Array:
+    """Of one training image, by attempt and kind."""
+    passes = [(attempt.dispatched.forward, attempt.dispatched.backward) for attempt in replay.attempts]
+    kinds: Array = np.array(passes, dtype=np.float64).sum(axis=1)
+    return np.clip(kinds, 0.0, 1e18)
+
+
+def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]:
+    """The values of each key, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    borders = np.nonzero(np.diff(keys[order]))[0] + 1
+    return np.split(values[order], borders)
+
+
+def _medians(keys: NDArray[np.int64], values: Array, least: int = 1) -> tuple[NDArray[np.int64], Array]:
+    """The keys that have so many values at the least, in their order, and the median of each."""
+    order = np.lexsort((values, keys))
+    keys, values = keys[order], values[order]
+    first = np.nonzero(np.diff(keys, prepend=keys[:1] - 1))[0]
+    number = np.diff(first, append=len(keys))
+    enough = number >= least
+    first, number = first[enough], number[enough]
+    return keys[first], (values[first + (number - 1) // 2] + values[first + number // 2]) / 2
+
+
+def _least_absolute(parts: Array) -> Array:
+    """Prices, none negative, with the least sum of |parts · prices − 1|: reweighted least squares."""
+    chosen = list(range(parts.shape[1]))
+    while True:
+        prices = np.zeros(parts.shape[1])
+        weights = np.ones(len(parts))
+        for _ in range(30):
+            root = np.sqrt(weights)[:, None]
+            prices[chosen] = np.linalg.lstsq(parts[:, chosen] * root, root[:, 0], rcond=None)[0]
+            weights = 1 / np.maximum(np.abs(parts @ prices - 1), 1e-3)
+        negative = [index for index in chosen if prices[index] < 0]
+        if not negative or len(chosen) == 1:
+            return np.maximum(prices, 0.0)
+        chosen = [index for index in chosen if index not in negative] or [0]

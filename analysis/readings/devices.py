@@ -1,0 +1,142 @@
+"""How far the devices of a run stayed from their limits, what they used, which were slow: in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.rules.measurements import mean_ceiling
+from aiperf.score.lineage import rebuild
+from aiperf.score.score import Score
+from aiperf.wording import clock, figure, percent, rate, scaled
+from analysis.readings.limits import limits_of
+from analysis.readings.outliers import Outlier, outlier_text, outliers
+from analysis.readings.robust import LEAST_NUMBER
+from analysis.readings.roofline import image_seconds
+from analysis.readings.usage import DeviceUse, Usage, read_usage
+from analysis.table import Table
+
+__all__ = [
+    "DeviceReadings",
+    "ceiling_text",
+    "device_table",
+    "energy_text",
+    "look",
+    "roofline_share_text",
+    "slow_text",
+]
+
+DEVICES_SHOWN = 64
+
+
+@dataclass(frozen=True)
+class DeviceReadings:
+    """What was recorded of them, and what follows."""
+
+    usage: Usage
+    slow: tuple[Outlier, ...]
+
+
+def look(files: RunFiles, replay: Replay) -> DeviceReadings:
+    usage = read_usage(files, replay)
+    return DeviceReadings(usage, outliers(replay, usage))
+
+
+def ceiling_text(replay: Replay, score: Score) -> str:
+    """ "9.3 % of 171 GOPS, …": tensor operations over what the ranks measured just before the span."""
+    total = mean_ceiling(replay)
+    if total is None:
+        return "unknown (not measured in this run)"
+    share = score.tensor_ops_per_second / total
+    if share > 1:
+        return f"unknown: the ceiling was measured too low, {rate(total)} in a worse moment than the run"
+    return f"{percent(share, 1)} of {rate(total)}, the fastest work seen before the span"
+
+
+def energy_text(usage: Usage, score: Score) -> str:
+    """ "1.234 MJ, devices only; 5.6 GOPS/W", or why it is not known."""
+    if usage.joules is None:
+        return f"unknown ({usage.missing})"
+    how = "" if all(use.by_counter for use in usage.devices) else ", from samples of their power"
+    per_joule = usage.ops_per_joule(score.goodput.operations) or 0.0
+    return f"{scaled(usage.joules, 'J')}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
+
+
+def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:
+    """A line for each that was slow, or why nobody is named."""
+    if slow:
+        return [outlier_text(outlier) for outlier in slow]
+    if replay.legs and len({event.ready.rank for event in replay.leg.ranks}) < LEAST_NUMBER:
+        return ["unknown (fewer than four ranks cannot be compared)"]
+    return ["nobody was an outlier"]
+
+
+def roofline_share_text(replay: Replay) -> str:
+    """How near the best network's training came to what the measured ceilings allow it; empty: not known."""
+    limits, best = limits_of(replay), replay.best
+    if limits is None or best is None:
+        return ""
+    attempt = best.attempts[-1]
+    if not attempt.images or attempt.seconds <= 0:
+        return ""
+    try:
+        graph = rebuild(replay, best.number)
+    except JournalError:  # the rule "operations" says so
+        return ""
+    ranks = len(attempt.leg.began.groups[attempt.group])
+    batch = attempt.trial.hyper.batch_size
+    allowed = image_seconds(graph, limits, max(1, batch // ranks)) / ranks
+    share = allowed / (attempt.seconds / attempt.images)
+    return (
+        f"{percent(share, 0)} of the {figure(1 / allowed)} images/s that the ceilings of memory and of "
+        "matrix products allow the best network, if no layer finds its data in a cache"
+    )
+
+
+def device_table(usage: Usage) -> Table:
+    """One row a device; of very many, those that used least and most come first."""
+    found = usage.devices
+    if len(found) > DEVICES_SHOWN:
+        by_joules = sorted(found, key=lambda use: use.joules or 0.0)
+        found = (*by_joules[: DEVICES_SHOWN // 2], *by_joules[-DEVICES_SHOWN // 2 :])
+    columns = ("host", "device", "energy", "power", "clock, mean", "clock, least", "temperature", "held back")
+    rows = [_row(use) for use in found]
+    keys = [
+        [
+            None,
+            None,
+            use.joules,
+            use.joules,
+            use.mean_clock_hertz,
+            use.least_clock_hertz,
+            use.mean_temperature_celsius,
+            None,
+        ]
+        for use in found
+    ]
+    return Table(columns, rows, (False, False, True, True, True, True, True, False), keys)
+
+
+def _row(use: DeviceUse) -> list[str]:
+    span, held = use.span_seconds, use.throttled_seconds
+    return [
+        use.host,
+        use.device,
+        _known(use.joules, "J"),
+        _known(None if use.joules is None or span <= 0 else use.joules / span, "W"),
+        _known(use.mean_clock_hertz, "Hz"),
+        _known(use.least_clock_hertz, "Hz"),
+        "unknown" if use.mean_temperature_celsius is None else f"{use.mean_temperature_celsius:.0f} °C",
+        "unknown" if held is None else _held(held) or "never, as far as is known",
+    ]
+
+
+def _held(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{clock(each)} {reason}" for reason, each in seconds.items())
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else scaled(value, unit)

@@ -1,0 +1,190 @@
+"""What a run was, in tables of words: its machine, its configuration, its findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from aiperf.config import Config, load_preset, preset_names
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Kind, Outcome
+from aiperf.rules.verdict import Verdict
+from aiperf.wire.messages import Ready
+from aiperf.wording import bytes_text
+from analysis.table import Table
+
+__all__ = [
+    "changed_settings",
+    "configuration",
+    "devices_text",
+    "flat",
+    "listed",
+    "machine",
+    "rules",
+    "setting_text",
+    "software",
+    "surroundings",
+    "verdict_text",
+    "verdict_word",
+]
+
+VALUES_SHOWN = 4
+"""Of one name that differs between ranks, as which cores a rank is bound to does."""
+_QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
+
+
+def devices_text(replay: Replay) -> str:
+    """ "8 × NVIDIA A100-SXM4-80GB on 4 hosts"."""
+    if not replay.legs or not replay.ranks:
+        return "no rank was ready"
+    by_rank = {event.ready.rank: event.ready for event in replay.ranks}
+    kinds = Counter(ready.device for ready in by_rank.values())
+    num_hosts = len({ready.host for ready in by_rank.values()})
+    named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
+    return f"{named} on {num_hosts:,} host{'' if num_hosts == 1 else 's'}"
+
+
+def machine(replay: Replay) -> Table:
+    """What all ranks have in common, and how the run was started."""
+    rows = [["devices", devices_text(replay)]]
+    for leg in replay.legs:
+        ready = {event.ready.rank: event.ready for event in leg.ranks}
+        name = "leg" if len(replay.legs) == 1 else f"leg {leg.index}"
+        initialised = "" if leg.released is None else f", ready after {leg.released - leg.first:.0f} s"
+        rows.append([name, f"{leg.began.started}{initialised}"])
+        rows.append([f"{name}'s command", " ".join(leg.began.command)])
+        rows.append([f"{name}'s groups", _groups_text(leg.began.groups)])
+        memory = sorted({one.memory_bytes for one in ready.values()})
+        if memory:
+            rows.append(
+                [
+                    f"{name}'s device memory",
+                    " to ".join(map(bytes_text, dict.fromkeys((memory[0], memory[-1])))),
+                ]
+            )
+    rows += [[name, value] for name, value in (software(replay) | surroundings(replay)).items()]
+    rows.append(["aiperf-hpc", f"{replay.opened.program}, code {replay.opened.code_hash}"])
+    return Table(("", ""), rows, (False, False))
+
+
+def software(replay: Replay) -> dict[str, str]:
+    """Versions by name."""
+    return _of_ranks([ready.software for ready in _ready(replay)])
+
+
+def surroundings(replay: Replay) -> dict[str, str]:
+    """What the ranks computed in, by name: instruction set, governor, job, container, variables, and the
+    threads that were chosen before the span."""
+    chosen = {rank: ceiling.threads for leg in replay.legs for rank, ceiling in leg.ceilings.items()}
+    return _of_ranks(
+        [
+            {**ready.settings, **({"threads": str(threads)} if (threads := chosen.get(ready.rank)) else {})}
+            for ready in _ready(replay)
+        ]
+    )
+
+
+def _ready(replay: Replay) -> list[Ready]:
+    """Each rank as it was in the last leg that it took part in."""
+    return list({event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}.values())
+
+
+def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Each name with its value; where ranks differ with the commonest ones, and how many have them."""
+    found = {}
+    for name in dict.fromkeys(name for one in told for name in one):
+        values = Counter(one.get(name, "absent") for one in told)
+        shown = [
+            f"{value} ({num:,} of {len(told):,} ranks)" for value, num in values.most_common(VALUES_SHOWN)
+        ]
+        more = [f"{len(values) - VALUES_SHOWN:,} more"] if len(values) > VALUES_SHOWN else []
+        found[name] = next(iter(values)) if len(values) == 1 else ", ".join([*shown, *more])
+    return found
+
+
+def configuration(config: Config) -> Table:
+    changed = changed_settings(config)
+    settings = flat(asdict(config))
+    if not changed:
+        return Table(
+            ("setting", "value"),
+            [[name, setting_text(value)] for name, value in settings.items()],
+            (False, False),
+        )
+    rows = [
+        [name, setting_text(value), setting_text(changed[name]) if name in changed else ""]
+        for name, value in settings.items()
+    ]
+    return Table(("setting", "value", "in the preset"), rows, (False, False, False))
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """The preset's values of the settings that were given otherwise."""
+    if config.preset not in preset_names():
+        return {}
+    usual, own = flat(asdict(load_preset(config.preset))), flat(asdict(config))
+    return {name: usual[name] for name in usual if name in own and own[name] != usual[name]}
+
+
+def flat(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested tables by dotted key."""
+    return dict(_flat(record, path))
+
+
+def _flat(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    return "none" if value == "" else str(value)
+
+
+def rules(verdict: Verdict) -> Table:
+    order = {Outcome.FAILED: 0, Outcome.UNKNOWN: 1, Outcome.PASSED: 2}
+    found = sorted(verdict.findings, key=lambda f: (order[f.outcome], f.kind is Kind.ELIGIBILITY))
+    rows = [[f.rule, _QUESTIONS[f.kind], f.outcome.value, f.text] for f in found]
+    return Table(("rule", "question", "outcome", "what was found"), rows, (False, False, False, False))
+
+
+def verdict_word(verdict: Verdict, validated: bool) -> str:
+    if not verdict.valid:
+        return "INVALID"
+    return "VALID" if validated else "NOT VALIDATED"
+
+
+def verdict_text(verdict: Verdict, validated: bool) -> str:
+    """One sentence after the word."""
+    if not verdict.valid:
+        failed = verdict.failed(Kind.INTEGRITY)
+        return f"{failed[0].rule}: {failed[0].text}" + (
+            f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
+        )
+    if not validated:
+        return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
+    unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
+    if not unmet:
+        return "Class ranked: every rule of a ranked result is met."
+    rules = "the rule" if len(unmet) == 1 else "the rules"
+    return f"Class smoke: a ranked result must also meet {rules} {listed(unmet)}, below."
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _groups_text(groups: Sequence[Sequence[int]]) -> str:
+    sizes = Counter(len(group) for group in groups)
+    return ", ".join(
+        f"{num:,} of {size} rank{'' if size == 1 else 's'}" for size, num in sorted(sizes.items())
+    )

@@ -1,0 +1,162 @@
+"""A run as everything in this package looks at it: replayed, counted, scored and judged."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.file import JournalReader
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Finding, Kind, Outcome
+from aiperf.rules.verdict import RULES, Verdict
+from aiperf.score.credit import Credit, credit
+from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
+from aiperf.score.score import Score, score
+from analysis.readings import validation
+
+__all__ = ["COUNTED_AGAIN", "Judged", "examine", "glance", "read_run"]
+
+COUNTED_AGAIN = 500
+"""Trials up to which a report counts all architectures again; more take the time of a `validate`."""
+NEEDS_GRAPHS = frozenset({"operations", "bounds", "search"})
+"""Rules that nothing but the rebuilt architectures can answer."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run and what follows from its journal."""
+
+    files: RunFiles
+    replay: Replay
+    recount: Recount
+    """From the lineage where `validated`, else as the journal states it."""
+    credit: Credit
+    score: Score
+    verdict: Verdict
+    validated: bool
+    """Every architecture was counted again, now or by an earlier `validate` of this very journal."""
+    layers: Mapping[str, int] | None
+    """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
+
+
+def read_run(files: RunFiles) -> Replay:
+    """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
+    replay = Replay()
+    with _uncollected():
+        for line in JournalReader(files.journal).new_lines():
+            replay.add_line(line)
+    if not replay.lines:
+        raise JournalError(f"{files.journal} has no whole line yet; the run has not begun")
+    return replay
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read stays: the collector of cycles would look through millions of objects again and again."""
+    there_is_one = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if there_is_one:
+            gc.enable()
+
+
+@contextmanager
+def _set_aside(replay: Replay) -> Iterator[None]:
+    """Nor need the collector look through what was read while more is made of it.
+
+    In a short run that saves nothing: to ask what is set aside already takes longer.
+    """
+    if len(replay.trials) <= COUNTED_AGAIN:
+        yield
+        return
+    set_aside_before = gc.get_freeze_count() > 0
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not set_aside_before:
+            gc.unfreeze()
+
+
+def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
+    """Counts every architecture again and asks every rule. `show` is called after each architecture.
+
+    Raises JournalError for what is no journal, or one without a seed to count from.
+    """
+    replay = read_run(files)
+    with _set_aside(replay):
+        return _examined(files, replay, show)
+
+
+def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) -> Judged:
+    credited = credit(replay)
+    by_layer = _ByLayer(replay, credited, show)
+    found = recount(replay, by_layer.see)
+    scored = score(replay, found.counts, credited)
+    evidence = Evidence(replay, found, scored, files)
+    verdict = Verdict(tuple(rule.find(evidence) for rule in RULES))
+    return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
+
+
+def glance(files: RunFiles) -> Judged:
+    """As `examine` where that is quick; of a longer run with the operations that are recorded.
+
+    What needs the rebuilt architectures is then as `validate` found it on this very journal, else "unknown",
+    never taken for granted.
+    """
+    replay = read_run(files)
+    with _set_aside(replay):
+        if len(replay.trials) <= COUNTED_AGAIN:
+            return _examined(files, replay, lambda num_trials: None)
+        return _glanced(files, replay, validation.load(files, replay))
+
+
+def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | None) -> Judged:
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
+    found = Recount(counts, {}, frozenset())
+    credited = credit(replay)
+    scored = score(replay, found.counts, credited)
+    verdict = _unvalidated(Evidence(replay, found, scored, files)) if kept is None else kept.verdict
+    layers = None if kept is None else kept.layers
+    return Judged(files, replay, found, credited, scored, verdict, kept is not None, layers)
+
+
+def _unvalidated(evidence: Evidence) -> Verdict:
+    findings = []
+    for rule in RULES:
+        if rule.name in NEEDS_GRAPHS:
+            text = "not looked at in a run of this size; `aiperf-hpc validate` does"
+            findings.append(Finding(rule.name, Kind.INTEGRITY, Outcome.UNKNOWN, text))
+        else:
+            findings.append(rule.find(evidence))
+    return Verdict(tuple(findings))
+
+
+class _ByLayer:
+    """Sums the credited operations of a run by kind of layer while its graphs pass by."""
+
+    def __init__(self, replay: Replay, credited: Credit, show: Callable[[int], object]) -> None:
+        self.operations: Counter[str] = Counter()
+        self._images: Counter[int] = Counter()
+        self._validated: Counter[int] = Counter()
+        self._show, self._seen = show, 0
+        for attempt in replay.attempts:
+            for closed in attempt.validations:
+                if credited.has(attempt, closed):
+                    self._images[attempt.trial.number] += closed.segment.train_images
+                    self._validated[attempt.trial.number] += closed.segment.of
+
+    def see(self, entry: Rebuilt) -> None:
+        number = entry.trial.number
+        if entry.graph is not None and self._images[number]:
+            for name, (train, evaluate) in entry.graph.prices.items():
+                self.operations[name] += train * self._images[number] + evaluate * self._validated[number]
+        self._seen += 1
+        self._show(self._seen)

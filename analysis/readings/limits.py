@@ -1,0 +1,167 @@
+"""What devices were seen to do at the most: by `peak`, or by a run before its clock started."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from aiperf.config import FORMATS
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.score.peak import peak_ops_per_second
+from aiperf.wire.messages import Rate
+from aiperf.wording import percent, rate, scaled
+from analysis.table import aligned
+from nas.record import RecordError, decode, encode
+
+__all__ = [
+    "Limits",
+    "Machine",
+    "Record",
+    "limits_of",
+    "machine_json",
+    "machine_text",
+    "read_limits",
+]
+
+FORM = "aiperf-hpc/peak/1"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The two ceilings of a roofline, of one device in one format."""
+
+    device: str
+    format: str
+    ops_per_second: float
+    """Of matrix products."""
+    bytes_per_second: float
+    """Read and written."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Matrices of one side, multiplied in one format: operations a second."""
+
+    format: str
+    side: int
+    """Of square ones; 0 for tall ones."""
+    rate: Rate
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What `peak` measured."""
+
+    device: str
+    memory_bytes: int
+    software: Mapping[str, str]
+    products: tuple[Record, ...]
+    copy: Rate
+    """Bytes a second, read and written."""
+    upload: Rate | None
+    form: str = FORM
+
+    def fastest(self, format: str) -> Record | None:
+        """None where the format was not measured."""
+        found = [record for record in self.products if record.format == format]
+        return max(found, key=lambda record: record.rate.fastest, default=None)
+
+    def limits(self, formats: Sequence[str]) -> Limits:
+        """In the first of these formats that was measured.
+
+        Raises AiperfError where none was, or where a rate is none.
+        """
+        product = next(filter(None, map(self.fastest, formats)), None)
+        if product is None:
+            measured = ", ".join(dict.fromkeys(record.format for record in self.products)) or "nothing"
+            raise AiperfError(f"{' or '.join(formats)} was not measured, but {measured}; see --bytes")
+        limits = Limits(self.device, product.format, product.rate.fastest, self.copy.fastest)
+        if not all(0 < rate < math.inf for rate in (limits.ops_per_second, limits.bytes_per_second)):
+            raise AiperfError(f"rates of {self.device} that are no positive numbers; measure it again")
+        return limits
+
+
+def limits_of(run: Replay) -> Limits | None:
+    """The median of the ranks in the run's last leg that measured; None where none did, or tells nonsense."""
+    ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.legs) if leg.ceilings), [])
+    if not ceilings or ceilings[0].format not in FORMATS:
+        return None
+    products = median(ceiling.product.fastest for ceiling in ceilings)
+    copies = median(ceiling.copy.fastest for ceiling in ceilings)
+    if min(products, copies) <= 0:
+        return None
+    return Limits(ceilings[0].device, ceilings[0].format, products, copies)
+
+
+def read_limits(path: Path, formats: Sequence[str]) -> Limits:
+    """From what `peak -o` wrote, in the first of these formats that it has, or from the directory of a run,
+    which has its own format.
+
+    Raises AiperfError for what is neither.
+    """
+    if path.is_dir():
+        found = limits_of(replay(read_journal(RunFiles(path).journal)))
+        if found is None:
+            raise AiperfError(f"{path}: this run did not measure its devices; give what `peak -o` wrote")
+        return found
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        machine = decode(Machine, record)
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecordError) as error:
+        raise AiperfError(f"{path} is not what `aiperf-hpc peak -o` writes: {error}") from None
+    try:
+        return machine.limits(formats)
+    except AiperfError as error:
+        raise AiperfError(f"{path}: {error}") from None
+
+
+def machine_json(machine: Machine) -> str:
+    return json.dumps(encode(machine), indent=1) + "\n"
+
+
+def machine_text(machine: Machine) -> str:
+    """A row a format and size; the fastest of a format beside the listed peak."""
+    rows = [["format", "side", "fastest", "typical", "spread", "of the listed peak"]]
+    for record in machine.products:
+        best = machine.fastest(record.format) is record
+        found = record.rate
+        rows.append(
+            [
+                record.format,
+                f"{record.side:,}" if record.side else "tall",
+                rate(found.fastest),
+                rate(found.typical),
+                percent(found.spread, 1),
+                _of_peak(machine, record) if best else "",
+            ]
+        )
+    memory = [
+        ["memory", "", _bytes(machine.copy), _bytes(machine.copy, True), percent(machine.copy.spread, 1)]
+    ]
+    if machine.upload is not None:
+        up = machine.upload
+        memory.append(["from the host", "", _bytes(up), _bytes(up, True), percent(up.spread, 1)])
+    rows += [[*row, ""] for row in memory]
+    notes = (
+        "Square matrices of random numbers, multiplied; a multiply-accumulate is two operations. Memory:\n"
+        "bytes read and written by a copy. Fastest and median of windows of some hundredths of a second."
+    )
+    return f"{machine.device}\n\n{aligned(rows)}\n\n{notes}\n"
+
+
+def _of_peak(machine: Machine, record: Record) -> str:
+    listed = peak_ops_per_second(machine.device, record.format, machine.memory_bytes)
+    return "not listed" if listed is None else f"{percent(record.rate.fastest / listed, 1)} of {rate(listed)}"
+
+
+def _bytes(found: Rate, typical: bool = False) -> str:
+    return scaled(found.typical if typical else found.fastest, "B/s")

@@ -1,0 +1,243 @@
+"""A run as it goes on: its journal followed line by line, and what it says now."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.events import TERMINATED, Closed, Dispatched
+from aiperf.journal.file import JournalReader
+from aiperf.journal.replay import Replay
+from aiperf.proposing.plan import plan
+from aiperf.trial import State
+from aiperf.wording import clock, origin
+from analysis.readings.axis import SpanAxis
+from analysis.readings.facts import devices_text
+from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
+from nas.ops import OPS, Ops
+
+__all__ = ["Follower", "GroupNow", "Snapshot"]
+
+BINS = 60
+LONGEST_SILENCE_SECONDS = 60.0
+"""A living master writes every few seconds."""
+
+
+@dataclass(frozen=True)
+class GroupNow:
+    """What one group is doing."""
+
+    group: int
+    host: str
+    doing: str
+    """training, waiting or lost."""
+    trial: int | None
+    origin: str
+    share: float
+    """Of the trial's planned steps."""
+    epochs: int
+    error: float | None
+    """Lowest validation error of the trial so far."""
+    images_per_second: float | None
+    """Of its training."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where a run stands. Times are on the master's clock: they stand still when its journal does."""
+
+    run: str
+    preset: str
+    machine: str
+    state: str
+    span_seconds: float
+    left_seconds: float | None
+    """To the deadline, or as the trials so far suggest; None where nothing tells."""
+    ops_per_second: float
+    """Credited so far, over the span so far."""
+    curve: Sequence[float]
+    """OPS by bin of all steps that were made, whether credited later or not."""
+    bin_seconds: float
+    best: tuple[int, float] | None
+    """Trial and validation error."""
+    trials: Mapping[str, int]
+    groups: Sequence[GroupNow]
+    slow: Sequence[str]
+    """Ranks and groups far below the others, as of the last whole minute of the span."""
+
+
+class Follower:
+    """Reads what was appended since it last looked, and disturbs nothing.
+
+    Operations are those that the journal states: nobody waits for them to be counted again.
+    """
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self.replay = Replay()
+        self._reader = JournalReader(files.journal)
+        self._credited = 0
+        self._known: set[tuple[int, int]] = set()
+        """Trial and segment: what is tried again counts the first time only."""
+        self._prices: list[int] = []
+        """Of one training image, by attempt."""
+        self._slow: tuple[object, Sequence[str]] = (None, ())
+        """As of when, and who."""
+
+    def update(self) -> bool:
+        """Whether there was anything new. Raises JournalError."""
+        before = self.replay.lines
+        for line in self._reader.new_lines():
+            self.replay.add_line(line)
+            if isinstance(line.event, Dispatched):
+                self._price()
+            elif isinstance(line.event, Closed):
+                self._credit(line.event)
+        return self.replay.lines > before
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the journal grew last, by the clocks of this host and of its file system.
+
+        Raises JournalError for one that is gone.
+        """
+        try:
+            return max(0.0, time.time() - self.files.journal.stat().st_mtime)
+        except OSError as error:
+            raise JournalError(f"{self.files.journal} cannot be read: {error.strerror}") from None
+
+    def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
+        """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
+        replay = self.replay
+        span, best = _span(replay), replay.best
+        curve, bin_seconds = self._curve(span)
+        return Snapshot(
+            run=replay.opened.run_id,
+            preset=replay.opened.config.preset,
+            machine=devices_text(replay),
+            state=_state(replay, silent_seconds),
+            span_seconds=span,
+            left_seconds=_left(replay),
+            ops_per_second=self._credited / span if span > 0 else 0.0,
+            curve=curve,
+            bin_seconds=bin_seconds,
+            best=None if best is None or best.error is None else (best.number, best.error),
+            trials=Counter(story.state.value for story in replay.trials.values()),
+            groups=_groups(replay) if replay.legs else (),
+            slow=self._named(span),
+        )
+
+    def _named(self, span: float) -> Sequence[str]:
+        """Once a minute: in a long run it takes seconds to say."""
+        replay = self.replay
+        leg = replay.leg if replay.legs else None
+        moment = leg and (leg.index, leg.released, leg.ended is None, span // WINDOW_SECONDS)
+        if self._slow[0] != moment:
+            self._slow = moment, [outlier_text(outlier) for outlier in outliers(replay)]
+        return self._slow[1]
+
+    def _price(self) -> None:
+        for attempt in self.replay.attempts[len(self._prices) :]:
+            dispatched = attempt.dispatched
+            self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
+
+    def _credit(self, event: Closed) -> None:
+        segment, story = event.segment, self.replay.trials.get(event.segment.trial)
+        closed = story.attempts[-1].validations[-1:] if story else []
+        # A line that contradicts those before it was not taken.
+        if story is None or not closed or closed[0].segment is not segment or not closed[0].in_time:
+            return
+        place = segment.trial, segment.index
+        if not segment.skipped and place not in self._known:
+            self._known.add(place)
+            attempt = story.attempts[-1]
+            evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
+            self._credited += self._prices[attempt.index] * segment.train_images + evaluate * segment.of
+
+    def _curve(self, span: float) -> tuple[list[float], float]:
+        """Work lies evenly over the time that its block took."""
+        replay = self.replay
+        if span <= 0 or not len(replay.blocks):
+            return [], 0.0
+        column = replay.blocks.column
+        attempts, seconds = column("attempts"), column("seconds")
+        legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
+        begins = SpanAxis(replay).of(legs, column("ends") - seconds)
+        edges = np.linspace(0.0, span, BINS + 1)
+        with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
+            images = column("images") / np.maximum(seconds, 1e-9)
+            rates = np.array(self._prices, dtype=np.float64)[attempts] * images
+            done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
+            curve = np.nan_to_num(np.diff(done) / (span / BINS), nan=0.0, posinf=0.0, neginf=0.0)
+        return np.maximum(curve, 0.0).tolist(), span / BINS
+
+
+def _state(replay: Replay, silent_seconds: float) -> str:
+    if not replay.legs:
+        return "starting"
+    leg = replay.leg
+    if leg.ended is not None:
+        if replay.tested is not None:
+            return f"ended: {leg.ended.reason}"
+        if leg.ended.reason == TERMINATED:
+            return "stopped in time; `resume` goes on"
+        return f"ended: {leg.ended.reason}; testing the best network"
+    if silent_seconds > LONGEST_SILENCE_SECONDS:
+        return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"
+    return "starting" if leg.released is None else "going on"
+
+
+def _span(replay: Replay) -> float:
+    """Up to the last line: a leg that goes on has not yet the beat that one that was killed is given."""
+    span = replay.span_seconds
+    if replay.legs and replay.leg.ended is None and replay.leg.released is not None:
+        leg = replay.leg
+        span -= max(0.0, leg.end - leg.last)
+    return span
+
+
+def _left(replay: Replay) -> float | None:
+    if not replay.legs or replay.leg.ended is not None or replay.leg.released is None:
+        return None
+    leg = replay.leg
+    if leg.deadline is not None:
+        return max(0.0, leg.deadline - leg.last)
+    most, done = replay.opened.config.limits.max_trials, len(replay.arrivals)
+    if most and done:
+        return max(0.0, (most - done) * replay.span_seconds / done)
+    return None
+
+
+def _groups(replay: Replay) -> tuple[GroupNow, ...]:
+    leg, running = replay.leg, replay.running
+    hosts = {event.group: event.ready.host for event in leg.ranks}
+    return tuple(
+        _group(replay, leg, group, hosts.get(group, "unknown"), running.get(group))
+        for group in range(leg.groups)
+    )
+
+
+def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+    if attempt is None or attempt.state is not State.RUNNING:
+        gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
+        return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
+    images = leg.ranks[0].ready.data.get("training_images")
+    planned = plan(attempt.trial, replay.opened.config.training, images) if type(images) is int else None
+    return GroupNow(
+        group=group,
+        host=host,
+        doing="training",
+        trial=attempt.trial.number,
+        origin=origin(attempt.trial),
+        share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
+        epochs=attempt.trial.epochs,
+        error=attempt.error,
+        images_per_second=attempt.images / attempt.seconds if attempt.seconds > 0 else None,
+    )

@@ -1,0 +1,145 @@
+"""Who was busy when, and where the time of the groups went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.columns import pieces
+from aiperf.journal.replay import Replay
+from aiperf.score.credit import Credit
+from aiperf.trial import State
+from analysis.readings.axis import SpanAxis
+
+__all__ = ["PARTS", "Bar", "Occupancy", "occupancy"]
+
+PARTS = ("train", "validate", "prepare", "wait", "lost")
+"""In the order in which they are shown. Work that was not credited is lost, and so is what comes after
+the loss of a group; prepare is what a group waited for its next network to be ready."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One attempt on its group, in seconds of the span."""
+
+    trial: int
+    attempt: int
+    group: int
+    begin: float
+    end: float
+    state: State
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """The groups' time."""
+
+    num_groups: int
+    span_seconds: float
+    bars: tuple[Bar, ...]
+    lost: tuple[tuple[int, float, float], ...]
+    """Group, and from when to when it was gone."""
+    seconds: NDArray[np.float64]
+    """A row for each group, a column for each of PARTS."""
+    span_of_group: NDArray[np.float64]
+    resumed: tuple[float, ...]
+    """Where the legs after the first begin."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the span of all groups together; they add up to 1."""
+        total = float(self.span_of_group.sum())
+        return {
+            part: float(self.seconds[:, i].sum()) / total if total else 0.0 for i, part in enumerate(PARTS)
+        }
+
+
+def occupancy(replay: Replay, credited: Credit) -> Occupancy:
+    axis, num_groups = SpanAxis(replay), max((leg.groups for leg in replay.legs), default=0)
+    seconds = np.zeros((num_groups, len(PARTS)))
+    span_of_group = np.array(
+        [sum(leg.span_seconds for leg in replay.legs if group < leg.groups) for group in range(num_groups)]
+    )
+    resumed = tuple(axis.begins[1:].tolist())
+    if not num_groups or not span_of_group.any():
+        return Occupancy(num_groups, 0.0, (), (), seconds, span_of_group, resumed)
+    last_work = _work(replay, credited, axis, seconds)
+    bars = _bars(replay, axis, last_work)
+    lost = _lost_groups(replay, axis, bars)
+    for group, begin, end in lost:
+        seconds[group, PARTS.index("lost")] += end - begin
+    _gaps(replay, axis, bars, seconds)
+    wait = PARTS.index("wait")
+    seconds[:, wait] = np.maximum(0.0, span_of_group - np.delete(seconds, wait, axis=1).sum(axis=1))
+    return Occupancy(num_groups, replay.span_seconds, bars, lost, seconds, span_of_group, resumed)
+
+
+def _work(
+    replay: Replay, credited: Credit, axis: SpanAxis, seconds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Adds up train, validate and lost; gives the end of the last piece of each attempt."""
+    found = pieces(replay)
+    end = axis.of(found.leg, found.end)
+    inside = end - axis.of(found.leg, found.end - found.seconds)
+    closed = [credited.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    counts = np.concatenate([credited.blocks, np.array(closed, dtype=np.bool_)])
+    columns = {
+        "train": counts & ~found.is_validation,
+        "validate": counts & found.is_validation,
+        "lost": ~counts,
+    }
+    for part, chosen in columns.items():
+        seconds[:, PARTS.index(part)] += np.bincount(
+            found.group[chosen], weights=inside[chosen], minlength=len(seconds)
+        )
+    last = np.zeros(len(replay.attempts))
+    np.maximum.at(last, found.attempt, end)
+    return last
+
+
+def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tuple[Bar, ...]:
+    bars = []
+    for attempt in replay.attempts:
+        if attempt.began is None:
+            continue
+        begin = axis.at(attempt.leg, attempt.began.end)
+        end = float(last_work[attempt.index])
+        if attempt.ended is not None:
+            end = max(end, axis.at(attempt.leg, attempt.ended.end))
+        bars.append(
+            Bar(attempt.trial.number, attempt.number, attempt.group, begin, max(begin, end), attempt.state)
+        )
+    return tuple(bars)
+
+
+def _lost_groups(replay: Replay, axis: SpanAxis, bars: Sequence[Bar]) -> tuple[tuple[int, float, float], ...]:
+    """A loss is told without its time; it lies after the group's last work."""
+    found = list[tuple[int, float, float]]()
+    for leg in replay.legs:
+        begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
+        last = {loss.group: begin for loss in leg.losses if loss.group not in leg.alive}
+        for bar in bars:
+            if bar.group in last and begin <= bar.end <= end:
+                last[bar.group] = max(last[bar.group], bar.end)
+        found += [(group, last[group], end) for group in sorted(last) if end > last[group]]
+    return tuple(found)
+
+
+def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[np.float64]) -> None:
+    """Of the gap before a bar, what its network took to be ready since the group was told of it."""
+    begun = [attempt for attempt in replay.attempts if attempt.began is not None]
+    free: dict[int, float] = {}
+    order = sorted(range(len(bars)), key=lambda place: (bars[place].group, bars[place].begin))
+    prepare = PARTS.index("prepare")
+    for place in order:
+        bar, attempt = bars[place], begun[place]
+        assert attempt.began is not None
+        leg_begin = float(axis.begins[attempt.leg.index])
+        since = max(free.get(bar.group, 0.0), leg_begin)
+        told = axis.at(attempt.leg, attempt.dispatch_time)
+        ready = told + attempt.began.prepare_seconds
+        seconds[bar.group, prepare] += max(0.0, min(ready, bar.begin) - max(told, since))
+        free[bar.group] = max(bar.end, free.get(bar.group, 0.0))

@@ -1,0 +1,88 @@
+"""How far a run had come at each time: its best error and its regulated score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.replay import Replay
+from aiperf.score.score import Score, regulated
+from analysis.readings.axis import SpanAxis
+
+__all__ = ["Progress", "progress"]
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Times are seconds of the span."""
+
+    ended: NDArray[np.float64]
+    """Of each trial that ended with a validation, in the order of their arrival."""
+    errors: NDArray[np.float64]
+    """Its lowest validation error."""
+    trials: Sequence[int]
+    best_from: NDArray[np.float64]
+    """The times at which the best error fell,"""
+    best: NDArray[np.float64]
+    """and to what."""
+    best_trials: Sequence[int]
+    bin_ends: NDArray[np.float64]
+    regulated: NDArray[np.float64]
+    """At the end of each bin: −ln(best validation error so far) · credited operations so far / time so far.
+    Not a number before the first trial ended."""
+
+
+def progress(replay: Replay, score: Score) -> Progress:
+    axis = SpanAxis(replay)
+    told = [
+        (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)
+        for attempt in replay.arrivals
+        if attempt.chosen_from and attempt.error is not None and attempt.ended is not None
+    ]
+    ended = np.array([time for time, _, _ in told])
+    errors = np.array([error for _, error, _ in told])
+    lowest = np.minimum.accumulate(errors) if len(errors) else errors
+    better = np.flatnonzero(np.concatenate([[True], lowest[1:] < lowest[:-1]])) if len(errors) else _NONE
+    rates = np.array(score.timeline.ops_per_second)
+    widths = np.full(len(rates), score.timeline.bin_seconds)
+    if len(rates):
+        widths[-1] = score.span_seconds - score.timeline.bin_seconds * (len(rates) - 1)
+    ends = np.cumsum(widths)
+    sofar = np.cumsum(rates * widths) / np.maximum(ends, 1e-9)
+    best_at_end = _best_by(ends, ended, lowest)
+    return Progress(
+        ended=ended,
+        errors=errors,
+        trials=[number for _, _, number in told],
+        best_from=ended[better],
+        best=lowest[better],
+        best_trials=[told[place][2] for place in better.tolist()],
+        bin_ends=ends,
+        regulated=np.array(
+            [
+                regulated(max(error, _smallest(replay)), rate) if error == error else np.nan
+                for error, rate in zip(best_at_end, sofar)
+            ]
+        ),
+    )
+
+
+def _best_by(
+    times: NDArray[np.float64], ended: NDArray[np.float64], lowest: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The lowest error known at each time. Arrivals may be told a little out of order."""
+    order = np.argsort(ended, kind="stable")
+    places = np.searchsorted(ended[order], times, side="right")
+    best = np.minimum.accumulate(lowest[order]) if len(order) else lowest
+    return np.array([best[place - 1] if place else np.nan for place in places])
+
+
+def _smallest(replay: Replay) -> float:
+    """What counts where no validation image was wrong: half an image."""
+    num = next((v.segment.of for attempt in replay.attempts for v in attempt.validations), 1)
+    return 1 / (2 * max(1, num))

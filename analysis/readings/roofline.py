@@ -1,0 +1,146 @@
+"""The time that a device's ceilings allow each layer of a network: a model, not a measurement.
+
+A layer takes at least as long as its multiply-accumulates at the ceiling of matrix products, and as its
+bytes at the ceiling of memory, whichever is longer (Williams, Waterman, Patterson, "Roofline", CACM 52(4),
+2009). Every layer reads its inputs from memory and writes its output; nothing is fused, nothing is found in
+a cache. So a network that fits a cache, or one whose layers a library joins, can be faster than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from aiperf.wording import percent, rate, scaled
+from analysis.readings.limits import Limits
+from analysis.table import aligned
+from nas.graph import Graph, Node
+from nas.ops import OPS, TENSOR_OPS, Ops
+
+__all__ = ["LayerLimit", "image_seconds", "roofline", "roofline_json", "roofline_text"]
+
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+"""Of an activation. Weights and their gradients are fp32 and read or written once a step."""
+WEIGHT_BYTES = 4
+NOTE = (
+    "Modelled: every layer reads its inputs from memory and writes its output, forward and backward;\n"
+    "nothing is fused or found in a cache, and weights are read once a step."
+)
+
+
+@dataclass(frozen=True)
+class LayerLimit:
+    """One layer, for one training image."""
+
+    name: str
+    layer: str
+    operations: int
+    """At the price of OPS."""
+    tensor_operations: int
+    bytes: float
+    compute_seconds: float
+    """Of its tensor operations at the ceiling of matrix products."""
+    memory_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def bound(self) -> str:
+        return "products" if self.compute_seconds > self.memory_seconds else "memory"
+
+
+def roofline(graph: Graph, limits: Limits, batch_size: int) -> tuple[LayerLimit, ...]:
+    """Every layer, forward and backward, for one image of a batch on one device."""
+    return tuple(_limit(graph, node, limits, batch_size) for node in graph.nodes)
+
+
+def image_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
+    """Of one training image on one device."""
+    return sum(layer.seconds for layer in roofline(graph, limits, batch_size))
+
+
+def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLimit:
+    inputs, reached = graph.reads(node), not graph.trained.isdisjoint(node.inputs)
+    costs = node.layer.costs(*inputs).values()
+    passes = [cost.forward + cost.weight_grad + (cost.input_grad if reached else Ops()) for cost in costs]
+    tensor = sum(ops.price(TENSOR_OPS) for ops in passes)
+    moved = _bytes(graph, node, reached, BYTES[limits.format], batch_size)
+    return LayerLimit(
+        name=node.name,
+        layer=type(node.layer).__name__,
+        operations=sum(ops.price(OPS) for ops in passes),
+        tensor_operations=tensor,
+        bytes=moved,
+        compute_seconds=tensor / limits.ops_per_second,
+        memory_seconds=moved / limits.bytes_per_second,
+    )
+
+
+def _bytes(graph: Graph, node: Node, reached: bool, element: int, batch_size: int) -> float:
+    """Forward: inputs read, output written. Backward: the output's gradient and the inputs read, and the
+    inputs' gradients written, where one must be. Weights: read twice, their gradient written."""
+    inputs = graph.reads(node)
+    read, written = sum(map(prod, inputs)), prod(graph.shapes[node.name])
+    weights = sum(map(prod, node.layer.weights(*inputs).values()))
+    trained = node.name in graph.trained
+    elements = read + written + (written + read if trained else 0) + (read if reached else 0)
+    return elements * element + 3 * weights * WEIGHT_BYTES / batch_size
+
+
+def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:
+    found = roofline(graph, limits, batch_size)
+    total = sum(layer.seconds for layer in found)
+    rows = [["layer", "kind", "tensor OPS", "OPS", "bytes", "products", "memory", "bound by", "share"]]
+    rows += [_row(layer, total) for layer in found]
+    by_products = sum(layer.seconds for layer in found if layer.bound == "products")
+    tensor = sum(layer.tensor_operations for layer in found)
+    head = (
+        f"Roofline of one training image in {limits.format}, of a batch of {batch_size:,}, on one "
+        f"{limits.device}:\n{rate(limits.ops_per_second)} of matrix products, "
+        f"{scaled(limits.bytes_per_second, 'B/s')} of memory"
+    )
+    sums = (
+        f"at least {_time(total)}: at most {1 / total:,.4g} images/s, {rate(tensor / total)} of tensor "
+        f"operations; {percent(by_products / total, 1)}\nof the time is bound by products, the rest by memory"
+    )
+    return "\n\n".join([head, aligned(rows), sums, NOTE])
+
+
+def _row(layer: LayerLimit, total: float) -> list[str]:
+    return [
+        layer.name,
+        layer.layer,
+        f"{layer.tensor_operations:,}",
+        f"{layer.operations:,}",
+        f"{layer.bytes:,.0f}",
+        _time(layer.compute_seconds),
+        _time(layer.memory_seconds),
+        layer.bound,
+        percent(layer.seconds / total, 1),
+    ]
+
+
+def roofline_json(graph: Graph, limits: Limits, batch_size: int) -> dict[str, Any]:
+    found = roofline(graph, limits, batch_size)
+    return {
+        "limits": asdict(limits),
+        "batch_size": batch_size,
+        "graph_key": graph.key,
+        "seconds": sum(layer.seconds for layer in found),
+        "layers": _layers(found),
+    }
+
+
+def _layers(found: Sequence[LayerLimit]) -> list[dict[str, Any]]:
+    return [asdict(layer) | {"seconds": layer.seconds, "bound": layer.bound} for layer in found]
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

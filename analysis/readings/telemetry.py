@@ -1,0 +1,180 @@
+"""What the hosts measured beside a run, where they did: telemetry/<host>.jsonl of the run directory.
+
+A line is a JSON object with `wall_seconds`, the host's time of day in seconds since 1970, and any numbers;
+objects inside it (of a device, of a sensor) are flattened by name, and equal names of several devices
+are averaged. What a name measures it says itself: `power_watts`, `utilisation`, `memory_bytes`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.files import RunFiles
+from aiperf.journal.attempts import Leg
+from aiperf.journal.replay import Replay
+from analysis.readings.axis import SpanAxis
+
+__all__ = ["HostClock", "Quantity", "Telemetry", "read_telemetry", "records"]
+
+BINS = 240
+LEAST_BIN_SECONDS = 2.0
+"""Hosts measure once a second: in a shorter bin there may be nothing, and no line goes through it."""
+MOST_QUANTITIES = 24
+COUNTER = "energy_joules"
+"""Since the driver was loaded: its sum over the span tells something, its curve does not."""
+TIME = "wall_seconds"
+NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
+LONGEST_LINE = 1 << 20
+"""Bytes; a host of sixteen devices takes a hundredth of it."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One measured thing over the span, in bins; not a number where no host measured."""
+
+    name: str
+    lowest: NDArray[np.float64]
+    """Of the hosts' means in a bin."""
+    median: NDArray[np.float64]
+    highest: NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        return float(np.nanmean(self.median)) if np.isfinite(self.median).any() else math.nan
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    hosts: int
+    edges: NDArray[np.float64]
+    """Of the bins, in seconds of the span."""
+    quantities: tuple[Quantity, ...]
+    unread: int
+    """Lines that are no measurement."""
+
+
+def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
+    """None where nothing was measured within the span."""
+    paths = sorted(files.telemetry_directory.glob("*.jsonl"))
+    span = replay.span_seconds
+    if not paths or span <= 0:
+        return None
+    bins = max(1, min(BINS, int(span / LEAST_BIN_SECONDS)))
+    sums: dict[str, dict[int, NDArray[np.float64]]] = {}
+    unread = 0
+    for host, path in enumerate(paths):
+        clock = HostClock(replay, path.stem)
+        for record in records(path):
+            at = None if record is None else clock.span_seconds(record.pop(TIME, None))
+            if record is None:
+                unread += 1
+            if record is None or at is None:
+                continue
+            place = min(bins - 1, int(at / span * bins))
+            for name, value in _numbers(record):
+                if name.endswith((COUNTER, TIME)):
+                    continue
+                if name in sums or len(sums) < MOST_QUANTITIES:
+                    cell = sums.setdefault(name, {}).setdefault(host, np.zeros((2, bins)))
+                    cell[0, place] += value
+                    cell[1, place] += 1
+    if not sums:
+        return None
+    quantities = tuple(_quantity(name, by_host) for name, by_host in sorted(sums.items()))
+    return Telemetry(len(paths), np.linspace(0.0, span, bins + 1), quantities, unread)
+
+
+class HostClock:
+    """From a host's time of day to the span. The legs' starts are by the master's clock; how far the host's
+    is off was compared once, when its ranks became ready."""
+
+    def __init__(self, replay: Replay, host: str) -> None:
+        self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
+        self._spans: dict[str, list[tuple[float, float]]] = {}
+        for leg in replay.legs:
+            if leg.released is None:
+                continue
+            own = [event for event in leg.ranks if event.ready.host == host]
+            span = -math.inf, math.inf
+            try:
+                began = datetime.fromisoformat(leg.began.started).timestamp()
+            except ValueError:  # no time of day: nothing can be placed in this leg, nor summed over it
+                pass
+            else:
+                began += own[0].clock_offset_seconds if own else 0.0
+                span = began + leg.released, began + leg.end
+                self._legs.append((*span, began, leg))
+            for device in {event.ready.device_id for event in own}:
+                self._spans.setdefault(device, []).append(span)
+
+    def spans(self, device: str) -> list[tuple[float, float]]:
+        """The begin and the end of the span of each leg in which a rank had this device of the host, in the
+        host's time of day."""
+        return self._spans.get(device, [])
+
+    def span_seconds(self, wall: object) -> float | None:
+        if not isinstance(wall, (int, float)):
+            return None
+        for first, last, began, leg in self._legs:
+            if first <= wall <= last:
+                return self._axis.at(leg, wall - began)
+        return None
+
+
+def records(path: Path) -> Iterator[dict[str, Any] | None]:
+    """Each line's object; None for what is none. A last line without an end is still being written."""
+    try:
+        with path.open("rb") as file:
+            for raw in file:
+                if raw.endswith(b"\n"):
+                    yield _record(raw)
+    except OSError:  # as if there were none: a report is made of what can be read
+        yield None
+
+
+def _record(raw: bytes) -> dict[str, Any] | None:
+    if len(raw) > LONGEST_LINE:
+        return None
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _numbers(record: Mapping[str, Any] | list[Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Lists are of devices: their members have one name."""
+    items = (
+        ((path, item) for item in record)
+        if isinstance(record, list)
+        else ((f"{path}.{name}" if path else str(name), item) for name, item in record.items())
+    )
+    for name, item in items:
+        if isinstance(item, (dict, list)) and name.count(".") < 4:
+            yield from _numbers(item, name)
+        elif isinstance(item, (int, float)) and not isinstance(item, bool) and NAME.fullmatch(name):
+            value = float(item) if abs(item) < 1e30 else math.nan
+            if math.isfinite(value):
+                yield name, value
+
+
+def _quantity(name: str, by_host: Mapping[int, NDArray[np.float64]]) -> Quantity:
+    cells = np.array(list(by_host.values()))
+    means = np.full(cells[:, 0].shape, np.nan)
+    np.divide(cells[:, 0], cells[:, 1], out=means, where=cells[:, 1] > 0)
+    there = np.isfinite(means).any(axis=0)
+    found = [np.full(len(there), np.nan) for _ in range(3)]
+    found[0][there] = np.nanmin(means[:, there], axis=0)
+    found[1][there] = np.nanmedian(means[:, there], axis=0)
+    found[2][there] = np.nanmax(means[:, there], axis=0)
+    return Quantity(name, *found)

@@ -1,0 +1,241 @@
+"""What the devices of a run used while its clock ran: energy, clocks, and how long they were held back.
+
+Summed over exactly the scored span, from what was recorded once a second. A device that tells nothing, or
+not enough, is unknown, and then so is the sum over all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from analysis.readings.telemetry import HostClock, records
+
+__all__ = ["DeviceUse", "Usage", "read_usage"]
+
+LONGEST_GAP_SECONDS = 5.0
+"""Between two samples; where there are none for longer, nobody knows what the device did."""
+LARGEST = 1e18
+"""Of any reading in its unit; joules of a device in a million years."""
+
+MOST_DIFFERENCE = 4.0
+"""Between a counter of energy and the integral of the power: sensors that work differ by some per cent, in a
+span of seconds by more; one that is read in a wrong unit by ten or a thousand."""
+
+Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """One device over the span; None: not known."""
+
+    host: str
+    device: str
+    """Its identity."""
+    joules: float | None
+    by_counter: bool
+    """From the device's own counter of energy; otherwise its power is integrated."""
+    contradictory: bool
+    """One of the two tells of many times the energy of the other: one is wrong, and nobody knows which."""
+    mean_clock_hertz: float | None
+    least_clock_hertz: float | None
+    mean_temperature_celsius: float | None
+    throttled_seconds: Mapping[str, float] | None
+    """By reason, as the device's driver calls it; None where it never said whether there was one."""
+    seconds: float
+    """Of the span, those that its samples cover."""
+    span_seconds: float
+    """Of the legs in which a rank had it."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """All devices that the ranks of the run had and that can be told apart."""
+
+    devices: tuple[DeviceUse, ...]
+    span_seconds: float
+    missing: str
+    """Why the energy is not known; empty where it is."""
+
+    @property
+    def joules(self) -> float | None:
+        """Of the devices only: no processor, memory, fan or switch is in it."""
+        return None if self.missing else math.fsum(device.joules or 0.0 for device in self.devices)
+
+    def ops_per_joule(self, operations: int) -> float | None:
+        """Of these operations: OPS/W. None where the energy is not known."""
+        return operations / self.joules if self.joules else None
+
+
+def read_usage(files: RunFiles, replay: Replay) -> Usage:
+    """From the recorded files beside the journal."""
+    wanted: dict[str, dict[str, None]] = {}
+    nameless = 0
+    timed = [leg for leg in replay.legs if leg.released is not None]
+    for ready in [event.ready for leg in timed or replay.legs for event in leg.ranks]:
+        if ready.device_id:
+            wanted.setdefault(ready.host, {})[ready.device_id] = None
+        else:
+            nameless += 1
+    found = tuple(
+        use for host, devices in sorted(wanted.items()) for use in _of_host(files, replay, host, devices)
+    )
+    return Usage(found, replay.span_seconds, _missing(found, nameless))
+
+
+def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
+    if nameless or not found:
+        return "these devices have no sensor that is read" if nameless else "no rank was ready"
+    without = [use for use in found if use.joules is None]
+    if not without:
+        return ""
+    more = f" and {len(without) - 1} more" if without[1:] else ""
+    who = f"{without[0].device} on {without[0].host}{more}"
+    if without[0].contradictory:
+        return f"the energy counter and the power of {who} contradict each other"
+    return f"no power of {who} is known over the whole span"
+
+
+def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, None]) -> Iterator[DeviceUse]:
+    clock = HostClock(replay, host)
+    samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
+    for record in records(files.telemetry(host)):
+        at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
+        if not _measures(at) or not isinstance(told, list):
+            continue
+        for reading in told:
+            if isinstance(reading, dict) and reading.get("id") in samples:
+                own = reading.get("wall_seconds")  # when it was read, if it says so
+                samples[reading["id"]].append((float((own if _measures(own) else at) or 0.0), reading))
+    for device, readings in samples.items():
+        yield _use(host, device, readings, clock.spans(device))
+
+
+def _use(
+    host: str,
+    device: str,
+    readings: Sequence[tuple[float, dict[str, Any]]],
+    spans: Sequence[tuple[float, float]],
+) -> DeviceUse:
+    counter, power = _column(readings, "energy_joules"), _column(readings, "power_watts")
+    clocks = _within(_column(readings, "clock_hertz"), spans)
+    heat = _within(_column(readings, "temperature_celsius"), spans)
+    counted = _over([_risen(counter, span) for span in spans])
+    integrated = _over([_integrated(power, span) for span in spans])
+    contradictory = _contradict(counted, integrated)
+    return DeviceUse(
+        host=host,
+        device=device,
+        joules=None if contradictory else integrated if counted is None else counted,
+        by_counter=counted is not None,
+        contradictory=contradictory,
+        mean_clock_hertz=float(clocks.mean()) if len(clocks) else None,
+        least_clock_hertz=float(clocks.min()) if len(clocks) else None,
+        mean_temperature_celsius=float(heat.mean()) if len(heat) else None,
+        throttled_seconds=_throttled(readings, spans),
+        seconds=sum(_covered(power if len(power[0]) else counter, span) for span in spans),
+        span_seconds=math.fsum(last - first for first, last in spans),
+    )
+
+
+def _column(readings: Sequence[tuple[float, dict[str, Any]]], name: str) -> Samples:
+    """Times and values of those readings that have a number there, in the order of time."""
+    pairs = sorted((at, float(reading[name])) for at, reading in readings if _measures(reading.get(name)))
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def _measures(value: object) -> bool:
+    """Whether it can be a reading at all: a file may have been edited."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST
+
+
+def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
+    times, values = column
+    inside = np.zeros(len(times), dtype=bool)
+    for first, last in spans:
+        inside |= (times >= first) & (times <= last)
+    return values[inside]
+
+
+def _risen(column: Samples, span: tuple[float, float]) -> float | None:
+    """How far a counter rose in the span; between two samples it rises evenly.
+
+    None where it is not known around both ends, where it fell (it then began anew), and where it did not rise
+    at all: no device needs nothing.
+    """
+    times, values = column
+    if span[1] <= span[0]:
+        return 0.0
+    if not _reaches(times, span):
+        return None
+    ends = np.interp(span, times, values)
+    around = slice(np.searchsorted(times, span[0], "right") - 1, np.searchsorted(times, span[1]) + 1)
+    if (np.diff(values[around]) < 0).any():
+        return None
+    return float(ends[1] - ends[0]) or None
+
+
+def _integrated(column: Samples, span: tuple[float, float]) -> float | None:
+    """The integral of a power over the span; between two samples it is a straight line. None with gaps."""
+    times, values = column
+    if not _reaches(times, span):
+        return None
+    inside = (times > span[0]) & (times < span[1])
+    at = np.concatenate([[span[0]], times[inside], [span[1]]])
+    if np.diff(at).max() > LONGEST_GAP_SECONDS:
+        return None
+    power = np.interp(at, times, values)
+    return float(((power[1:] + power[:-1]) / 2 * np.diff(at)).sum())
+
+
+def _reaches(times: NDArray[np.float64], span: tuple[float, float]) -> bool:
+    """Whether there are samples on both sides of both ends, none far away."""
+    if not len(times) or times[0] > span[0] or times[-1] < span[1]:
+        return False
+    after = np.searchsorted(times, span)
+    return all(times[min(at, len(times) - 1)] - times[max(at - 1, 0)] <= LONGEST_GAP_SECONDS for at in after)
+
+
+def _contradict(counted: float | None, integrated: float | None) -> bool:
+    """A power of nothing is that of a sensor that is not there, or of the second die of one device."""
+    if not counted or not integrated:
+        return False
+    low, high = sorted((counted, integrated))
+    return high > MOST_DIFFERENCE * low
+
+
+def _over(parts: Sequence[float | None]) -> float | None:
+    """The sum over all legs, if each is known."""
+    known = [part for part in parts if part is not None]
+    return math.fsum(known) if known and len(known) == len(parts) else None
+
+
+def _covered(column: Samples, span: tuple[float, float]) -> float:
+    times = np.clip(column[0], *span)
+    steps = np.diff(times)
+    return float(steps[steps <= LONGEST_GAP_SECONDS].sum())
+
+
+def _throttled(
+    readings: Sequence[tuple[float, dict[str, Any]]], spans: Sequence[tuple[float, float]]
+) -> Mapping[str, float] | None:
+    """A reason holds from the sample that tells it to the next one."""
+    seconds: dict[str, float] = {}
+    told = False
+    for (at, reading), (until, _) in pairwise(readings):
+        reasons = reading.get("throttled")
+        length = sum(max(0.0, min(until, last) - max(at, first)) for first, last in spans)
+        if isinstance(reasons, list) and 0 < until - at <= LONGEST_GAP_SECONDS and length > 0:
+            told = True
+            for reason in {str(reason) for reason in reasons}:
+                seconds[reason] = seconds.get(reason, 0.0) + length
+    return dict(sorted(seconds.items(), key=lambda entry: -entry[1])) if told else None

@@ -1,0 +1,55 @@
+"""What `validate` found, kept beside the journal: a report of a long run need not count it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiperf import __version__
+from aiperf.code import code_hash
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Finding
+from aiperf.rules.verdict import Verdict
+from nas.record import RecordError, decode, encode
+
+__all__ = ["KeptValidation", "load", "save"]
+
+
+@dataclass(frozen=True)
+class KeptValidation:
+    """The findings on one state of one journal, by one version of the program."""
+
+    chain: str
+    """Of the journal's last line."""
+    lines: int
+    program: str
+    code_hash: str
+    findings: tuple[Finding, ...]
+    layers: Mapping[str, int]
+    """Credited operations by kind of layer."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(self.findings)
+
+
+def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str, int]) -> None:
+    """Raises AiperfError where the directory cannot be written."""
+    kept = KeptValidation(replay.last_chain, replay.lines, __version__, code_hash(), verdict.findings, layers)
+    try:
+        files.validation.write_text(json.dumps(encode(kept), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise AiperfError(f"{files.validation} cannot be written: {error.strerror}") from None
+
+
+def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
+    """None where there is none of this very journal by this very program."""
+    try:
+        kept = decode(KeptValidation, json.loads(files.validation.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew
+        return None
+    own = (replay.last_chain, replay.lines, code_hash())
+    return kept if (kept.chain, kept.lines, kept.code_hash) == own else None

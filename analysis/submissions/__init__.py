@@ -1,0 +1,1 @@
+"""Packages: packed, signed, verified and ranked."""

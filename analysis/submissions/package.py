@@ -1,0 +1,163 @@
+"""A submission: journals, results, configurations and the system's description in one archive."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from aiperf import __version__
+from aiperf.config import to_toml
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from analysis.exports.result import result
+from analysis.readings.judged import Judged, examine
+from analysis.submissions.archive import write_archive
+from analysis.submissions.canonical import canonical, file_digest
+from analysis.submissions.schema import check
+from analysis.submissions.signature import sign
+from analysis.submissions.system import contradictions, division
+
+__all__ = ["FORM", "Contact", "PackageFiles", "write_package"]
+
+FORM = "aiperf-hpc/package/1"
+
+
+@dataclass(frozen=True)
+class Contact:
+    """Whom to ask about a submission."""
+
+    organisation: str
+    person: str
+    address: str
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """What lies where in an unpacked submission."""
+
+    folder: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "manifest.json"
+
+    @property
+    def seal(self) -> Path:
+        return self.folder / "seal.json"
+
+    @property
+    def system(self) -> Path:
+        return self.folder / "system.json"
+
+    def run(self, name: str) -> RunFiles:
+        return RunFiles(self.folder / "runs" / name)
+
+    def held(self) -> dict[str, Path]:
+        """All files by the names that they have in the archive."""
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path for path in found}
+
+
+def write_package(
+    output: Path,
+    runs: Sequence[RunFiles],
+    system: Mapping[str, str],
+    contact: Contact,
+    licence: str,
+    created: str,
+    key: Path | None,
+    show: Callable[[str], object],
+) -> list[Judged]:
+    """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
+
+    A division left empty is "closed" where every run is of the class ranked, else "open".
+    `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` is told what
+    is being done. Raises AiperfError for what cannot be read or written, or is no valid description of these
+    runs; what can be known before the long work is told before it.
+    """
+    _refuse(output, system, contact, licence, created, key)
+    with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
+        files = PackageFiles(Path(temporary))
+        names, judged = _names(runs), []
+        for name, run in zip(names, runs):
+            show(f"{run.directory}: counting every architecture again")
+            judged.append(_gather(run, files.run(name)))
+        described = {**system, "division": system["division"] or division(judged)}
+        if wrong := contradictions(described, judged):
+            raise AiperfError(f"the system's description: {'; '.join(wrong)}")
+        files.system.write_bytes(canonical(described))
+        manifest = canonical(_manifest(files.held(), names, contact, licence, created))
+        files.manifest.write_bytes(manifest)
+        seal: dict[str, Any] = {"manifest_sha256": sha256(manifest).hexdigest()}
+        if key is not None:
+            seal |= sign(manifest, key)
+        files.seal.write_bytes(canonical(seal))
+        write_archive(output, files.held())
+    return judged
+
+
+def _gather(run: RunFiles, target: RunFiles) -> Judged:
+    """Copies what a validator needs, and judges the copy: nothing else will be at hand."""
+    witnesses = run.witness("x", 0).parent, target.witness("x", 0).parent
+    recorded = run.telemetry_directory, target.telemetry_directory
+    try:
+        target.directory.mkdir(parents=True)
+        shutil.copyfile(run.journal, target.journal)
+        for (source, folder), kind in ((witnesses, "*.steps.jsonl"), (recorded, "*.jsonl")):
+            for file in sorted(source.glob(kind)):
+                folder.mkdir(exist_ok=True)
+                shutil.copyfile(file, folder / file.name)
+    except OSError as error:
+        raise AiperfError(f"{error.filename}: {error.strerror}; give the directory of a run") from None
+    judged = examine(target)
+    target.config.write_text(to_toml(judged.replay.opened.config), encoding="utf-8")
+    target.result.write_bytes(canonical(result(judged)))
+    return judged
+
+
+def _refuse(
+    output: Path, system: Mapping[str, str], contact: Contact, licence: str, created: str, key: Path | None
+) -> None:
+    """Raises AiperfError for what no run can make right."""
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise AiperfError(f"{output} cannot be written: give a file in a folder that is there by -o")
+    check("system-1", {**system, "division": system["division"] or "open"}, "the system's description")
+    canonical([system, _manifest({}, ["run"], contact, licence, created)])
+    if key is not None:
+        sign(b"", key)
+
+
+def _manifest(
+    held: Mapping[str, Path], names: Sequence[str], contact: Contact, licence: str, created: str
+) -> dict[str, Any]:
+    manifest = {
+        "form": FORM,
+        "program": __version__,
+        "created": created,
+        "licence": licence,
+        "contact": vars(contact),
+        "runs": list(names),
+        "files": {
+            name: {"bytes": path.stat().st_size, "sha256": file_digest(path)} for name, path in held.items()
+        },
+    }
+    check("package-1", manifest, "the manifest")
+    return manifest
+
+
+def _names(runs: Sequence[RunFiles]) -> list[str]:
+    """Folder names that any file system takes, each once."""
+    names: list[str] = []
+    for run in runs:
+        plain = re.sub(r"[^A-Za-z0-9._-]", "-", run.directory.resolve().name).lstrip(".-_")[:80] or "run"
+        name, number = plain, 2
+        while name in names:
+            name, number = f"{plain}-{number}", number + 1
+        names.append(name)
+    return names

@@ -1,0 +1,150 @@
+"""The description of a system: MLPerf's fields, filled where the journal or this machine can say.
+
+mlcommons/training_policies, "MLPerf Training Submission Rules", and the list that
+mlperf-logging's system_desc_checker requires.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aiperf.cpu_names import is_processor, read_processor_name
+from aiperf.journal.replay import Replay
+from aiperf.rules.verdict import RunClass
+from aiperf.wording import bytes_text
+from analysis.readings.facts import software
+from analysis.readings.judged import Judged
+from analysis.submissions.schema import schema
+
+__all__ = [
+    "OF_JOURNAL",
+    "contradictions",
+    "division",
+    "fields",
+    "from_journal",
+    "from_this_machine",
+    "largest",
+    "needed",
+]
+
+OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
+"""Fields that must say what the journal says."""
+
+
+def fields() -> dict[str, str]:
+    """Every field with what belongs there, in the order of the schema."""
+    found: dict[str, str] = {
+        name: entry["description"] for name, entry in schema("system-1")["properties"].items()
+    }
+    return found
+
+
+def needed() -> list[str]:
+    """Fields that may not be left empty."""
+    properties = schema("system-1")["properties"]
+    return [name for name, entry in properties.items() if entry.get("minLength") or "enum" in entry]
+
+
+def from_journal(replay: Replay) -> dict[str, str]:
+    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    if not ranks:
+        return {}
+    by_host = Counter(ready.host for ready in ranks.values())
+    names = sorted({ready.device for ready in ranks.values()})
+    memory = sorted({ready.memory_bytes for ready in ranks.values()})
+    stack = software(replay)
+    on_host = all(map(is_processor, names))
+    found = {
+        "number_of_nodes": str(len(by_host)),
+        "accelerators_per_node": "0" if on_host else _span(sorted(set(by_host.values()))),
+        "accelerator_model_name": ", ".join(names),
+        "framework": f"PyTorch {stack.get('torch', 'unknown')}",
+        "other_software_stack": ", ".join(f"{name} {version}" for name, version in stack.items()),
+        "operating_system": stack.get("system", ""),
+    }
+    if on_host:
+        return found | {"host_memory_capacity": bytes_text(memory[-1])}
+    return found | {"accelerator_memory_capacity": bytes_text(memory[-1])}
+
+
+def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
+    """What the operating system tells of the host; nothing on a machine that took no part in the run."""
+    hosts = {event.ready.host for leg in replay.legs for event in leg.ranks}
+    if socket.gethostname() not in hosts:
+        return {}
+    found = {"host_processor_vcpu_count": str(os.cpu_count() or "")}
+    if name := read_processor_name(root):
+        found["host_processor_model_name"] = name
+    found |= _processor(_text(root / "proc/cpuinfo"))
+    if (
+        memory := re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    ) is not None:
+        found["host_memory_capacity"] = bytes_text(int(memory.group(1)) * 1024)
+    if (
+        system := re.search(r'^PRETTY_NAME="(.*)"', _text(root / "etc/os-release"), re.MULTILINE)
+    ) is not None:
+        found["operating_system"] = system.group(1)
+    highest = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    if highest.isdigit():
+        found["host_processor_frequency"] = f"{int(highest) // 1000} MHz"
+    caches = _caches(root / "sys/devices/system/cpu/cpu0/cache")
+    return found | ({"host_processor_caches": caches} if caches else {})
+
+
+def largest(replays: Sequence[Replay]) -> Replay:
+    """The run that a description of several is of: the one with the most ranks."""
+    return max(replays, key=lambda replay: max((len(leg.ranks) for leg in replay.legs), default=0))
+
+
+def division(runs: Sequence[Judged]) -> str:
+    """What these runs together may be called: closed or open."""
+    ranked = all(run.verdict.run_class is RunClass.RANKED for run in runs)
+    return "closed" if ranked else "open"
+
+
+def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[str]:
+    """Where a description says otherwise than the journal of the largest run, or more than all allow."""
+    told = from_journal(largest([run.replay for run in runs]))
+    wrong = [
+        f"{name} is {system[name]!r:.80}, the journal says {told[name]!r:.80}"
+        for name in OF_JOURNAL
+        if name in told and system.get(name) != told[name]
+    ]
+    if system.get("division") == "closed" and division(runs) == "open":
+        wrong.append("division is 'closed', but a run is not of the class ranked")
+    return wrong
+
+
+def _processor(text: str) -> dict[str, str]:
+    """Of Linux' /proc/cpuinfo."""
+    found = {}
+    if sockets := set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.MULTILINE)):
+        found["host_processors_per_node"] = str(len(sockets))
+    if (cores := re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.MULTILINE)) is not None:
+        found["host_processor_core_count"] = cores.group(1)
+    return found
+
+
+def _caches(folder: Path) -> str:
+    parts = []
+    for entry in sorted(folder.glob("index*")):
+        level, kind, size = (_text(entry / name).strip() for name in ("level", "type", "size"))
+        if level and size:
+            parts.append(f"L{level}{kind[0].lower() if level == '1' and kind else ''} {size}")
+    return ", ".join(parts)
+
+
+def _span(values: list[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another operating system, or a container that hides it: the field is asked for
+        return ""

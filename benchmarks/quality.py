@@ -1,0 +1,204 @@
+"""Whether the search earns its time: it against its own seed, at an equal span.
+
+    python benchmarks/quality.py [--data digits|fashion] [--seeds 5] [--seconds 120] [--jobs 2]
+
+Three arms for each random seed, each with the same span:
+  search      the preset's search
+  stretched   the seed, trained once with its schedule stretched over the span
+  restarted   the seed, trained again and again from new weights by the search's longest schedule, the
+              best on validation taken
+The figure is the test error of the network that was best on validation. A second is one of the training
+thread's CPU time, so that arms may run side by side; each has one thread. On a quiet machine it is the
+clock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import torch
+
+import aiperf.training.train
+from aiperf.config import Config, DataConfig, load_preset, with_overrides
+from aiperf.data import load
+from aiperf.device import bind
+from aiperf.parallel.parallel import Solo
+from aiperf.run.run import starting_graph
+from aiperf.training.kept_network import Kept
+from aiperf.training.train import Pace, Rank, build, evaluate, train
+from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.messages import Validated
+from nas.graph import Graph
+from nas.modules import Network
+from nas.search import SEARCHES, Observation
+from nas.weights import initial
+
+ARMS = ("search", "stretched", "restarted")
+FASHION = DataConfig(
+    name="idx",
+    path="/usr/share/datasets/fashion-mnist",
+    channels=1,
+    size=32,
+    classes=10,
+    training_images=5000,
+    validation_images=1000,
+)
+# An epoch is 25 of the digits', so fewer of them, and more morphisms at once; less decay for more images.
+FASHION_ROUNDS = {
+    "training.epochs": [1] * 8 + [12],
+    "training.validate_every_images": 5000,
+    "training.weight_decay": 5e-4,
+    "search.morphisms": 5,
+}
+CALIBRATION_EPOCHS = 10
+now = time.thread_time
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one arm."""
+
+    arm: str
+    seed: int
+    validation_error: float
+    test_error: float
+    trials: int
+    growth: float
+    """Operations of the best network over the seed's."""
+
+
+class Arm:
+    """A span of training on this thread."""
+
+    def __init__(self, config: Config, seconds: float) -> None:
+        aiperf.training.train.perf_counter = now  # type: ignore[attr-defined]
+        torch.set_num_threads(1)
+        device = bind("cpu", 0)
+        data = load(config.data, device.torch, config.random_seed)
+        self.config, self.seconds = config, seconds
+        self.rank = Rank(device, data, config.training, Solo())
+        self.seed: Graph = starting_graph(config)
+        self.pace = Pace(lambda: False, now() + seconds)
+        self.best_error, self.best, self.trials = 1.0, None, 0
+
+    def fresh(self, random_seed: int) -> Kept:
+        return Kept(self.seed, initial(self.seed, random_seed), {})
+
+    def trained(
+        self, number: int, epochs: int, start: Kept, is_child: bool
+    ) -> tuple[State, Kept | None, list]:
+        training = self.config.training
+        rate = training.child_learning_rate if is_child else 0.0
+        hyper = HyperParameters(
+            rate or training.learning_rate,
+            training.batch_size,
+            training.momentum,
+            training.weight_decay,
+            training.label_smoothing,
+        )
+        seed = 1000 * self.config.random_seed + number
+        trial = Trial(number, None, (), hyper, 1 + number, epochs, seed)
+        curve: list[tuple[int, float]] = []
+
+        def report(message: object) -> None:
+            if isinstance(message, Validated):
+                images = curve[-1][0] if curve else 0
+                curve.append((images + message.segment.train_images, message.segment.error))
+
+        state, _, kept = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
+        self.trials += 1
+        if curve and kept is not None and min(error for _, error in curve) < self.best_error:
+            self.best_error, self.best = min(error for _, error in curve), kept
+        return state, kept, curve
+
+    def search(self) -> None:
+        settings, epochs = self.config.search, self.config.training.epochs
+        search = SEARCHES[settings.name](
+            self.seed, self.config.random_seed, settings.bounds, settings.population, settings.morphisms
+        )
+        kept: dict[int, Kept] = {}
+        ahead = [(0, search.ask(0)), (1, search.ask(1))]  # one is prepared while the other is trained
+        while not self.pace.must_close():
+            number, candidate = ahead.pop(0)
+            start = self.fresh(self.config.random_seed)
+            start = start if candidate.parent is None else kept[candidate.parent]
+            for morphism in candidate.morphisms:
+                start = Kept(
+                    morphism.apply(start.graph),
+                    morphism.carry(start.graph, start.weights),
+                    morphism.carry_momentum(start.graph, start.momentum) if start.momentum else {},
+                )
+            length = epochs[min(number, len(epochs) - 1)]
+            state, network, curve = self.trained(number, length, start, candidate.parent is not None)
+            if state is State.COMPLETE and network is not None:
+                images = length * self.rank.data.train.num_images
+                search.tell(Observation(number, images, tuple(curve)))
+                kept[number] = network
+            next_number = ahead[-1][0] + 1
+            ahead.append((next_number, search.ask(next_number)))
+            living = search.alive()
+            kept = {old: network for old, network in kept.items() if old in living}
+
+    def stretched(self) -> None:
+        began, self.pace.deadline = now(), float("inf")
+        self.trained(0, CALIBRATION_EPOCHS, self.fresh(0), False)
+        seconds_an_epoch = (now() - began) / CALIBRATION_EPOCHS
+        self.best_error, self.best, self.trials = 1.0, None, 0
+        epochs = max(1, round(self.seconds / seconds_an_epoch))
+        self.trained(0, epochs, self.fresh(self.config.random_seed), False)
+
+    def restarted(self) -> None:
+        while not self.pace.must_close():
+            weights = self.fresh(1000 * self.config.random_seed + self.trials)
+            self.trained(self.trials, max(self.config.training.epochs), weights, False)
+
+
+def run(arm: str, config: Config, seconds: float) -> Result:
+    job = Arm(config, seconds)
+    getattr(job, arm)()
+    network = Network(job.best.graph)
+    network.load(job.best.weights)
+    network.place(job.rank.device.torch)
+    correct, of, _ = evaluate(job.rank, network, job.rank.data.test)
+    growth = job.best.graph.operations / job.seed.operations
+    return Result(arm, config.random_seed, job.best_error, 1 - correct / of, job.trials, growth)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", choices=("digits", "fashion"), default="digits")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    options = parser.parse_args()
+    results = list(_results(options))
+    print(f"\n{options.data}, {options.seconds:g} s an arm: test error, median (least to greatest)")
+    for arm in options.arms:
+        errors = sorted(result.test_error for result in results if result.arm == arm)
+        print(f"{arm:<10}{statistics.median(errors):8.2%}  ({errors[0]:.2%} to {errors[-1]:.2%})")
+
+
+def _results(options: argparse.Namespace) -> Iterator[Result]:
+    preset = load_preset("digits")
+    if options.data == "fashion":
+        preset = with_overrides(replace(preset, data=FASHION), FASHION_ROUNDS)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        jobs = [
+            pool.submit(run, arm, with_overrides(preset, {"random_seed": seed}), options.seconds)
+            for seed in range(1, options.seeds + 1)
+            for arm in options.arms
+        ]
+        for job in jobs:
+            result = job.result()
+            print(result, flush=True)
+            yield result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What a step costs in reading: the digits' stream beside a bare index with a slice of a permutation.
+
+    python benchmarks/stream.py [images a step]
+
+Prints microseconds a step, the median of alternating rounds, on the device that is found.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from aiperf.config import load_preset
+from aiperf.data import load
+
+ROUNDS, STEPS = 11, 2000
+
+
+def bare(images: Tensor, labels: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        order = torch.randperm(len(images)).to(images.device)
+        for first in range(0, len(images) - batch_size + 1, batch_size):
+            chosen = order[first : first + batch_size]
+            yield images[chosen], labels[chosen]
+
+
+def seconds_a_step(batches: Iterator[tuple[Tensor, Tensor]], device: torch.device) -> float:
+    next(batches)
+    started = time.perf_counter()
+    for _ in islice(batches, STEPS):
+        pass
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) / STEPS
+
+
+def main(batch_size: int) -> None:
+    torch.set_num_threads(1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    train = load(load_preset("digits").data, device, seed=1).train
+    ((images, labels),) = train.sweep(train.num_images)
+    rounds = [
+        (
+            seconds_a_step(bare(images, labels, batch_size), device),
+            seconds_a_step(train.stream(batch_size, 1), device),
+        )
+        for _ in range(ROUNDS)
+    ]
+    for name, taken in zip(("bare index", "stream"), zip(*rounds)):
+        spread = f"{min(taken) * 1e6:.1f} to {max(taken) * 1e6:.1f}"
+        print(f"{name:12}{statistics.median(taken) * 1e6:8.1f} µs a step of {batch_size}   ({spread})")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)

@@ -1,0 +1,99 @@
+"""What a process computes in, as the journal has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiperf.device.surroundings import LONGEST_VALUE, container, governor, read_settings
+from tests.house.tree import ROOT
+
+
+def put(path: Path, text: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_outside_of_all_there_are_threads_and_the_instruction_set(tmp_path: Path) -> None:
+    isa = torch.backends.cpu.get_cpu_capability()
+    assert read_settings({}, tmp_path) == {"threads": str(torch.get_num_threads()), "ISA": isa}
+
+
+def test_all_that_there_is_is_named(tmp_path: Path) -> None:
+    put(tmp_path / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "performance\n")
+    found = read_settings({"SLURM_JOB_ID": "4711", "APPTAINER_NAME": "torch.sif"}, tmp_path)
+    assert (found["governor"], found["job"], found["container"]) == (
+        "performance",
+        "Slurm 4711",
+        "Apptainer torch.sif",
+    )
+
+
+def test_the_threads_are_those_of_the_moment(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(before + 1)
+        assert read_settings({}, tmp_path)["threads"] == str(before + 1)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_lowered_instruction_set_is_seen() -> None:
+    """In a process of its own: torch looks once."""
+    program = (
+        "import os; from aiperf.device.surroundings import read_settings as read; print(read(os.environ))"
+    )
+    lowered = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+    words = [sys.executable, "-c", program]
+    answer = subprocess.run(words, cwd=ROOT, env=lowered, capture_output=True, text=True, timeout=60)
+    for pair in ("'ISA': 'DEFAULT'", "'ATEN_CPU_CAPABILITY': 'default'", "'ONEDNN_MAX_CPU_ISA': 'SSE41'"):
+        assert pair in answer.stdout, answer.stderr
+
+
+def test_only_the_variables_of_the_list_are_recorded(tmp_path: Path) -> None:
+    recorded = {
+        "GOMP_CPU_AFFINITY": "0-3",
+        "KMP_BLOCKTIME": "0",
+        "MKL_NUM_THREADS": "4",
+        "NCCL_IB_HCA": "mlx5_0",
+        "OMP_NUM_THREADS": "4",
+        "OPENBLAS_NUM_THREADS": "4",
+    }
+    secret = {"MY_OMP_TOKEN": "1", "OMPI_MCA_key": "2", "MKL_SECRET": "3", "NNI_KEY": "4", "HOME": "5"}
+    found = read_settings(recorded | secret, tmp_path)
+    assert {name: value for name, value in found.items() if name.isupper() and name != "ISA"} == recorded
+
+
+def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
+    places = ",".join(f"{{{core}}}" for core in range(512))
+    assert read_settings({"OMP_PLACES": places}, tmp_path)["OMP_PLACES"] == places[:LONGEST_VALUE]
+
+
+def test_cores_of_two_governors_have_both(tmp_path: Path) -> None:
+    for index, name in enumerate(("schedutil", "performance", "schedutil")):
+        put(tmp_path / f"sys/devices/system/cpu/cpufreq/policy{index}/scaling_governor", f"{name}\n")
+    assert governor(tmp_path) == "performance, schedutil"
+
+
+@pytest.mark.parametrize(
+    ("environment", "marks", "told"),
+    [
+        ({}, {}, ""),
+        ({"APPTAINER_NAME": "a.sif", "SINGULARITY_NAME": "a.sif"}, {}, "Apptainer a.sif"),
+        ({"SINGULARITY_NAME": "a.sif"}, {}, "Singularity a.sif"),
+        ({}, {".dockerenv": ""}, "Docker"),
+        ({}, {"run/.containerenv": ""}, "Podman"),
+        ({}, {"run/.containerenv": 'engine="podman-4.3.1"\nimage="site/torch:2"\n'}, "Podman site/torch:2"),
+    ],
+)
+def test_a_container_is_known_by_its_marks(
+    environment: dict[str, str], marks: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    for name, text in marks.items():
+        put(tmp_path / name, text)
+    assert container(environment, tmp_path) == told

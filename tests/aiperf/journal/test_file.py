@@ -1,0 +1,314 @@
+"""The journal on disk: whole lines or none, one writer, and nothing damaged is believed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.events import Beat, LegBegan, Opened, Stepped
+from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, read_journal
+from tests.aiperf.journals import Scene, told
+
+OPENED = next(event for _, event in told(Scene(minutes=0, max_trials=1)) if isinstance(event, Opened))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    return RunFiles(tmp_path / "runs" / "one")
+
+
+def begun(files: RunFiles, beats: int = 2) -> None:
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, OPENED)
+        for beat in range(beats):
+            journal.write(float(beat), Beat())
+
+
+def test_every_event_of_a_run_comes_back_as_it_was_written(files: RunFiles) -> None:
+    timed = told(Scene(minutes=0.1, out_of_memory=frozenset({1}), lost=((0, 14.0),), killed_at=15.0))
+    with JournalWriter.begin(files) as journal:
+        for t, event in timed:
+            journal.write(t, event)
+    lines = read_journal(files.journal)
+    assert [(line.t, line.event) for line in lines] == timed
+    assert [line.number for line in lines] == list(range(1, len(timed) + 1))
+    assert all(line.intact for line in lines)
+    assert len({type(line.event) for line in lines}) == 14  # all kinds but Beat
+
+
+def test_a_line_is_an_object_whose_chain_is_the_hash_of_the_chain_before_and_of_the_rest() -> None:
+    (line,) = chained([(1.5, Beat())], chain="abc")
+    found = sha256(b'abc{"t":1.5,"type":"Beat"}').hexdigest()
+    assert line == '{"t":1.5,"type":"Beat","chain":"' + found + '"}'
+
+
+def test_written_lines_are_whole_in_the_file_at_once(files: RunFiles) -> None:
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, OPENED)
+        assert len(read_journal(files.journal)) == 1
+
+
+def test_a_reader_follows_a_journal_as_it_grows(files: RunFiles) -> None:
+    reader = JournalReader(files.journal)
+    with JournalWriter.begin(files) as journal:
+        assert list(reader.new_lines()) == []
+        journal.write(0.0, OPENED)
+        assert [line.event for line in reader.new_lines()] == [OPENED]
+        journal.write(1.0, Beat())
+        with files.journal.open("ab") as torn:
+            torn.write(b'{"t":2.0,"ty')
+        (line,) = reader.new_lines()
+        assert (line.number, line.t, line.event, line.intact) == (2, 1.0, Beat(), True)
+        assert list(reader.new_lines()) == []
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"t":2.0,"type":"Beat","chain":"00"}', b"\0" * 40])
+def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> None:
+    begun(files)
+    whole = files.journal.read_bytes()
+    files.journal.write_bytes(whole + torn)
+    assert len(read_journal(files.journal)) == 3
+    with JournalWriter.resume(files, lambda line: None) as journal:
+        journal.write(9.0, Beat())
+    assert files.journal.read_bytes().startswith(whole)
+    assert [line.t for line in read_journal(files.journal)] == [0.0, 0.0, 1.0, 9.0]
+    assert all(line.intact for line in read_journal(files.journal))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (b"garbage", "Expecting value"),
+        (b"", "Expecting value"),
+        (b"[]", "it is no object"),
+        (b"\xff{}", "decode"),
+        (b'{"t":1.0,"type":"Nothing","chain":""}', "is no Event"),
+        (b'{"t":1.0,"type":"Beat"}', "lacks 'chain'"),
+        (b'{"type":"Beat","chain":""}', "lacks 't'"),
+        (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is no number"),
+        (b'{"t":1e999,"type":"Beat","chain":""}', "1e999 is too large"),
+        (
+            b'{"t":1.0,"type":"GroupLost","group":9223372036854775808,"chain":""}',
+            "9223372036854775808… is too",
+        ),
+        (b'{"t":"1","type":"Beat","chain":""}', "not of its type"),
+        (b'{"t":1.0,"type":"Beat","more":1,"chain":""}', "unknown key more"),
+        (b'{"t":1.0,"type":"LegEnded","reason":"x","end":"y","chain":""}', "end is 'y'"),
+        (b'{"t":1.0,"type":"LegEnded","reason":"x","chain":""}', "lacks end"),
+        (b"[" * 100_000, "recursion"),
+        (b"[]" * (2 << 20) + b"x", "it has 4,194,306 bytes"),
+    ],
+)
+def test_any_other_damage_is_refused_with_its_line(files: RunFiles, damaged: bytes, told: str) -> None:
+    begun(files)
+    lines = files.journal.read_bytes().splitlines()
+    lines[1] = damaged
+    files.journal.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(JournalError, match=f"journal.jsonl, line 2 is damaged: .*{told}"):
+        read_journal(files.journal)
+
+
+def test_a_broken_chain_is_told_by_the_line_below_it_and_ends_a_resume(files: RunFiles) -> None:
+    begun(files, beats=4)
+    lines = files.journal.read_bytes().splitlines(keepends=True)
+    del lines[2]
+    files.journal.write_bytes(b"".join(lines))
+    assert [line.number for line in read_journal(files.journal) if not line.intact] == [3]
+    with pytest.raises(JournalError, match=r"line 3: the chain is broken, .* cannot be continued"):
+        JournalWriter.resume(files, lambda line: None)
+
+
+def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files: RunFiles) -> None:
+    begun(files)
+    record = json.loads(files.journal.read_text().splitlines()[0])
+    record.update(version=VERSION + 1, program="9.0", config={"unheard": "of"}, more=1)
+    files.journal.write_text(json.dumps(record) + "\n")
+    with pytest.raises(JournalError) as error:
+        read_journal(files.journal)
+    assert str(error.value) == (
+        f"{files.journal} is a journal of version 2, written by aiperf-hpc 9.0; this one reads up to 1: "
+        "install that or a later one"
+    )
+
+
+def test_what_is_no_journal_is_refused(files: RunFiles) -> None:
+    with pytest.raises(JournalError, match=r"there is no journal at .*; give the directory of a run"):
+        read_journal(files.journal)
+    with pytest.raises(JournalError, match="there is no journal at"):
+        JournalWriter.resume(files, lambda line: None)
+    files.directory.mkdir(parents=True)
+    files.journal.write_text('{"t":0.0,"type":"Beat","chain":""}\n')
+    with pytest.raises(JournalError, match="does not begin with Opened"):
+        read_journal(files.journal)
+    files.journal.write_text("")
+    with pytest.raises(JournalError, match="has no whole line"):
+        read_journal(files.journal)
+    with pytest.raises(JournalError, match="has no whole line"):
+        JournalWriter.resume(files, lambda line: None)
+    files.journal.unlink()
+    files.journal.mkdir()
+    with pytest.raises(JournalError, match="cannot be read: Is a directory"):
+        read_journal(files.journal)
+
+
+def test_a_journal_that_shrinks_under_its_reader_is_refused(files: RunFiles) -> None:
+    begun(files)
+    reader = JournalReader(files.journal)
+    list(reader.new_lines())
+    os.truncate(files.journal, 10)
+    with pytest.raises(JournalError, match="became shorter"):
+        list(reader.new_lines())
+
+
+def test_a_run_is_never_written_over(files: RunFiles) -> None:
+    begun(files)
+    before = files.journal.read_bytes()
+    with pytest.raises(JournalError, match=r"journal.jsonl is there already; resume that run"):
+        JournalWriter.begin(files)
+    assert files.journal.read_bytes() == before
+
+
+def test_a_second_process_in_the_same_directory_is_refused_by_name(files: RunFiles) -> None:
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, OPENED)
+        refused = _resume_elsewhere(files)
+    assert refused.startswith(
+        f"{files.directory} belongs to a run that is going on: process {os.getpid()} on "
+    )
+    assert refused.count("\n") == 1
+    with JournalWriter.resume(files, lambda line: None):
+        os.utime(files.journal, (1e9, 1e9))  # however long ago it wrote
+        assert "belongs to a run that is going on" in _resume_elsewhere(files)
+    assert _resume_elsewhere(files) == ""
+
+
+def test_a_second_writer_in_the_same_process_is_refused(files: RunFiles) -> None:
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, OPENED)
+        with pytest.raises(JournalError, match="belongs to a run that is going on"):
+            JournalWriter.resume(files, lambda line: None)
+
+
+def test_a_killed_process_leaves_no_lock_behind(files: RunFiles) -> None:
+    code = _open("begin", files) + "; import os; os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert json.loads(files.lock.read_text())["pid"] != os.getpid()
+    files.journal.write_bytes("".join(f"{line}\n" for line in chained([(0.0, OPENED)])).encode())
+    with JournalWriter.resume(files, lambda line: None) as journal:
+        journal.write(1.0, Beat())
+
+
+def test_the_lock_of_another_host_holds_while_its_journal_grows(files: RunFiles) -> None:
+    """On file systems whose locks do not reach the other host."""
+    begun(files)
+    files.lock.write_text('{"pid": 7, "host": "elsewhere"}')
+    with pytest.raises(JournalError, match="process 7 on elsewhere"):
+        JournalWriter.resume(files, lambda line: None)
+    os.utime(files.journal, (1e9, 1e9))
+    JournalWriter.resume(files, lambda line: None).close()
+
+
+def test_a_full_disk_ends_the_journal_before_the_line(
+    files: RunFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(files)
+    whole = files.journal.read_bytes()
+    write = os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) < 40:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[: len(data) // 2])
+
+    journal = JournalWriter.resume(files, lambda line: None)
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(JournalError, match=r"cannot be written: No space left on device; free space"):
+        journal.write(5.0, Beat())
+    monkeypatch.undo()
+    assert files.journal.read_bytes() == whole
+    journal.write(6.0, Beat())
+    journal.close()
+    assert [line.t for line in read_journal(files.journal)] == [0.0, 0.0, 1.0, 6.0]
+
+
+def test_a_file_size_limit_of_the_system_leaves_whole_lines(files: RunFiles) -> None:
+    """The same, by the system itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal = JournalWriter.begin(files)
+    journal.write(0.0, OPENED)
+    size = files.journal.stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 150, hard))
+    try:
+        journal.write(1.0, Beat())
+        with pytest.raises(JournalError, match="cannot be written: File too large"):
+            journal.write(2.0, Beat())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal.close()
+    assert all(line.intact for line in read_journal(files.journal))
+    assert files.journal.read_bytes().endswith(b"}\n")
+
+
+def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match=r"cannot be written: Not a directory; choose a directory"):
+        JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
+
+
+@pytest.mark.parametrize("groups", [((1,), ()), ((1,), (1,)), ((1, 1),)])
+def test_groups_without_ranks_and_ranks_of_two_groups_are_none(groups: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="each has a rank at the least, and each rank one group"):
+        LegBegan(0, "2026-01-01T00:00:00+00:00", ("aiperf-hpc",), groups)
+
+
+def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) -> None:
+    """As on a read-only file system."""
+    begun(files)
+    files.lock.unlink()
+    files.lock.mkdir()
+    with pytest.raises(JournalError, match=r"lock cannot be written: Is a directory; choose a directory"):
+        JournalWriter.resume(files, lambda line: None)
+
+
+def test_writing_and_reading_are_fast_enough_for_millions_of_lines(files: RunFiles) -> None:
+    """5,000 lines a second would do for 10,000 groups; seen are some 60,000 on an idle core."""
+    begun(files)
+    journal = JournalWriter.resume(files, lambda line: None)
+    began = process_time()
+    for number in range(5000):
+        journal.write(2.0, Stepped(number, 1, 0, 100, 5000, 2.5, 1.5, 0.7))
+    journal.close()
+    assert process_time() - began < 1.0
+    began = process_time()
+    assert len(read_journal(files.journal)) == 5003
+    assert process_time() - began < 1.0
+
+
+def _open(how: str, files: RunFiles) -> str:
+    call = f"JournalWriter.{how}(files{', lambda line: None' if how == 'resume' else ''})"
+    return (
+        "from pathlib import Path; from aiperf.files import RunFiles; "
+        "from aiperf.journal.file import JournalWriter; "
+        f"files = RunFiles(Path({str(files.directory)!r})); journal = {call}"
+    )
+
+
+def _resume_elsewhere(files: RunFiles) -> str:
+    """The last line that a second process prints when it tries."""
+    lines = (
+        "import sys; from aiperf.errors import JournalError\n"
+        f"try: exec({_open('resume', files)!r})\n"
+        "except JournalError as error: print(error)"
+    )
+    return subprocess.run([sys.executable, "-c", lines], check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,231 @@
+"""What a run is, as its lines tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiperf.journal import events
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
+from aiperf.journal.events import (
+    Beat,
+    Began,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    RankReady,
+    Released,
+    Stepped,
+)
+from aiperf.journal.replay import Replay
+from aiperf.trial import State
+from tests.aiperf.journals import RELEASE, Scene, Timed, told
+
+
+def replayed(timed: list[Timed]) -> Replay:
+    replay = Replay()
+    for t, event in timed:
+        replay.add(t, event)
+    return replay
+
+
+def until(kind: type[Event], timed: list[Timed], times: int = 1) -> list[Timed]:
+    """Up to and with the line of that kind."""
+    places = [place for place, (_, event) in enumerate(timed) if isinstance(event, kind)]
+    return timed[: places[times - 1] + 1]
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[Timed]:
+    return told(Scene(minutes=0.15))
+
+
+def test_a_whole_run_has_no_fault_and_adds_up(plain: list[Timed]) -> None:
+    replay = replayed(plain)
+    assert replay.faults == []
+    assert replay.num_legs == 1
+    assert replay.leg.groups == 2
+    assert replay.leg.released == RELEASE
+    assert replay.leg.deadline == RELEASE + 9.0
+    assert replay.span_seconds == pytest.approx(9.0)
+    assert [event.ready.rank for event in replay.ranks] == [1, 2]
+    assert sorted(replay.leg.controls) == [1, 2]
+    assert replay.next_number == len(replay.trials) == 1 + max(replay.trials)
+    assert len(replay.blocks) == sum(isinstance(event, Stepped) for _, event in plain)
+    assert replay.tested == plain[-1][1]
+
+
+def test_an_attempt_knows_its_steps_its_curve_and_its_lowest_error(plain: list[Timed]) -> None:
+    attempt = replayed(plain).trials[0].attempts[-1]
+    closed = [e.segment for _, e in plain if isinstance(e, Closed) and e.segment.trial == 0]
+    assert attempt.state is State.COMPLETE
+    assert attempt.steps == sum(segment.steps for segment in closed)
+    assert attempt.images == attempt.steps * 50
+    assert attempt.seconds == pytest.approx(sum(segment.train_seconds for segment in closed))
+    assert attempt.curve == [(2000 * (i + 1), segment.error) for i, segment in enumerate(closed)]
+    assert attempt.error == min(segment.error for segment in closed)
+    assert attempt.loss == 1.5
+
+
+def test_the_best_is_the_lowest_error_among_what_ended_by_itself_or_by_a_limit(plain: list[Timed]) -> None:
+    replay = replayed(plain)
+    ended = [s for s in replay.trials.values() if s.state in (State.COMPLETE, State.STOPPED)]
+    assert replay.best is not None
+    assert replay.best.error == min(story.error for story in ended if story.error is not None)
+
+
+def test_of_equal_errors_the_first_to_end_is_the_best() -> None:
+    timed = told(Scene(minutes=0, max_trials=6))
+    equal = [
+        (t, replace(e, segment=replace(e.segment, correct=200)) if isinstance(e, Closed) else e)
+        for t, e in timed
+    ]
+    replay = replayed(equal)
+    assert replay.best is not None
+    assert replay.best.number == replay.arrivals[0].trial.number
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.LOST])
+def test_a_trial_that_ended_by_a_failure_is_not_the_best(state: State, plain: list[Timed]) -> None:
+    """Whatever it had validated before: its network is not kept."""
+    best = replayed(plain).best
+    assert best is not None
+    failed = [
+        (t, replace(e, state=state) if isinstance(e, Ended) and e.trial == best.number else e)
+        for t, e in plain
+    ]
+    other = replayed(failed).best
+    assert other is not None
+    assert other.number != best.number
+
+
+def test_a_trial_goes_from_waiting_to_running_to_its_end(plain: list[Timed]) -> None:
+    assert replayed(until(Dispatched, plain)).trials[0].state is State.WAITING
+    running = replayed(until(Began, plain))
+    assert [attempt.trial.number for attempt in running.running.values()] == [0]
+    assert running.trials[0].state is State.RUNNING
+    assert replayed(until(Ended, plain)).arrivals[0].state is State.COMPLETE
+
+
+def test_a_validation_after_the_deadline_is_on_no_curve(plain: list[Timed]) -> None:
+    late = [(t, replace(event, end=1e6) if isinstance(event, Closed) else event) for t, event in plain]
+    replay = replayed(late)
+    assert all(attempt.curve == [] for attempt in replay.attempts)
+    assert replay.best is None
+    assert not any(v.in_time for attempt in replay.attempts for v in attempt.validations)
+
+
+def test_a_killed_leg_ends_one_heartbeat_after_its_last_line_but_not_past_the_deadline(
+    plain: list[Timed],
+) -> None:
+    killed = [*until(Closed, plain), (18.0, Beat())]
+    without = [
+        (t, replace(event, deadline=None) if isinstance(event, Released) else event) for t, event in killed
+    ]
+    assert replayed(without).span_seconds == 18.0 + AFTER_LAST_LINE_SECONDS - RELEASE
+    assert replayed(killed).span_seconds == 9.0
+
+
+def test_a_leg_that_was_never_released_has_no_span(plain: list[Timed]) -> None:
+    assert replayed(until(ControlMeasured, plain)).span_seconds == 0.0
+
+
+def test_spans_of_legs_add_up_and_what_was_in_flight_is_lost() -> None:
+    replay = replayed(told(Scene(minutes=0.5, killed_at=20.0)))
+    assert replay.faults == []
+    first, second = replay.legs
+    assert first.ended is None
+    assert first.span_seconds == first.last + AFTER_LAST_LINE_SECONDS - RELEASE
+    assert second.span_seconds == pytest.approx(30.0 - first.span_seconds)
+    assert replay.span_seconds == pytest.approx(30.0)
+    again = [story for story in replay.trials.values() if len(story.attempts) > 1]
+    assert len(again) == 4  # of two groups, one running and one waiting each
+    assert {story.attempts[0].state for story in again} == {State.LOST}
+    assert {story.attempts[0].leg.index for story in again} == {0}
+    assert {story.attempts[1].leg.index for story in again} == {1}
+
+
+def test_a_lost_group_loses_its_trials_and_may_come_back() -> None:
+    timed = told(Scene(minutes=0.3, lost=((1, 20.0),)))
+    lost = replayed(until(GroupLost, timed))
+    assert [event.group for event in lost.leg.losses] == [1]
+    assert {a.state for a in lost.attempts if a.group == 1 and a.ended is None} == {State.LOST}
+    assert any(a.state is State.RUNNING for a in lost.attempts if a.group == 0)
+    whole = replayed(timed)
+    assert whole.faults == []
+    assert len(whole.ranks) == 3
+
+
+def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
+    replay = replayed(told(Scene(minutes=0.3, out_of_memory=frozenset({2}))))
+    assert replay.faults == []
+    first, second = replay.trials[2].attempts
+    assert (first.state, second.state) == (State.FAILED, State.COMPLETE)
+    assert (first.trial.hyper.batch_size, second.trial.hyper.batch_size) == (50, 25)
+
+
+def _doubled(timed: list[Timed], kind: type[Event]) -> list[Timed]:
+    place = next(i for i, (_, event) in enumerate(timed) if isinstance(event, kind))
+    return [*timed[: place + 1], timed[place], *timed[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "kind", [RankReady, ControlMeasured, Released, Dispatched, Began, Closed, Ended, LegEnded, events.Tested]
+)
+def test_what_can_happen_once_is_a_fault_the_second_time_and_changes_nothing(
+    plain: list[Timed], kind: type[Event]
+) -> None:
+    before, after = replayed(plain), replayed(_doubled(plain, kind))
+    assert [fault.text.split()[0] for fault in after.faults] == [kind.__name__]
+    assert len(after.attempts) == len(before.attempts)
+    assert after.span_seconds == before.span_seconds
+    assert len(after.arrivals) == len(before.arrivals)
+
+
+def test_the_first_line_cannot_stand_again(plain: list[Timed]) -> None:
+    assert replayed([*plain, plain[0]]).faults[0].text == "Opened stands a second time"
+
+
+@pytest.mark.parametrize("kind", [Dispatched, Began, Released, LegBegan])
+def test_effects_without_their_cause_are_faults(plain: list[Timed], kind: type[Event]) -> None:
+    place = next(i for i, (_, event) in enumerate(plain) if isinstance(event, kind))
+    faults = replayed(plain[:place] + plain[place + 1 :]).faults
+    assert (kind is Released) != bool(faults)  # a leg without release has no span, and so no credit
+
+
+def test_a_clock_that_goes_backwards_is_a_fault_with_its_line(plain: list[Timed]) -> None:
+    place = len(plain) // 2
+    backwards = [*plain[:place], (plain[place][0] - 3.0, plain[place][1]), *plain[place + 1 :]]
+    (fault,) = replayed(backwards).faults
+    assert fault.line == place + 1
+    assert "the clock went backwards" in fault.text
+
+
+def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Timed]) -> None:
+    begun = until(Began, plain)
+    t = begun[-1][0]
+    wrong: list[Event] = [
+        Stepped(0, 1, 3, 5, 250, 0.1, t, 1.0),
+        Stepped(0, 2, 0, 5, 250, 0.1, t, 1.0),
+        Ended(0, 1, State.RUNNING, "", "", "", t),
+        GroupLost(9, "x"),
+        LegBegan(5, "", (), ((1,),)),
+    ]
+    for event in wrong:
+        assert len(replayed([*begun, (t, event)]).faults) == 1, event
+
+
+def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> None:
+    ended = until(LegEnded, plain)
+    t = ended[-1][0]
+    allowed: list[Event] = [Beat(), GroupLost(0, "killed"), plain[-1][1]]
+    assert replayed([*ended, *[(t, event) for event in allowed]]).faults == []
+    assert (
+        replayed([*ended, (t, Released(None))]).faults[0].text == "Released stands after the end of its leg"
+    )

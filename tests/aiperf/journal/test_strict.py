@@ -1,0 +1,53 @@
+"""Numbers that no column holds are refused, wherever they stand and however they are written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.journal.strict import LARGEST, parsed
+
+PLACES = (
+    "{}",
+    "[{}]",
+    "[1,{}]",
+    '{{"a":{}}}',
+    '{{"a": {}}}',
+    '{{"a":\n{}}}',
+    '{{"a":[0.5,{}]}}',
+    '{{"a":\t{}}}',
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("1e400", "-1e400", "1E+309", "1.5e999", "9" * 400 + ".0", "1" + "0" * 320 + "e0"),
+        *(str(LARGEST + 1), str(-LARGEST - 1), "9" * 30, "NaN", "Infinity", "-Infinity"),
+    ],
+)
+def test_what_is_too_large_or_no_number_is_refused(number: str, place: str) -> None:
+    with pytest.raises(ValueError, match=r"too large|no number"):
+        parsed(place.format(number).encode())
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", ["0", "-1", "1e3", "1.25e-300", "1e-400", "1e308", "0.6018240000000001"])
+def test_all_other_numbers_are_what_they_say(number: str, place: str) -> None:
+    assert parsed(place.format(number).encode()) == json.loads(place.format(number))
+
+
+NUMBERS = st.integers(-LARGEST, LARGEST) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_it_reads_what_json_writes(value: object) -> None:
+    assert parsed(json.dumps(value).encode()) == value

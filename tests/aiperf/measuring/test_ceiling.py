@@ -1,0 +1,215 @@
+"""The ceiling of a device: rates of real work on this CPU, of some milliseconds here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiperf.commands import measuring
+from aiperf.device import Device, bind
+from aiperf.errors import WorldError
+from aiperf.measuring import before_span, ceiling
+from aiperf.measuring.before_span import SeedWork, measure
+from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
+from aiperf.parallel.parallel import Solo
+from aiperf.wire.messages import Ceiling
+from analysis.readings.limits import read_limits
+from nas.seeds import residual, resnet50
+from tests.aiperf.commands.typed import Typed
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """This CPU, with work of some milliseconds."""
+    before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64, 128)})
+    monkeypatch.setattr(ceiling, "TALL", (256, 64))  # that fits where bf16 is emulated, too
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4 << 20})
+    monkeypatch.setattr(ceiling, "WINDOW_SECONDS", 0.004)
+    monkeypatch.setattr(ceiling, "SECONDS", 0.02)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield bind("cpu", 0)
+    torch.set_float32_matmul_precision(before[0])
+    torch.set_num_threads(before[1])
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+def test_every_side_is_measured_in_the_format(
+    device: Device, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    seen, multiply = set[tuple[torch.dtype, int]](), torch.mm
+
+    def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        seen.add((left.dtype, len(left)))
+        assert left.data_ptr() != right.data_ptr()
+        assert left.float().std() > 0.5, "zeros would run faster"
+        return multiply(left, right, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    products = measure_products(device, format)
+    assert [product.side for product in products] == [64, 128, 0]
+    rows, _ = ceiling.TALL
+    kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[format]
+    assert seen == {(kind, side) for side in (64, 128, rows)}
+    for product in products:
+        assert 0 < product.rate.typical <= product.rate.fastest
+        assert product.rate.spread >= 0
+
+
+def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
+    now = [0.0]
+
+    def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        now[0] += 1e-4
+        return out
+
+    monkeypatch.setattr(torch, "mm", multiply)
+    monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    small, large, *_ = measure_products(device, "fp32")
+    assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-4)
+    assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-4)
+    assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_side_that_would_take_all_the_time_is_left_out(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in bf16 on a CPU that has no instructions for it: four milliseconds, then 32 of twenty."""
+    now = [0.0]
+
+    def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        now[0] += 4e-3 * len(left) * left.shape[1] ** 2 / 64**3
+        return out
+
+    monkeypatch.setattr(torch, "mm", multiply)
+    monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    assert [product.side for product in measure_products(device, "bf16")] == [64]
+    assert now[0] < 0.1
+
+
+def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, multiply = list[int](), torch.mm
+
+    def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        used.append(left.data_ptr())
+        return multiply(left, right, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64,)})
+    monkeypatch.setattr(ceiling, "TALL", (64, 64))
+    measure_products(device, "fp32")
+    assert len(set(used)) == 2 * ceiling.ROTATED
+    assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
+
+
+def test_a_copy_is_read_and_written(device: Device) -> None:
+    found = measure_copy(device)
+    assert 1e7 < found.typical <= found.fastest < 1e13
+
+
+def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> None:
+    assert measure_upload(device) is None
+
+
+Step = Callable[[], None]
+WORK = SeedWork(residual((1, 8, 8), 4), "bf16", batch_size=16)
+
+
+def measured(device: Device, work: SeedWork = WORK, rate: float = 1e9, seconds: float = 0.3) -> Ceiling:
+    return measure(device, work, Solo(), 3, "node1", rate, seconds)
+
+
+def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> None:
+    found = measured(device)
+    assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)
+    assert found.side in (64, 128, 0)
+    assert found.seed is not None
+    assert found.fastest == max(found.product.fastest, found.seed.fastest)
+
+
+def test_a_seed_that_takes_too_long_is_not_begun(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step can be interrupted. By the rate of a product one takes longer than there is."""
+    monkeypatch.setattr(before_span, "passes", lambda *words: pytest.fail("begun"))
+    large = replace(WORK, seed=resnet50((3, 224, 224), 1000))
+    assert measured(device, large).seed is None
+
+
+def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image takes 10 ms on this clock: two passes of 8 images fit into 0.25 s, not of 16."""
+    now, batches = [0.0], list[int]()
+
+    def passes(network: object, device: Device, format: str, batch_size: int, size: int) -> Step:
+        batches.append(batch_size)
+
+        def once() -> None:
+            now[0] += 0.01 * batch_size
+
+        return once
+
+    monkeypatch.setattr(before_span, "passes", passes)
+    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
+    found = before_span._largest(device, WORK, rate=1e12, seconds=0.25)
+    assert found is not None
+    assert found.batch_size == 8
+    assert batches == [2, 8]
+
+
+def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
+    with pytest.raises(WorldError, match=r"training\.format is fp16"):
+        measured(device, replace(WORK, format="fp16"))
+
+
+def full(*words: object, **options: object) -> torch.Tensor:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_device_that_others_fill_is_told_in_one_line(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "empty_like", full)
+    with pytest.raises(
+        WorldError, match=r"has no room for two blocks of 4 MiB: end what else uses its memory"
+    ):
+        measure_copy(device)
+    monkeypatch.setattr(torch, "randn", full)
+    with pytest.raises(WorldError, match=r"has no room for the smallest matrices"):
+        measure_products(device, "fp32")
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+def test_no_number_of_seconds_is_wrong_use(typed: Typed) -> None:
+    assert typed("peak", "--device", "cpu", "--seconds", "nan") == 2
+    assert "--seconds" in typed.err
+
+
+@pytest.mark.parametrize("output", ["nowhere/peak.json", ""])
+def test_where_peak_cannot_write_it_measures_nothing(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str
+) -> None:
+    monkeypatch.setattr(measuring, "_measured", lambda *words: pytest.fail("a minute spent in vain"))
+    assert typed("peak", "--device", "cpu", "-o", tmp_path / output) == 1
+    assert typed.err.startswith(f"aiperf-hpc: {tmp_path / output} cannot be written: ")
+    assert typed.err.count("\n") == 1
+
+
+def test_what_peak_measured_is_shown_even_where_it_can_no_longer_be_written(
+    typed: Typed, device: Device, tmp_path: Path
+) -> None:
+    """As on a disk that filled up meanwhile."""
+    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", "/dev/full") == 1
+    assert "fp32" in typed.out
+    assert "cannot be written: No space left on device" in typed.err
+    path = tmp_path / "peak.json"
+    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", path) == 0
+    assert read_limits(path, ("fp32",)).ops_per_second > 0

@@ -1,0 +1,110 @@
+"""What is written for NNI, and the world that its trials come to; a real NNI is in tests/nni."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiperf.on_nni
+from aiperf.commands.options import Asked
+from aiperf.config import load_preset, with_overrides
+from aiperf.on_nni.description import description
+from aiperf.on_nni.trial import NniChannel
+from aiperf.on_nni.tuner import SearchTuner
+from aiperf.trial import Segment, State
+from aiperf.wire.messages import Finished, Validated
+
+HERE = Path(aiperf.on_nni.__file__).parent
+
+
+def test_the_description_whole(tmp_path: Path) -> None:
+    config = with_overrides(load_preset("digits"), {"limits.max_trials": 8})
+    asked = Asked(
+        "digits", 5.0, None, ("training.epochs=[1]",), {"limits.max_trials": 8, "data.path": "/a b"}
+    )
+    assert (
+        description(config, asked.words(), tmp_path / "run", 2)
+        == f"""\
+# For NNI 3.0, its last release: pip install 'aiperf-hpc[run,nni]', then nnictl create --config THIS_FILE
+# The run is written to {tmp_path}/run; `aiperf-hpc score` shows its result, `nnictl stop` ends it.
+experimentName: "aiperf-hpc digits"
+searchSpace:
+  search:
+    _type: "choice"
+    _value: ["evolution"]
+trialCommand: "{sys.executable} -m aiperf nni trial"
+trialCodeDirectory: "{HERE}"
+trialConcurrency: 2
+maxTrialNumber: 8
+tuner:
+  className: "aiperf.on_nni.tuner.SearchTuner"
+  codeDirectory: "{HERE}"
+  classArgs:
+    command: ["--preset", "digits", "--minutes", "5.0", "--set", "training.epochs=[1]", \
+"--set", "limits.max_trials=8", "--set", "data.path=\\"/a b\\"", "--directory", "{tmp_path}/run"]
+    folder: "{Path.cwd()}"
+trainingService:
+  platform: "local"
+"""
+    )
+
+
+class Listening:
+    """Stands for the part of `nni` that a trial calls, and for its connection to the master."""
+
+    def __init__(self) -> None:
+        self.shown: list[float] = []
+        self.final: list[float] = []
+        self.report_intermediate_result, self.report_final_result = self.shown.append, self.final.append
+
+    def send_bytes(self, data: bytes) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("rights", "state", "final", "failed"),
+    [
+        ((2, 3, 1), State.COMPLETE, [0.75], False),
+        ((2,), State.STOPPED, [0.5], False),
+        ((3,), State.FAILED, [], True),  # NNI shows it as failed, and not as one that is always wrong
+        ((), State.FAILED, [], True),
+        ((), State.STOPPED, [], False),
+    ],
+)
+def test_nni_is_told_the_best_accuracy_and_of_a_failure_nothing(
+    rights: tuple[int, ...], state: State, final: list[float], failed: bool
+) -> None:
+    nni: Any = Listening()
+    channel = NniChannel(nni, nni)
+    for index, right in enumerate(rights):
+        channel.send(Validated(Segment(0, 1, index, 4, 200, 1.0, right, 4, 0.1), 0.0))
+    channel.send(Finished(0, 1, state, ""))
+    assert nni.shown == [right / 4 for right in rights]
+    assert (nni.final, channel.failed) == (final, failed)
+
+
+def test_the_master_is_started_when_the_dispatcher_has_reached_its_manager_and_once(tmp_path: Path) -> None:
+    tuner = SearchTuner(["--no-such-option", str(tmp_path)], str(tmp_path))
+    assert tuner._started is None
+    tuner.load_checkpoint()
+    assert tuner._started is None
+    tuner.update_search_space({})
+    master = tuner._started
+    assert master is not None
+    tuner.update_search_space({})  # a person changed it on NNI's page
+    assert tuner._started is master
+    tuner._on_exit()
+    assert master.poll() is not None
+
+
+def test_what_was_asked_is_said_again_without_loss() -> None:
+    asked = Asked(
+        "digits", None, 2.0, ("training.decay=linear",), {"search.name": "random", "random_seed": 3}
+    )
+    assert asked.words() == [
+        *("--preset", "digits", "--hours", "2.0", "--set", "training.decay=linear"),
+        *("--set", 'search.name="random"', "--set", "random_seed=3"),
+    ]

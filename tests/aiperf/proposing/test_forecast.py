@@ -1,0 +1,42 @@
+"""The arithmetic of `run --dry-run`, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.config import with_overrides
+from aiperf.proposing.forecast import forecast
+from nas.ops import OPS
+from nas.seeds import residual
+from tests.aiperf.presets import resolved_preset
+
+
+def test_figures_by_hand() -> None:
+    config = with_overrides(
+        resolved_preset("digits"),
+        {
+            "training.epochs": [60],
+            "limits.minutes": 2.0,
+            "training.format": "fp32",
+            "training.batch_size": 50,
+        },
+    )
+    seed = residual()
+    share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
+    seen = forecast(config, seed, training_images=200, images_per_second=2000.0)
+    assert seen.trial_seconds == pytest.approx((12_000 + 6 * 400 * share) / 2000)
+    assert seen.trials_a_group == pytest.approx(120 / seen.trial_seconds)
+    assert seen.least_ranked_hours == 1.0
+    assert seen.memory_bytes == 12 * 5142 + 4 * seed.num_activations * 50
+
+
+def test_a_slow_device_needs_longer_than_an_hour_to_be_ranked() -> None:
+    ranked = resolved_preset("ranked")
+    seen = forecast(ranked, residual(), training_images=1_231_167, images_per_second=1000.0)
+    assert seen.least_ranked_hours == pytest.approx(seen.trial_seconds / 3600)
+    assert seen.least_ranked_hours > 5
+
+
+def test_without_a_limit_of_time_the_trials_are_not_known() -> None:
+    config = with_overrides(resolved_preset("digits"), {"limits.minutes": 0.0, "limits.max_trials": 5})
+    assert forecast(config, residual(), 200, 100.0).trials_a_group is None

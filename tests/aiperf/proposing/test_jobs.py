@@ -1,0 +1,386 @@
+"""Which trial comes next: live, after a failure, after a loss, and read again from the journal."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from aiperf.config import Config, with_overrides
+from aiperf.journal.events import (
+    Began,
+    Closed,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    Opened,
+    RankReady,
+)
+from aiperf.journal.replay import Replay
+from aiperf.proposing.jobs import ATTEMPTS, Jobs
+from aiperf.trial import Segment, State
+from nas.seeds import residual
+from nas.tuning import Point, Untuned
+from tests.aiperf.journals import Scene, told
+from tests.aiperf.presets import resolved_preset
+
+
+class Story:
+    """Jobs that follow the events of a run of one group, each given to the replay first."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or resolved_preset("digits")
+        self.replay = Replay()
+        self.jobs = Jobs.of(self.config, residual(), self.replay)
+        opened, leg, ready = (
+            next(event for _, event in told(Scene(groups=1)) if isinstance(event, kind))
+            for kind in (Opened, LegBegan, RankReady)
+        )
+        for event in (opened, leg, ready):
+            self.tell(event)
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.replay.add(0.0, event)
+            if not isinstance(event, Opened):
+                self.jobs.follow(event)
+
+    def dispatch(self) -> Dispatched:
+        job = self.jobs.next(group=0)
+        assert job is not None
+        self.tell(job)
+        return job
+
+    def end(self, job: Dispatched, state: State, error: float = 0.1, out_of_memory: bool = False) -> None:
+        number, attempt = job.trial.number, job.attempt
+        self.tell(Began(number, attempt, job.graph_key, 0.1, 0.0))
+        if state is State.COMPLETE:
+            right = round(400 * (1 - error))
+            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, right, 400, 0.1), 0.0))
+        self.tell(Ended(number, attempt, state, "", "", "", 0.0, out_of_memory))
+
+
+def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
+    story = Story()
+    jobs = [story.dispatch() for _ in range(4)]
+    assert [job.trial.number for job in jobs] == [0, 1, 2, 3]
+    assert [job.trial.round for job in jobs] == [1, 2, 3, 4]
+    assert not jobs[0].trial.morphisms
+    assert all(job.trial.morphisms for job in jobs[1:])
+    assert len({job.graph_key for job in jobs}) == 4
+
+
+def test_only_completed_trials_become_parents() -> None:
+    story = Story()
+    for state in (State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED):
+        story.end(story.dispatch(), state)
+    parents = set()
+    for _ in range(20):
+        job = story.dispatch()
+        parents.add(job.trial.parent)
+        story.end(job, State.FAILED)
+    assert parents == {0, 2}
+
+
+def test_a_child_has_the_childs_learning_rate() -> None:
+    config = with_overrides(
+        resolved_preset("digits"), {"training.learning_rate": 0.4, "training.child_learning_rate": 0.1}
+    )
+    story = Story(config)
+    rates = []
+    for _ in range(4):
+        job = story.dispatch()
+        rates.append((job.trial.parent is None, job.trial.hyper.learning_rate))
+        story.end(job, State.COMPLETE)
+    assert rates[0] == (True, 0.4)
+    assert all(rate == (0.4 if fresh else 0.1) for fresh, rate in rates)
+    assert (False, 0.1) in rates
+
+
+def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
+    story = Story()
+    first = story.dispatch()
+    story.end(first, State.FAILED, out_of_memory=True)
+    second = story.dispatch()
+    half = first.trial.hyper.batch_size // 2
+    assert (second.trial.number, second.attempt, second.trial.hyper.batch_size) == (0, 2, half)
+    story.end(second, State.FAILED, out_of_memory=True)
+    story.end(story.dispatch(), State.FAILED, out_of_memory=True)
+    assert story.dispatch().trial.number == 1  # after ATTEMPTS it is given up
+    assert len(story.replay.trials[0].attempts) == ATTEMPTS
+
+
+def test_a_batch_is_not_halved_below_two() -> None:
+    story = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 2}))
+    story.end(story.dispatch(), State.FAILED, out_of_memory=True)
+    assert story.dispatch().trial.number == 1
+
+
+def test_trials_of_a_lost_group_are_given_out_again_first() -> None:
+    story = Story()
+    lost = [story.dispatch(), story.dispatch()]
+    story.tell(GroupLost(0, "killed"))
+    again = [story.dispatch(), story.dispatch(), story.dispatch()]
+    assert [(job.trial, job.attempt) for job in again[:2]] == [(job.trial, 2) for job in lost]
+    assert again[2].trial.number == 2
+
+
+def test_a_trial_that_kills_its_group_is_given_up() -> None:
+    story = Story()
+    for attempt in range(1, ATTEMPTS + 1):
+        assert story.dispatch().attempt == attempt
+        story.tell(GroupLost(0, "killed"))
+    assert story.dispatch().trial.number == 1
+
+
+def test_the_limit_of_trials_holds() -> None:
+    story = Story(with_overrides(resolved_preset("digits"), {"limits.max_trials": 2}))
+    jobs = [story.dispatch(), story.dispatch()]
+    assert story.jobs.exhausted
+    assert story.jobs.next(0) is None
+    story.tell(GroupLost(0, "killed"))
+    assert not story.jobs.exhausted  # what was lost is still to be done
+    assert story.dispatch().trial == jobs[0].trial
+
+
+def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
+    live = Story()
+    for state in (State.COMPLETE, State.COMPLETE, State.FAILED, State.COMPLETE):
+        live.end(live.dispatch(), state)
+    events: list[Event] = []
+    again = Story()
+    for attempt in live.replay.attempts:
+        # The journal's own objects are not the ones that `next` handed out.
+        events.append(replace(attempt.dispatched))
+        events.append(Began(attempt.trial.number, attempt.number, "", 0.1, 0.0))
+        events += [Closed(validation.segment, 0.0) for validation in attempt.validations]
+        if attempt.ended is not None:
+            events.append(attempt.ended)
+    again.tell(*events)
+    assert [again.dispatch() for _ in range(5)] == [live.dispatch() for _ in range(5)]
+
+
+def test_weights_of_living_parents_and_of_the_best_network_are_needed() -> None:
+    story = Story()
+    for error in (0.05, 0.2, 0.2, 0.2, 0.2, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    assert story.jobs.needed() == {0, 2, 3, 4, 5}  # 0 is dead and the best, 1 is dead
+
+
+class Listening(Untuned):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.heard: list[tuple[int, float]] = []
+
+    def _ended(self, number: int, point: Point, loss: float) -> None:
+        self.heard.append((number, loss))
+
+
+def listened(story: Story) -> Listening:
+    story.jobs.tuner = tuner = Listening()
+    return tuner
+
+
+def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_a_failure_is_all_wrong() -> (
+    None
+):
+    story = Story()
+    tuner = listened(story)
+    story.end(story.dispatch(), State.COMPLETE, 0.2)
+    story.end(story.dispatch(), State.COMPLETE, 0.1)  # without a parent: compared with the seed
+    third = story.dispatch()
+    assert third.trial.parent is not None
+    story.end(third, State.COMPLETE, 0.05)
+    story.end(story.dispatch(), State.FAILED)
+    story.end(story.dispatch(), State.STOPPED)
+    of_parent = {0: 0.2, 1: 0.1}[third.trial.parent]
+    assert tuner.heard[:3] == [
+        (0, 0.0),
+        (1, pytest.approx(math.log(0.5))),
+        (2, pytest.approx(math.log(0.05 / of_parent))),
+    ]
+    number, loss = tuner.heard[3]
+    assert number == 3
+    assert loss >= math.log(1 / 0.2)
+    assert len(tuner.heard) == 4  # one that was stopped says nothing
+
+
+def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
+    """What trials of a length and a parent's length do improve is taken off."""
+    story = Story(with_overrides(resolved_preset("digits"), {"training.epochs": (2, 2, 2, 2, 40)}))
+    tuner = listened(story)
+    gains: dict[tuple[int, int], list[float]] = {}
+    errors, epochs = {}, {}
+    for number in range(24):
+        job = story.dispatch()
+        error = 0.1 + 0.01 * number + 0.2 * (number > 3)  # so that the short ones become parents
+        story.end(job, State.COMPLETE, error)
+        counted = 1 - round(400 * (1 - error)) / 400
+        parent = job.trial.parent
+        gain = math.log(counted / errors.get(parent, errors.get(0, counted)))
+        before = gains.setdefault((epochs.get(parent, 0), job.trial.epochs), [])
+        usual = statistics.median(before) if before else 0.0
+        assert tuner.heard[number] == (number, pytest.approx(gain - usual))
+        gains[epochs.get(parent, 0), job.trial.epochs].append(gain)
+        errors[number], epochs[number] = counted, job.trial.epochs
+    assert {length for _, length in gains} == {2, 40}
+    assert any(of == 2 and length == 40 and len(seen) > 1 for (of, length), seen in gains.items())
+
+
+def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -> None:
+    story = Story(with_overrides(resolved_preset("digits"), {"search.population": 4}))
+    tuner = listened(story)
+    for error in (0.2, 0.1):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    child = story.dispatch()
+    assert child.trial.parent == 1
+    while 1 in story.jobs.search.living:
+        other = story.dispatch()
+        story.end(other, State.COMPLETE, 0.2 if other.trial.parent is None else 0.1)
+    story.end(child, State.COMPLETE, 0.1)
+    assert tuner.heard[-1] == (2, 0.0)
+
+
+def test_failures_only_stop_nobody_and_all_are_told() -> None:
+    story = Story()
+    tuner = listened(story)
+    for _ in range(60):
+        story.end(story.dispatch(), State.FAILED)
+    assert [number for number, _ in tuner.heard] == list(range(60))
+    assert all(math.isfinite(loss) for _, loss in tuner.heard)
+
+
+def test_without_a_seed_to_compare_with_failures_are_worse_than_what_completes() -> None:
+    story = Story()
+    tuner = listened(story)
+    for state, error in ((State.FAILED, 0.1), (State.FAILED, 0.1), (State.COMPLETE, 0.4)):
+        story.end(story.dispatch(), state, error)
+    first, second, third = (loss for _, loss in tuner.heard)
+    assert first == second > third == 0.0
+    ahead = [story.dispatch() for _ in range(2)]  # of the seed, which has failed
+    assert [job.trial.parent for job in ahead] == [None, None]
+    story.end(ahead[0], State.COMPLETE, 0.2)
+    story.end(ahead[1], State.FAILED)
+    worse = math.log(1 / 0.4) - math.log(0.5) / 2  # against the median of those two
+    assert tuner.heard[3:] == [(3, pytest.approx(math.log(0.5))), (4, pytest.approx(worse))]
+
+
+HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9), "search.population": 30}
+
+
+def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
+    """Once: a rung loses nobody by an interruption, and trains nobody on twice."""
+    story = Story(with_overrides(resolved_preset("digits"), HALVING))
+    for error in (0.3, 0.1, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    promoted = story.dispatch()
+    assert (promoted.trial.parent, promoted.trial.morphisms) == (1, ())
+    story.end(promoted, State.STOPPED)
+    again = story.dispatch()
+    assert (again.trial.number, again.trial.parent, again.trial.morphisms) == (4, 1, ())
+    assert (again.trial.epochs, again.trial.round) == (2, 5)
+    story.end(again, State.COMPLETE)
+    assert story.dispatch().trial.morphisms  # nobody else is among the best third
+    story = Story(with_overrides(resolved_preset("digits"), HALVING))
+    for error in (0.3, 0.1, 0.2):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    story.end(story.dispatch(), State.FAILED)  # that would happen again
+    assert story.dispatch().trial.morphisms
+
+
+class Doubling(Untuned):
+    """Proposes twice the batch, and remembers for whom."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.asked: list[int] = []
+
+    def ask(self, number: int, start: Point) -> Point:
+        self.asked.append(number)
+        return replace(start, batch=2.0)
+
+
+def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[Story, Doubling]:
+    story = Story(with_overrides(resolved_preset("digits"), {"tuning.first_round": 3} | overrides))
+    story.jobs.tuner = tuner = Doubling()
+    (event,) = story.replay.leg.ranks
+    story.replay.leg.ranks[:] = [replace(event, ready=replace(event.ready, memory_bytes=memory_bytes))]
+    return story, tuner
+
+
+def test_hyper_parameters_are_tuned_from_their_round_on_and_those_of_a_promotion_are_not() -> None:
+    story, tuner = doubled(HALVING)
+    jobs = []
+    for error in (0.3, 0.1, 0.2, 0.2, 0.2):
+        jobs.append(story.dispatch())
+        story.end(jobs[-1], State.COMPLETE, error)
+    assert [(job.trial.round, job.trial.hyper.batch_size) for job in jobs] == [
+        *((1, 50), (2, 50), (3, 100)),
+        (4, 50),  # goes on with trial 1
+        (5, 100),
+    ]
+    assert jobs[3].trial.parent == 1
+    assert tuner.asked == [2, 4]
+
+
+def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran_out_of_it() -> None:
+    story, _ = doubled({}, memory_bytes=1000)
+    assert [story.dispatch().trial.hyper.batch_size for _ in range(4)] == [50] * 4
+    story, _ = doubled({})
+    assert [story.dispatch().trial.hyper.batch_size for _ in range(3)] == [50, 50, 100]
+    (large,) = [story.replay.trials[2].attempts[-1].dispatched]
+    story.end(large, State.FAILED, out_of_memory=True)
+    again = story.dispatch()
+    assert (again.trial.number, again.trial.hyper.batch_size) == (2, 50)
+    later = [story.dispatch() for _ in range(12)]
+    assert 50 in {job.trial.hyper.batch_size for job in later}
+    assert all(
+        (job.trial.hyper.batch_size == 100) is (graph_of(story, job) < graph_of(story, large))
+        for job in later
+    )
+
+
+def graph_of(story: Story, job: Dispatched) -> int:
+    """Elements of all its outputs."""
+    return story.jobs._open[job.trial.number].graph.num_activations
+
+
+def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
+    story = Story()
+    tuner = listened(story)
+    for error in (0.0, 1.0, 0.0, 1.0):
+        story.end(story.dispatch(), State.COMPLETE, error)
+    assert len(tuner.heard) == 4
+    assert all(math.isfinite(loss) for _, loss in tuner.heard)
+
+
+def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() -> None:
+    live, again = Story(), Story()
+    lost = live.dispatch()
+    live.tell(GroupLost(0, "killed"))
+    second = live.dispatch()
+    assert (second.trial.number, second.attempt) == (0, 2)
+    again.tell(replace(lost), GroupLost(0, "killed"), replace(second))
+    assert again.dispatch().trial.number == live.dispatch().trial.number == 1
+
+
+def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last step reads beyond the last pass; a tournament at that schedule looks at what it led to."""
+    story, seen = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 64})), []
+    monkeypatch.setattr(story.jobs.search, "tell", seen.append)
+    job = story.dispatch()
+    story.tell(Began(0, 1, job.graph_key, 0.1, 0.0))
+    for index, (steps, right) in enumerate([(10, 200), (9, 360)]):  # 6 passes of 200 images
+        story.tell(Closed(Segment(0, 1, index, steps, 64 * steps, 1.0, right, 400, 0.1), 0.0))
+    story.tell(Ended(0, 1, State.COMPLETE, "", "", "", 0.0))
+    (observation,) = seen
+    assert observation.errors == ((640, 0.5), (1200, pytest.approx(0.1)))
+    assert observation.error_within(observation.schedule) == pytest.approx(0.1)

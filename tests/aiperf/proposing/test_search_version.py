@@ -1,0 +1,38 @@
+"""What the search proposes is pinned: whoever changes it raises its version."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+import pytest
+
+from aiperf.journal.events import Dispatched
+from aiperf.proposing.proposals import SEARCH_VERSION
+from nas.record import encode
+from tests.aiperf.journals import Scene, told
+
+PINNED = {
+    "evolution": "9eeda380ebb3e1a2",
+    "random": "8b219dde0378e72b",
+    "halving": "0f54bdae2d89ab0d",
+}
+
+
+def settings(name: str) -> tuple[tuple[str, object], ...]:
+    if name == "halving":
+        return (("training.schedule", "halving"), ("training.epochs", [2, 6, 18]))
+    return (("search.name", name),)
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
+    """These searches rest on no library. Where this fails on purpose, raise SEARCH_VERSION and pin anew."""
+    proposed = [
+        encode(event.trial)
+        for _, event in told(Scene(minutes=2.0, epochs=4, changes=settings(name)))
+        if isinstance(event, Dispatched)
+    ]
+    assert len(proposed) > 20
+    digest = sha256(json.dumps([SEARCH_VERSION, proposed]).encode()).hexdigest()
+    assert digest[:16] == PINNED[name]

@@ -1,0 +1,93 @@
+"""From one process to a master and its ranks, where no launcher started them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import load_preset
+from aiperf.errors import WorldError
+from aiperf.ranks import ranks
+from aiperf.ranks.ranks import Ranks, Wanted, across
+from aiperf.ranks.world import ALONE
+
+# Writes down how it was called, and ends as a run that its scheduler stopped.
+MPIEXEC = """#!/bin/bash
+printf '%s\\n' "$@" >"$LOG"
+echo "$OMPI_ALLOW_RUN_AS_ROOT $PRTE_MCA_rmaps_default_mapping_policy" >>"$LOG"
+exit 75
+"""
+
+
+def never(ranks: Ranks) -> int:
+    raise AssertionError("nobody is to lead here")
+
+
+@pytest.fixture(autouse=True)
+def _command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["aiperf-hpc", "run", "--minutes", "1"])
+    monkeypatch.setattr(ranks, "visible_devices", lambda kind: 4 if kind == "cuda" else 1)
+
+
+def test_one_device_is_led_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    led: list[Ranks] = []
+
+    def lead(ranks: Ranks) -> int:
+        led.append(ranks)
+        return 7
+
+    assert across(Wanted("cpu"), lead) == 7
+    assert across(Wanted("cuda", devices=1), lead) == 7
+    assert [each.places(load_preset("digits")) for each in led] == [(ALONE,), (ALONE,)]
+    assert [each.terminal for each in led] == [None, None]
+
+
+def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_mpiexec", lambda: None)
+    with pytest.raises(WorldError) as raised:
+        across(Wanted("cuda"), never)
+    assert str(raised.value) == (
+        "4 devices need as many processes; pip install 'aiperf-hpc[mpi]', or load the site's MPI, and run: "
+        "mpiexec -n 5 aiperf-hpc run --minutes 1; or use one by --devices 1"
+    )
+
+
+@pytest.mark.parametrize(("wanted", "number"), [(Wanted("cuda"), 5), (Wanted("cpu", devices=2), 3)])
+def test_several_devices_are_several_ranks_of_the_same_command(
+    wanted: Wanted, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(MPIEXEC, encoding="utf-8")
+    mpiexec.chmod(0o755)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(ranks, "_mpiexec", lambda: str(mpiexec))
+    assert across(wanted, never) == 75, "what the ranks end with"
+    words = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert words[:5] == ["-n", str(number), "--bind-to", "none", sys.executable]
+    assert words[-4:] == ["run", "--minutes", "1", "1 :oversubscribe"]
+
+
+def test_horovod_needs_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WorldError, match="needs several ranks; start them by mpiexec or srun"):
+        across(Wanted("cpu", backend="horovod"), never)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(WorldError, match="needs MPI; start the ranks by mpiexec or srun"):
+        across(Wanted("cpu", backend="horovod"), never)
+
+
+def test_the_mpiexec_beside_this_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, beside = tmp_path / "elsewhere", tmp_path / "bin"
+    for folder in (elsewhere, beside):
+        folder.mkdir()
+        (folder / "mpiexec").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(elsewhere))
+    monkeypatch.setattr("sys.executable", str(beside / "python"))
+    monkeypatch.setitem(sys.modules, "mpi4py", object())
+    assert ranks._mpiexec() == str(beside / "mpiexec")
+    (beside / "mpiexec").unlink()
+    assert ranks._mpiexec() == str(elsewhere / "mpiexec")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert ranks._mpiexec() is None

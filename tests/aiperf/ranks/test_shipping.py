@@ -1,0 +1,53 @@
+"""Kept weights in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.ranks import shipping
+from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.wire.messages import Quit, pack
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    files = RunFiles(tmp_path / "here")
+    files.weights_directory.mkdir(parents=True)
+    return files
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
+def test_a_file_arrives_as_it_was(
+    size: int, files: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "PIECE_BYTES", 10)
+    files.weights(7).write_bytes(bytes(range(size)))
+    there = RunFiles(tmp_path / "there")
+    receiver = Receiver(there)
+    sent = list(pieces(files, 7))
+    assert len(sent) == max(1, -(-size // 10))
+    for number, piece in enumerate(sent):
+        assert is_piece(piece)
+        assert there.weights(7).exists() is False, f"whole or not at all, before piece {number}"
+        receiver.take(piece)
+    assert there.weights(7).read_bytes() == bytes(range(size))
+    assert list(there.weights_directory.iterdir()) == [there.weights(7)]
+    assert receiver.faults == {}
+
+
+def test_a_message_is_no_piece() -> None:
+    assert not is_piece(pack(Quit()))
+
+
+def test_what_cannot_be_written_is_told(files: RunFiles, tmp_path: Path) -> None:
+    files.weights(7).write_bytes(b"weights")
+    (tmp_path / "there").write_text("a file where the directory should be")
+    receiver = Receiver(RunFiles(tmp_path / "there"))
+    for piece in pieces(files, 7):
+        receiver.take(piece)
+    assert receiver.faults == {
+        7: f"{tmp_path}/there/weights/7.safetensors cannot be written (Not a directory); make room"
+    }

@@ -1,0 +1,171 @@
+"""Whole runs whose hyper-parameters are tuned, or whose rounds are rungs: valid, and made again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.errors import MissingExtra
+from aiperf.journal.events import Dispatched, Opened
+from aiperf.journal.replay import Replay
+from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.proposals import libraries, new_tuner, resolved
+from aiperf.rules.proposals_again import search
+from aiperf.rules.rule import Evidence
+from aiperf.rules.verdict import judge
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
+from aiperf.trial import HyperParameters
+from nas.seeds import residual
+from nas.tuning import installed
+from tests.aiperf.journals import Scene, Timed, told
+
+HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
+NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)
+OPTUNA = pytest.param({"tuning.name": "optuna"}, marks=pytest.mark.nni)
+WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "random"}, NNI, OPTUNA]
+
+
+def timed(changes: dict[str, Any], **scene: Any) -> list[Timed]:
+    short = {"training.epochs": (10,), "training.validate_every_images": 400, "tuning.first_round": 2}
+    here = Scene(changes=tuple((short | changes).items()), **({"minutes": 0.3, "groups": 2} | scene))
+    return with_libraries(told(here), libraries(here.config))
+
+
+def with_libraries(lines: list[Timed], found: Any) -> list[Timed]:
+    return [(t, replace(e, libraries=found) if isinstance(e, Opened) else e) for t, e in lines]
+
+
+def replayed(lines: list[Timed]) -> Replay:
+    found = Replay()
+    for t, event in lines:
+        found.add(t, event)
+    return found
+
+
+def trials(found: Replay) -> list[Any]:
+    return [story.attempts[0].trial for story in found.trials.values()]
+
+
+def evidence(found: Replay) -> Evidence:
+    counted = recount(found)
+    return Evidence(found, counted, score(found, counted.counts), None)
+
+
+@pytest.mark.parametrize("changes", WAYS)
+def test_the_run_is_valid_and_every_proposal_is_made_again(changes: dict[str, Any]) -> None:
+    found = replayed(timed(changes, out_of_memory=frozenset({3}), lost=((1, 20.0),)))
+    assert judge(found, None).valid, judge(found, None)
+    seen = search(evidence(found))
+    assert seen.text == f"{len(found.trials)} of {len(found.trials)} proposals made again", seen
+
+
+@pytest.mark.parametrize("changes", [{}, NNI, OPTUNA])
+def test_another_hyper_parameter_is_a_contradiction(changes: dict[str, Any]) -> None:
+    lines = timed(changes)
+    for what, value in (("learning_rate", 0.11), ("dropout", 0.3), ("batch_size", 25), ("momentum", 0.5)):
+        victim = next(
+            i for i, (_, e) in enumerate(lines) if isinstance(e, Dispatched) and e.trial.number == 2
+        )
+        t, event = lines[victim]
+        assert isinstance(event, Dispatched)
+        hyper = replace(event.trial.hyper, **{what: value})
+        changed = (t, replace(event, trial=replace(event.trial, hyper=hyper)))
+        seen = search(evidence(replayed([*lines[:victim], changed, *lines[victim + 1 :]])))
+        assert any("trial 2: " in text and "hyper-parameters" in text for text in seen.contradictions), seen
+
+
+@pytest.mark.parametrize("changes", [NNI, OPTUNA])
+def test_from_its_round_on_hyper_parameters_are_tuned(changes: dict[str, Any]) -> None:
+    found = trials(replayed(timed(changes, minutes=0.6)))
+    first = [trial.hyper for trial in found if trial.round < 2]
+    later = {trial.hyper for trial in found if trial.round >= 2}
+    assert {(hyper.learning_rate, hyper.batch_size) for hyper in first} == {(0.1, 50)}
+    assert len(later) > len(found) / 2
+    assert len({hyper.batch_size for hyper in later}) > 1
+
+
+def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
+    lines = with_libraries(timed({}), {"scikit-learn": "0.1"})
+    seen = search(evidence(replayed(lines)))
+    assert seen.contradictions == ["scikit-learn is recorded, on which this search does not rest"]
+    t, opened = lines[0]
+    assert isinstance(opened, Opened)
+    surrogate = with_overrides(opened.config, {"search.name": "bayesian"})
+    seen = search(evidence(replayed([(t, replace(opened, config=surrogate)), *lines[1:]])))
+    assert (seen.known, seen.contradictions) == (False, ())
+    here = libraries(surrogate)["scikit-learn"]
+    assert seen.text == f"the run's proposals rest on scikit-learn 0.1, here it is {here}"
+
+
+def test_what_the_search_rests_on_is_recorded() -> None:
+    def found(**changes: str) -> set[str]:
+        overrides = {key.replace("_", "."): value for key, value in changes.items()}
+        return set(libraries(with_overrides(load_preset("digits"), overrides)))
+
+    assert found(search_name="evolution") == set()
+    assert found(search_name="foresight") == {"numpy"}  # a law is fitted
+    assert found(search_name="bayesian") == {"scikit-learn", "numpy"}
+    assert found(tuning_name="optuna", search_name="bayesian") == {"optuna", "scikit-learn", "numpy"}
+
+
+def test_a_third_of_a_rung_is_trained_on_to_the_next() -> None:
+    found = trials(replayed(timed(HALVING, minutes=1.5, groups=1)))
+    by_number = {trial.number: trial for trial in found}
+    assert {trial.epochs for trial in found} >= {1, 2, 6}
+    for trial in found:
+        if trial.parent is not None and not trial.morphisms:
+            began = by_number[trial.parent]
+            assert (began.epochs, trial.epochs) in ((1, 2), (2, 6), (6, 18))
+            assert trial.hyper.momentum == began.hyper.momentum
+        else:
+            assert trial.epochs == 1
+    promoted = [trial for trial in found if trial.epochs == 2]
+    # A few more than a third: who was among the best of a small rung may not be when it has grown.
+    assert len(promoted) <= 0.4 * len([trial for trial in found if trial.epochs == 1])
+
+
+def test_a_child_keeps_the_hyper_parameters_of_its_parent() -> None:
+    """Also those that a lack of memory has changed."""
+    found = replayed(timed({"search.population": 2}, groups=1, minutes=0.5, out_of_memory=frozenset({0})))
+    assert found.trials[0].trial.hyper.batch_size == 25
+    children = [story.attempts[0].trial for story in found.trials.values() if story.trial.parent == 0]
+    assert children
+    assert {trial.hyper.batch_size for trial in children} == {25}
+
+
+def config_with(name: str) -> Config:
+    return with_overrides(load_preset("digits"), {"tuning.name": name})
+
+
+def test_a_tuner_that_is_not_installed_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)
+    for name in ("nni", "optuna"):
+        with pytest.raises(MissingExtra, match=rf"{name} is not installed; .*aiperf-hpc\[{name}\]"):
+            Jobs.of(config_with(name), residual(), Replay())
+    assert new_tuner(config_with("none")).library == ""
+
+
+def test_auto_takes_what_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, name, words in (
+        ({"nni", "optuna"}, "nni", "tuned by nni"),
+        ({"optuna"}, "optuna", "tuned by optuna"),
+        (set[str](), "none", "not tuned: neither nni nor optuna is installed; remedy: pip install"),
+    ):
+        monkeypatch.setattr(
+            "aiperf.proposing.proposals.installed", lambda library, there=there: library in there
+        )
+        config, said = resolved(config_with("auto"))
+        assert config.tuning.name == name
+        assert words in said
+    assert resolved(config_with("none")) == (config_with("none"), "")
+
+
+def test_nothing_here_claims_a_library_that_is_not_there() -> None:
+    assert installed("")
+    assert not installed("a_library_that_nobody_wrote")
+    assert libraries(config_with("none")) == {}
+    assert isinstance(HyperParameters(0.1, 2), HyperParameters)

@@ -1,0 +1,150 @@
+"""`run --dry-run`: it reads the images that the run would read, and refuses what the run would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import Config, DataConfig, load_preset, with_overrides
+from aiperf.errors import AiperfError
+from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.run import rehearsal
+from aiperf.run.rehearsal import rehearsal_text
+from aiperf.wire.layout import Described
+from tests.aiperf.data.sets import write_folders, write_idx
+
+RANKS = Ranks(Wanted("cpu"))
+
+
+@pytest.fixture(scope="module")
+def described() -> tuple[Described, ...]:
+    """This host's, asked in a process of its own: once for all tests."""
+    return RANKS.devices(load_preset("digits"))
+
+
+@pytest.fixture(autouse=True)
+def asked_once(described: tuple[Described, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: described)
+
+
+def rehearsed(config: Config) -> dict[str, str]:
+    """Each line by its name."""
+    lines = (line.split(" ", 1) for line in _named(rehearsal_text(config, RANKS, 1000.0)))
+    return {name: text.lstrip(". ") for name, text in lines}
+
+
+def _named(text: str) -> list[str]:
+    return [line[:26].replace(" ", "_").rstrip("_.") + " " + line[27:] for line in text.splitlines()]
+
+
+def own(data: DataConfig) -> Config:
+    return replace(load_preset("digits"), data=data)
+
+
+def test_the_digits_have_their_pinned_list_whatever_is_held_back() -> None:
+    config = with_overrides(load_preset("digits"), {"data.training_images": 0, "data.validation_images": 300})
+    assert rehearsed(config)["data"] == (
+        "digits, 10 classes, 32 x 32, 1 channel; 200 training, 300 validation, 1,197 test images"
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (write_idx, "idx, 4 classes, 12 x 12, 1 channel; 32 training, 8 validation, 20 test images"),
+        (
+            write_folders,
+            "imagefolder, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15 test images",
+        ),
+    ],
+)
+def test_images_are_counted_where_they_lie(write: object, told: str, tmp_path: Path) -> None:
+    assert callable(write)
+    assert rehearsed(own(write(tmp_path)))["data"] == told
+
+
+def test_a_set_that_cannot_be_ranked_has_no_least_span() -> None:
+    lines = rehearsed(load_preset("digits"))
+    assert "least_span_to_be_ranked" not in lines
+    assert lines["cannot_be_ranked"] == (
+        "classes is 10, not 1000; channels is 1, not 3; size is 32, not 224; and 5 more"
+    )
+
+
+IMAGENET: Mapping[str, object] = {
+    "name": "imagefolder",
+    "classes": 1000,
+    "channels": 3,
+    "size": 224,
+    "synthetic": False,
+    "official_training_images": 1_281_167,
+    "training_images": 1_231_167,
+    "validation_images": 50_000,
+    "test_images": 50_000,
+    "test_images_a_class": [50, 50],
+}
+
+
+def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest stands for ImageNet, which is not to be had here."""
+    found = type("Found", (), {"manifest": IMAGENET})
+    monkeypatch.setattr(rehearsal, "load", lambda *_: found)
+    lines = rehearsed(load_preset("ranked"))
+    assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
+    assert "cannot_be_ranked" not in lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"data.name": "synthetic", "data.training_images": 0},
+            "data.training_images, data.validation_images and data.test_images must all be given",
+        ),
+        ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which is no folder"),
+        (
+            {"data.classes": 12, "data.channels": 3},
+            "set data.channels = 1. Also: scikit-learn's digits: labels",
+        ),
+        ({"ranked": True}, "ranked = true, but classes is 10, not 1000"),
+        ({"seed_architecture": "resnet51"}, "'resnet51' is neither a seed nor a file"),
+    ],
+)
+def test_what_the_run_would_refuse_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(AiperfError) as refusal:
+        rehearsal_text(with_overrides(load_preset("digits"), changes), RANKS, 1000.0)
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "module", "words"),
+    [
+        ("tuning.name", "optuna", "aiperf.proposing.proposals.installed", "pip install 'aiperf-hpc[optuna]'"),
+        ("tuning.name", "nni", "aiperf.proposing.proposals.installed", "pip install 'aiperf-hpc[nni]'"),
+    ],
+)
+def test_a_missing_extra_is_told(
+    key: str, name: str, module: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, lambda library: False)
+    with pytest.raises(AiperfError) as refusal:
+        rehearsal_text(with_overrides(load_preset("digits"), {key: name}), RANKS, 1000.0)
+    assert words in str(refusal.value)
+
+
+def test_a_tuner_that_is_left_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)
+    lines = rehearsed(with_overrides(load_preset("digits"), {"tuning.name": "auto"}))
+    assert lines["tuning"].startswith("hyper-parameters are not tuned: neither nni nor optuna is installed")
+
+
+def test_sensors_that_nobody_can_read_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Described(1, "NVIDIA A100-SXM4-80GB", "cuda", 80 << 30, {"bf16": 2e14}, "nvidia")
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: (device,))
+    monkeypatch.setattr(rehearsal, "find_spec", lambda name: None)
+    assert rehearsed(load_preset("digits"))["energy"].endswith("pip install 'aiperf-hpc[nvidia]'")
+    monkeypatch.setattr(rehearsal, "find_spec", lambda name: object())
+    assert "energy" not in rehearsed(load_preset("digits"))

@@ -1,0 +1,313 @@
+"""Real runs on this machine: a whole one, interrupted ones, killed ones and their resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import to_toml
+from aiperf.errors import ConfigError
+from aiperf.files import RunFiles
+from aiperf.journal.events import Event, LegBegan, Opened
+from aiperf.journal.file import JournalReader, read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.rules.verdict import judge
+from aiperf.run.run import resume
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
+from aiperf.trial import State
+from analysis.readings.telemetry import HostClock, read_telemetry
+from tests.aiperf import journals
+from tests.aiperf.data.sets import write_idx
+
+pytestmark = [
+    pytest.mark.torch,  # in the processes that it starts
+    pytest.mark.timeout(600),  # the control comes first: ten seconds, on a busy machine minutes
+]
+
+# Trials of a second or two, so that a short span sees several of them begin and end.
+QUICK = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500", "--device", "cpu"]
+BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "aiperf", *map(str, words)]
+
+
+def finished(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=600)
+
+
+@contextmanager
+def begun(directory: Path, minutes: float) -> Iterator[subprocess.Popen[str]]:
+    """A run in the background, ended at the end whatever happens."""
+    words = command("run", "--directory", directory, "--minutes", minutes, *QUICK)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(directory: Path, words: str) -> None:
+    """Until a line of the journal holds these words."""
+    until = time.monotonic() + BEGUN_SECONDS
+    journal = RunFiles(directory).journal
+    while not (journal.exists() and words in journal.read_text(encoding="utf-8")):
+        assert time.monotonic() < until, f"no line with {words} in {journal}"
+        time.sleep(0.1)
+
+
+def told(directory: Path) -> Replay:
+    return replay(read_journal(RunFiles(directory).journal))
+
+
+def first_leg(scene: journals.Scene) -> list[tuple[float, Event]]:
+    lines = journals.told(scene)
+    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
+    return lines[:second]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    return directory, answer.stdout
+
+
+def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    run = told(directory)
+    assert "VALID, class smoke" in output
+    assert run.leg.ended is not None
+    assert run.leg.ended.reason == "deadline"
+    assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
+    assert run.tested is not None
+    assert run.tested.of == 1197
+    assert not run.faults
+
+
+@pytest.mark.slow
+def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
+    write_idx(tmp_path / "images")
+    directory = tmp_path / "run"
+    own = ("--data", tmp_path / "images", "--directory", directory, "--device", "cpu")
+    answer = finished("run", *own, "--minutes", 0.3)
+    assert answer.returncode == 0, answer.stderr
+    assert "VALID, class smoke" in answer.stdout
+    run = told(directory)
+    assert run.opened.config.preset == "own"
+    assert run.tested is not None
+    assert run.tested.of == 20
+
+
+def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:
+    run = told(whole[0])
+    (ceiling,) = run.leg.ceilings.values()
+    format = run.opened.config.training.format  # which "auto" came to on this processor
+    assert ceiling.format == format
+    assert run.ranks[0].ready.multiplies == {"matrix product": format, "convolution": format}
+    for attempt in run.attempts:
+        if attempt.seconds > 0:
+            dispatched = attempt.dispatched
+            products = 2 * (dispatched.forward[0] + dispatched.backward[0])
+            assert products * attempt.images / attempt.seconds < ceiling.product.fastest
+    assert "of the ceiling" in whole[1]
+
+
+def test_its_host_is_recorded_over_the_whole_span(whole: tuple[Path, str]) -> None:
+    run, files = told(whole[0]), RunFiles(whole[0])
+    found = read_telemetry(files, run)
+    assert found is not None
+    assert {"host.utilisation", "host.memory_bytes"} <= {quantity.name for quantity in found.quantities}
+    (path,) = files.telemetry_directory.iterdir()
+    times = [json.loads(line)["wall_seconds"] for line in path.read_text().splitlines()]
+    ((begin, end),) = HostClock(run, path.stem).spans("")
+    assert times[0] < begin < end < times[-1]
+    assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
+    assert "energy                  unknown (these devices have no sensor that is read)" in whole[1]
+
+
+def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    again = finished("score", directory).stdout
+    assert again.strip() in output
+
+
+def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str]) -> None:
+    answer = finished("validate", whole[0], "--replay", "--device", "cpu")
+    assert answer.returncode == 0, answer.stdout
+    assert "agrees" in answer.stdout
+
+
+def test_its_trials_can_be_seeds(whole: tuple[Path, str], tmp_path: Path) -> None:
+    output = tmp_path / "one.json"
+    assert finished("graph", whole[0], 1, "-o", output).returncode == 0
+    answer = finished("run", "--seed", output, "--dry-run", "--images-per-second", 1000)
+    assert answer.returncode == 0, answer.stderr
+    assert str(output) in answer.stdout
+
+
+def test_a_complete_run_is_not_resumed(whole: tuple[Path, str]) -> None:
+    before = RunFiles(whole[0]).journal.read_bytes()
+    answer = finished("resume", whole[0])
+    assert answer.returncode == 1
+    assert "this run is complete" in answer.stderr
+    assert RunFiles(whole[0]).journal.read_bytes() == before
+
+
+def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on(tmp_path: Path) -> None:
+    """`validate` would find the later proposals to be other ones, and call the run INVALID."""
+    (t, opened), *others = first_leg(journals.Scene(killed_at=20.0, changes=(("search.name", "bayesian"),)))
+    assert isinstance(opened, Opened)
+    other = replace(opened, libraries={"scikit-learn": "0.1", "numpy": "0.2"})
+    files = journals.write_run(tmp_path / "run", [(t, other), *others])
+    before = files.journal.read_bytes()
+    answer = finished("resume", files.directory, "--device", "cpu")
+    assert answer.returncode == 1
+    assert "its proposals rest on scikit-learn 0.1, numpy 0.2; here it is scikit-learn" in answer.stderr
+    assert files.journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("edit", [("batch_size = 50", "batch_size = 100"), ("[training]", "[training")])
+def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, str], tmp_path: Path) -> None:
+    """Nothing reads the file again: the change would be passed over."""
+    files = journals.write_run(tmp_path / "run", first_leg(journals.Scene(killed_at=20.0)))
+    before = files.journal.read_bytes()
+    files.config.write_text(to_toml(told(files.directory).opened.config).replace(*edit))
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
+    assert files.journal.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_with_its_result(tmp_path: Path) -> None:
+    directory = tmp_path / "interrupted"
+    with begun(directory, minutes=10) as process:
+        wait_for(directory, '"type":"Ended"')
+        refused = finished("run", "--directory", directory, *QUICK)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert refused.returncode == 1
+    assert "belongs to a run that is going on" in refused.stderr
+    assert process.returncode == 130
+    assert "VALID, class smoke" in output
+    run = told(directory)
+    assert run.leg.ended is not None
+    assert run.leg.ended.reason == "interrupted"
+    assert run.tested is not None
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    directory, rng = tmp_path / "killed", random.Random(1)
+    with begun(directory, minutes=0.3) as process:
+        wait_for(directory, '"type":"Ended"')
+        time.sleep(rng.uniform(0, 2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = told(directory)
+    completed = {n: s.error for n, s in before.trials.items() if s.state is State.COMPLETE}
+    answer = finished("resume", directory, "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    after = told(directory)
+    assert completed
+    assert {n: after.trials[n].error for n in completed} == completed
+    assert all(len(after.trials[n].attempts) == 1 for n in completed)
+    assert after.num_legs == 2
+    assert judge(after, RunFiles(directory)).valid
+    keys = [(v.segment.trial, v.segment.index) for a in after.attempts for v in a.validations if v.in_time]
+    assert score(after, recount(after).counts).goodput.segments == len(set(keys))
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
+    directory = tmp_path / "bereaved"
+    with begun(directory, minutes=0.4) as process:
+        wait_for(directory, '"type":"Ended"')
+        (ready,) = [
+            line.event.ready.pid  # type: ignore[attr-defined]
+            for line in JournalReader(RunFiles(directory).journal).new_lines()
+            if type(line.event).__name__ == "RankReady"
+        ]
+        os.kill(ready, signal.SIGKILL)
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    run = told(directory)
+    assert len(run.leg.losses) == 1
+    assert "was killed by signal 9" in run.leg.losses[0].reason
+    lost = [story for story in run.trials.values() if len(story.attempts) > 1]
+    assert lost
+    assert judge(run, RunFiles(directory)).valid
+
+
+@pytest.mark.slow
+def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
+    directory = tmp_path / "failing"
+    words = ["--set", "training.learning_rate=1e9", "--set", "training.warmup=0.0", "--max-trials", "3"]
+    answer = finished("run", "--directory", directory, "--minutes", 1, *QUICK, *words)
+    assert answer.returncode == 1, answer.stderr
+    assert "no network was tested: no trial was validated; the first to fail, trial 0, says:" in answer.stderr
+    run = told(directory)
+    assert [story.state for story in run.trials.values()] == [State.FAILED] * 3
+    ended = run.trials[0].attempts[0].ended
+    assert ended is not None
+    assert "the loss is" in ended.reason
+    assert "rank 1 on" in ended.reason
+    assert score(run, recount(run).counts).goodput.operations == 0
+
+
+def test_the_same_command_again_goes_on_or_shows_the_result(whole: tuple[Path, str]) -> None:
+    directory, output = whole
+    before = RunFiles(directory).journal.read_bytes()
+    answer = finished("run", "--directory", directory, "--resume", *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines() == output.splitlines()[-len(answer.stdout.splitlines()) :]
+    assert RunFiles(directory).journal.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_run_warned_by_its_scheduler_goes_on_by_the_same_command(tmp_path: Path) -> None:
+    directory = tmp_path / "warned"
+    with begun(directory, minutes=0.3) as process:
+        wait_for(directory, '"type":"Ended"')
+        process.send_signal(signal.SIGUSR1)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert told(directory).tested is None
+    answer = finished("run", "--directory", directory, "--resume", "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    run = told(directory)
+    assert run.num_legs == 2
+    assert run.tested is not None
+    assert run.span_seconds == pytest.approx(18, abs=0.1)
+
+
+@pytest.mark.slow
+def test_a_run_killed_before_its_test_is_tested_by_resume(tmp_path: Path) -> None:
+    directory = tmp_path / "untested"
+    assert finished("run", "--directory", directory, "--minutes", 0.2, *QUICK).returncode == 0
+    journal = RunFiles(directory).journal
+    told_of_all = journal.read_bytes()
+    cut = told_of_all.rindex(b"\n", 0, told_of_all.index(b'"type":"Tested"')) + 1  # a heartbeat may follow
+    journal.write_bytes(told_of_all[:cut])
+    answer = finished("resume", directory, "--device", "cpu")
+    assert answer.returncode == 0, answer.stderr
+    run = told(directory)
+    assert run.tested is not None
+    assert run.span_seconds == pytest.approx(12, abs=0.1)
+    verdict = judge(run, RunFiles(directory))
+    assert verdict.valid, [finding for finding in verdict.findings if finding.outcome.value == "failed"]

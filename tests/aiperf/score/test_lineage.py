@@ -1,0 +1,113 @@
+"""Architectures from their lineage: the same as those that were trained, and never more held than needed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from aiperf.errors import JournalError
+from aiperf.journal.events import Dispatched
+from aiperf.journal.replay import Replay
+from aiperf.score.lineage import counted, rebuild, rebuilt, recorded, recount
+from nas.graph import Graph
+from nas.morphisms import Widen
+from nas.ops import Cost
+from tests.aiperf.journals import Scene, Timed, told
+
+TIMED = told(Scene(minutes=0.4))
+
+
+def replayed(timed: list[Timed]) -> Replay:
+    replay = Replay()
+    for t, event in timed:
+        replay.add(t, event)
+    return replay
+
+
+def test_every_architecture_is_counted_as_it_was_dispatched() -> None:
+    replay = replayed(TIMED)
+    found = recount(replay)
+    assert found.failures == {}
+    assert found.outside == frozenset()
+    assert sorted(found.counts) == sorted(replay.trials)
+    for number, story in replay.trials.items():
+        assert replace(found.counts[number], old=None) == recorded(story.attempts[0].dispatched)
+
+
+def test_one_trial_is_rebuilt_from_the_seed_and_its_ancestors_alone() -> None:
+    replay = replayed(TIMED)
+    for entry in rebuilt(replay):
+        assert rebuild(replay, entry.trial.number) == entry.graph
+
+
+def test_the_count_is_the_sum_of_the_rows_of_the_table() -> None:
+    graph = rebuild(replayed(TIMED), 9)
+    total = sum((row.cost for row in graph.rows.values()), Cost())
+    assert graph.cost == total
+    assert counted(graph).train == total.train
+
+
+@pytest.mark.slow
+def test_a_graph_is_let_go_with_its_last_child() -> None:
+    replay = replayed(TIMED)
+    last_child = {story.trial.parent: number for number, story in replay.trials.items()}
+    seen: list[tuple[int, weakref.ref[Graph]]] = []
+    for entry in rebuilt(replay):
+        assert entry.graph is not None
+        number = entry.trial.number
+        seen.append((number, weakref.ref(entry.graph)))
+        del entry
+        gc.collect()
+        held = {number for number, graph in seen if graph() is not None}
+        needed = {parent for parent in last_child if last_child[parent] > number}
+        assert held <= needed | {number, 0}  # trial 0 is the seed, which is always at hand
+    assert len(seen) > len(held) + 10
+
+
+def test_a_morphism_that_does_not_apply_is_told_with_all_that_descends_from_it() -> None:
+    replay = replayed(TIMED)
+    parent = next(s.trial.parent for s in replay.trials.values() if s.trial.parent)
+    attempt = replay.trials[parent].attempts[0]
+    wrong = replace(attempt.trial, morphisms=(Widen("nowhere", 8, 1),))
+    attempt.dispatched = replace(attempt.dispatched, trial=wrong)
+    failures = recount(replay).failures
+    assert failures[parent].startswith("Widen does not apply: ")
+    children = [n for n, s in replay.trials.items() if s.trial.parent == parent]
+    assert all("is not an earlier trial that can be rebuilt" in failures[child] for child in children)
+    with pytest.raises(JournalError, match=f"trial {parent} cannot be rebuilt: Widen does not apply"):
+        rebuild(replay, children[0])
+
+
+def test_a_child_of_a_later_trial_or_of_itself_is_no_lineage() -> None:
+    replay = replayed(TIMED)
+    attempt = replay.trials[5].attempts[0]
+    attempt.dispatched = replace(attempt.dispatched, trial=replace(attempt.trial, parent=5))
+    assert "its parent 5 is not an earlier trial" in recount(replay).failures[5]
+    with pytest.raises(JournalError):
+        rebuild(replay, 5)
+
+
+def test_an_unknown_trial_is_refused_with_those_there_are() -> None:
+    replay = replayed(TIMED)
+    with pytest.raises(
+        JournalError, match=f"no trial 999 in this run; there are: 0 to {len(replay.trials) - 1}"
+    ):
+        rebuild(replay, 999)
+
+
+def test_a_candidate_outside_the_bounds_of_the_run_is_told() -> None:
+    timed = [
+        (
+            t,
+            replace(
+                e, trial=replace(e.trial, parent=None, morphisms=(Widen("stage3.block1.1.conv", 4096, 1),))
+            ),
+        )
+        if isinstance(e, Dispatched) and e.trial.number == 1
+        else (t, e)
+        for t, e in TIMED
+    ]
+    assert 1 in recount(replayed(timed)).outside

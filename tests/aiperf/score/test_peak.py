@@ -1,0 +1,110 @@
+"""The table of peaks: exact names, dense figures, sources; and nothing for what is not listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.score.peak import PEAKS, TERA, peak_ops_per_second
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("device", "format", "tera"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312),
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156),
+        ("NVIDIA A100-SXM4-80GB", "fp32", 19.5),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
+        ("NVIDIA H100 PCIe", "fp16", 756),
+        ("NVIDIA H200", "bf16", 989.5),
+        ("NVIDIA B200", "bf16", 2250),
+        ("Tesla V100-SXM2-32GB", "fp16", 125),
+        ("AMD Instinct MI250X", "bf16", 191.5),
+        ("AMD Instinct MI300X", "fp16", 1307.4),
+        ("Ascend910B2", "bf16", 353.8944),
+        ("GAUDI3", "bf16", 1678),
+    ],
+)
+def test_known_devices(device: str, format: str, tera: float) -> None:
+    assert peak_ops_per_second(device, format, 80 * GIB) == tera * TERA
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "",
+        "NVIDIA",
+        "H100",
+        "nvidia h200",
+        "NVIDIA H200 ",
+        "NVIDIA A100",
+        "AMD Radeon Graphics",
+        "Ascend910B",
+        "Ascend910B4-1",
+        "AMD Instinct MI250X / MI250",
+    ],
+)
+def test_a_piece_of_a_name_is_no_name(device: str) -> None:
+    assert peak_ops_per_second(device, "bf16", 80 * GIB) is None
+
+
+def test_a_format_that_a_device_lacks_has_no_peak() -> None:
+    assert peak_ops_per_second("Tesla V100-SXM2-32GB", "bf16", 32 * GIB) is None
+    assert peak_ops_per_second("AMD Instinct MI355X", "tf32", 288 * GIB) is None
+
+
+def test_a_name_that_stands_for_a_part_and_for_the_whole_is_told_apart_by_its_memory() -> None:
+    name = "Intel(R) Data Center GPU Max 1550"
+    assert peak_ops_per_second(name, "bf16", 64 * GIB) == 419.5 * TERA
+    assert peak_ops_per_second(name, "bf16", 128 * GIB) is None
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_figures_are_plausible_and_have_a_source(name: str) -> None:
+    peak = PEAKS[name]
+    figures = [figure for figure in (peak.fp32, peak.tf32, peak.bf16, peak.fp16) if figure is not None]
+    assert figures == sorted(figures), "narrower formats are never slower"
+    assert 5 < min(figures) <= max(figures) < 5000
+    document = peak.source.document
+    assert any(year in document for year in map(str, range(2017, 2027))) or "white paper" in document
+
+
+@pytest.mark.parametrize(
+    ("device", "units", "gigahertz", "operations"),
+    [
+        ("Tesla V100-PCIE-32GB", 80, 1.38, {"fp32": 128, "fp16": 1024}),
+        ("Tesla V100-SXM2-32GB", 80, 1.53, {"fp32": 128, "fp16": 1024}),
+        ("Tesla T4", 40, 1.59, {"fp32": 128, "fp16": 1024}),
+        ("NVIDIA A100-SXM4-40GB", 108, 1.41, {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("NVIDIA A30", 56, 1.44, {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("NVIDIA L4", 58, 2.04, {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024}),
+        ("NVIDIA L40S", 142, 2.52, {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024}),
+        ("NVIDIA GeForce RTX 4090", 128, 2.52, {"fp32": 256, "tf32": 256, "bf16": 512, "fp16": 512}),
+        ("NVIDIA GeForce RTX 5090", 170, 2.407, {"fp32": 256, "tf32": 256, "bf16": 512, "fp16": 512}),
+        ("NVIDIA H100 PCIe", 114, 1.755, {"fp32": 256}),
+        ("NVIDIA H100 NVL", 132, 1.785, {"fp32": 256}),
+        ("NVIDIA H100 80GB HBM3", 132, 1.98, {"fp32": 256}),
+        ("NVIDIA H100 80GB HBM3", 132, 1.83, {"tf32": 2048, "bf16": 4096, "fp16": 4096}),
+        ("NVIDIA H200", 132, 1.83, {"tf32": 2048, "bf16": 4096, "fp16": 4096}),
+        ("AMD Instinct MI210", 104, 1.7, {"fp32": 256, "bf16": 1024, "fp16": 1024}),
+        ("AMD Instinct MI250X", 220 / 2, 1.7, {"fp32": 256, "bf16": 1024, "fp16": 1024}),
+        ("AMD Instinct MI300A", 228, 2.1, {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("AMD Instinct MI300X", 304, 2.1, {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("AMD Instinct MI325X", 304, 2.1, {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("AMD Instinct MI355X", 256, 2.4, {"fp32": 256, "bf16": 4096, "fp16": 4096}),
+        ("GAUDI2", 2, 1.65, {"bf16": 2 * 256**2}),
+        ("GAUDI3", 8, 1.6, {"bf16": 2 * 256**2}),
+        ("Intel(R) Data Center GPU Max 1550", 512, 1.6, {"fp32": 32, "tf32": 256, "bf16": 512, "fp16": 512}),
+    ],
+)
+def test_a_peak_is_units_times_clock_times_operations(
+    device: str, units: float, gigahertz: float, operations: dict[str, int]
+) -> None:
+    """Of multiprocessors, compute units or engines, by the vendors' architecture papers.
+
+    Data sheets print few digits, and for the L40S 1.2 % less than its own clock gives.
+    """
+    for format, per_unit_and_cycle in operations.items():
+        listed = peak_ops_per_second(device, format, 24 * GIB)
+        assert listed == pytest.approx(units * gigahertz * 1e9 * per_unit_and_cycle, rel=0.0125), format

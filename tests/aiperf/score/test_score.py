@@ -1,0 +1,425 @@
+"""The arithmetic of the result, on runs that are small enough to be added up by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aiperf.journal import events
+from aiperf.journal.events import (
+    Began,
+    Closed,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+)
+from aiperf.journal.replay import Replay
+from aiperf.score.aiperf1 import OldCount, old_count
+from aiperf.score.credit import credit, work
+from aiperf.score.lineage import Counted, recount
+from aiperf.score.peak import peak_ops_per_second
+from aiperf.score.score import regulated, score
+from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
+from aiperf.trial import HyperParameters, Segment, State, Trial
+from nas.ops import Ops
+from nas.record import encode
+from nas.seeds import resnet50_v1
+from tests.aiperf.journals import DATA, Scene, Timed, told
+
+# One training image costs 2 · (1 + 2) = 6 operations, one validated image 1.
+COUNTED = Counted("key", Ops(mac=1), Ops(mac=2), Ops(add=1), 10, OldCount(5, 7))
+COUNTS = dict.fromkeys(range(9), COUNTED)
+HEAD = told(Scene(minutes=0, max_trials=1))
+ZERO = (0,) * 7
+
+
+class Script:
+    """A run written down event by event; the clock of the only leg begins at 0."""
+
+    def __init__(self, deadline: float | None = None, groups: int = 1, device: str = "NVIDIA H200") -> None:
+        self.replay = Replay()
+        self.leg(0, deadline, groups, device)
+
+    def leg(self, index: int, deadline: float | None, groups: int = 1, device: str = "NVIDIA H200") -> None:
+        if index == 0:
+            self.add(0.0, next(event for _, event in HEAD if isinstance(event, Opened)))
+        self.add(0.0, LegBegan(index, "", (), tuple((rank + 1,) for rank in range(groups))))
+        ready = next(event for _, event in HEAD if isinstance(event, RankReady))
+        for group in range(groups):
+            rank = replace(ready.ready, rank=group + 1, device=device)
+            self.add(0.0, replace(ready, group=group, ready=rank))
+        self.add(0.0, Released(deadline))
+
+    def add(self, t: float, event: Event) -> Script:
+        self.replay.add(t, event)
+        return self
+
+    def begin(self, trial: int, attempt: int = 1, group: int = 0, t: float = 0.0) -> Script:
+        given = Trial(trial, None, (), HyperParameters(0.1, 10), 1, 1, 1)
+        self.add(t, Dispatched(given, attempt, group, "key", ZERO, ZERO, ZERO, 10))
+        return self.add(t, Began(trial, attempt, "key", 0.0, t))
+
+    def block(
+        self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
+        loss: float | None = 1.0,
+    ) -> Script:  # fmt: skip
+        return self.add(end, Stepped(trial, attempt, segment, steps, 10 * steps, seconds, end, loss))
+
+    def close(
+        self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
+        skipped: int = 0, correct: int = 15,
+    ) -> Script:  # fmt: skip
+        found = Segment(trial, attempt, segment, steps, 10 * steps, 1.0, correct, 20, seconds, skipped)
+        return self.add(end, Closed(found, end))
+
+    def end(self, trial: int, t: float, state: State = State.COMPLETE, attempt: int = 1) -> Script:
+        return self.add(t, Ended(trial, attempt, state, "", "", "", t))
+
+    def over(self, end: float, reason: str = "trials") -> Replay:
+        for attempt in self.replay.running.values():
+            self.end(attempt.trial.number, end, State.STOPPED, attempt.number)
+        self.add(end, LegEnded(reason, end))
+        assert self.replay.faults == []
+        return self.replay
+
+    def operations(self) -> tuple[int, int]:
+        """Goodput and raw."""
+        credited = credit(self.replay)
+        return work(self.replay, COUNTS, credited).operations, work(self.replay, COUNTS).operations
+
+
+# Credit
+
+
+def test_a_closed_segment_credits_its_steps_and_its_validation() -> None:
+    script = Script().begin(0).block(0, 2.0, 2.0, steps=4).close(0, 3.0, 1.0, steps=4)
+    assert script.operations() == (4 * 10 * 6 + 20, 4 * 10 * 6 + 20)
+    found = work(script.replay, COUNTS, credit(script.replay))
+    assert found.kinds == Ops(mac=40 * 3, add=20)
+    assert found.tensor_operations == 40 * 6
+    assert (found.steps, found.trained_images, found.validated_images, found.segments) == (4, 40, 20, 1)
+
+
+def test_steps_without_their_validation_are_raw_only() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
+    assert script.operations() == (80, 140)
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.LOST, State.STOPPED])
+def test_what_was_validated_before_a_trial_ended_otherwise_stays_credited(state: State) -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
+    assert script.end(0, 4.0, state).operations() == (80, 140)
+
+
+def test_a_validation_after_the_deadline_credits_nothing_and_one_at_it_does() -> None:
+    late = Script(deadline=2.0).begin(0).block(0, 1.0, 1.0).close(0, 2.001, 1.0)
+    assert late.operations() == (0, 80)
+    assert Script(deadline=2.0).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).operations() == (80, 80)
+
+
+@pytest.mark.parametrize("trouble", [{"loss": None}, {"skipped": 1}])
+def test_a_segment_with_a_step_that_was_not_applied_credits_nothing(trouble: dict[str, int | None]) -> None:
+    loss, skipped = (None, 0) if "loss" in trouble else (1.0, 1)
+    script = Script().begin(0).block(0, 0.5, 0.5).block(0, 1.0, 0.5, loss=loss)
+    assert script.close(0, 2.0, 1.0, steps=2, skipped=skipped).operations() == (0, 140)
+
+
+def test_after_a_retry_the_same_segment_is_credited_the_first_time_only() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.5, State.FAILED)
+    script.begin(0, attempt=2, t=3.0).block(0, 4.0, 1.0, attempt=2).close(0, 5.0, 1.0, attempt=2)
+    script.block(0, 6.0, 1.0, segment=1, attempt=2).close(0, 7.0, 1.0, segment=1, attempt=2)
+    assert script.operations() == (160, 240)
+
+
+def test_a_segment_that_credited_nothing_is_credited_when_it_is_made_again() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0, loss=None).close(0, 2.0, 1.0).end(0, 2.5, State.FAILED)
+    script.begin(0, attempt=2, t=3.0).block(0, 4.0, 1.0, attempt=2).close(0, 5.0, 1.0, attempt=2)
+    assert script.operations() == (80, 160)
+
+
+def test_after_a_resume_the_same_segment_is_credited_the_first_time_only() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0)
+    script.leg(1, None)
+    script.begin(0, attempt=2).block(0, 1.0, 1.0, attempt=2).close(0, 2.0, 1.0, attempt=2)
+    assert script.operations() == (80, 160)
+
+
+def test_work_before_the_release_credits_nothing() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0)
+    script.replay.leg.released = None
+    assert script.operations() == (0, 80)
+
+
+def test_an_architecture_that_cannot_be_counted_adds_no_operations() -> None:
+    replay = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).replay
+    found = work(replay, {}, credit(replay))
+    assert (found.operations, found.trained_images) == (0, 10)
+
+
+def test_operations_are_exact_beyond_doubles_and_beyond_64_bits() -> None:
+    huge = {0: replace(COUNTED, forward=Ops(mac=10**18 + 1), backward=Ops())}
+    replay = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).replay
+    assert work(replay, huge, credit(replay)).operations == 2 * 10 * (10**18 + 1) + 20
+
+
+# Span and rates
+
+
+def test_raw_ops_are_of_all_steps_that_were_made() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
+    found = score(script.end(0, 4.0, State.FAILED).over(8.0), COUNTS)
+    assert (found.ops_per_second, found.raw_ops_per_second) == (80 / 8, 140 / 8)
+
+
+def test_sustained_ops_are_goodput_over_the_whole_span() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
+    found = score(script.over(8.0), COUNTS)
+    assert found.span_seconds == 8.0
+    assert found.ops_per_second == 80 / 8
+    assert found.tensor_ops_per_second == 60 / 8
+    assert found.raw_ops_per_second == 80 / 8
+
+
+def test_with_a_deadline_the_span_ends_there_whatever_was_credited_last() -> None:
+    script = Script(deadline=10.0).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
+    script.add(12.0, LegEnded("deadline", 10.0))
+    assert score(script.replay, COUNTS).ops_per_second == 80 / 10
+
+
+def test_legs_add_up() -> None:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
+    script.over(4.0)
+    script.leg(1, None)
+    script.begin(1).block(1, 1.0, 1.0).close(1, 2.0, 1.0).end(1, 2.0)
+    found = score(script.over(6.0), COUNTS)
+    assert (found.legs, found.span_seconds, found.ops_per_second) == (2, 10.0, 160 / 10)
+
+
+def test_utilisation_is_tensor_operations_over_what_all_devices_could_have_done() -> None:
+    found = score(Script(groups=2).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).over(4.0), COUNTS)
+    assert found.peak_ops_per_second == 2 * 989.5e12
+    assert found.mfu == pytest.approx(60 / (4 * 2 * 989.5e12))
+
+
+def test_utilisation_is_of_the_devices_of_each_leg_and_of_a_group_that_came_back_once() -> None:
+    script = Script(deadline=10.0)
+    script.over(10.0, "deadline")
+    script.leg(1, 30.0, device="NVIDIA A100-SXM4-80GB")
+    script.add(1.0, GroupLost(0, "killed"))
+    (ready,) = script.replay.ranks
+    script.add(2.0, ready)
+    peaks = [peak_ops_per_second(name, "bf16", 0) for name in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")]
+    found = score(script.over(30.0, "deadline"), COUNTS)
+    assert found.peak_ops_per_second == pytest.approx((10 * peaks[0] + 30 * peaks[1]) / 40)
+
+
+def test_a_device_without_a_listed_peak_has_no_utilisation() -> None:
+    replay = Script(device="Abacus 9").begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).over(4.0)
+    assert score(replay, COUNTS).mfu is None
+    assert score(replay, COUNTS).peak_ops_per_second is None
+
+
+# Quality
+
+
+def after_test(correct: int, of: int) -> Replay:
+    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
+    return script.add(8.0, LegEnded("trials", 8.0)).add(9.0, events.Tested(0, correct, of, 1.0)).replay
+
+
+def test_the_regulated_score_is_the_logarithm_of_the_test_error_times_ops() -> None:
+    found = score(after_test(75, 100), COUNTS)
+    assert found.quality is not None
+    assert (found.quality.trial, found.quality.validation_error) == (0, 0.25)
+    assert found.quality.error == 0.25
+    assert not found.quality.error_is_bound
+    assert found.regulated_score == math.log(4) * 10
+
+
+def test_without_an_error_half_an_image_is_the_bound_and_it_is_said() -> None:
+    found = score(after_test(100, 100), COUNTS)
+    assert found.quality is not None
+    assert found.quality.error == 1 / 200
+    assert found.quality.error_is_bound
+    assert found.regulated_score == pytest.approx(math.log(200) * 10)
+
+
+def test_with_nothing_right_the_regulated_score_is_nothing() -> None:
+    assert score(after_test(0, 100), COUNTS).regulated_score == 0.0
+    assert math.copysign(1, regulated(1.0, 10.0)) == 1
+
+
+def test_before_the_test_there_is_no_regulated_score() -> None:
+    found = score(Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0).over(8.0), COUNTS)
+    assert found.quality is not None
+    assert (found.quality.error, found.regulated_score) == (None, None)
+    assert score(Script().over(8.0), COUNTS).quality is None
+
+
+# Control, states, comparison
+
+
+def test_the_control_is_the_sum_and_the_slowest_with_its_host() -> None:
+    replay = Replay()
+    for t, event in told(Scene(minutes=0, max_trials=1, groups=3)):
+        replay.add(t, event)
+    found = score(replay, {}).control
+    assert found is not None
+    assert (found.devices, found.images_per_second) == (3, 101.0 + 102.0 + 103.0)
+    assert (found.slowest_images_per_second, found.slowest_host, found.slowest_rank) == (101.0, "node1", 1)
+    assert score(Script().over(1.0), COUNTS).control is None
+
+
+def test_trials_are_numbered_by_their_last_state() -> None:
+    script = Script(groups=2).begin(0).end(0, 1.0, State.FAILED).begin(0, attempt=2, t=1.0).begin(1, group=1)
+    script.add(2.0, GroupLost(1, "gone"))
+    assert {state: num for state, num in score(script.replay, COUNTS).trials.items() if num} == {
+        "RUNNING": 1,
+        "LOST": 1,
+    }
+
+
+def test_aiperf_1_counts_its_own_network_as_it_did() -> None:
+    assert old_count(resnet50_v1()) == OldCount(7_806_583_495, 15_246_874_820)
+
+
+def test_the_column_of_aiperf_1_credits_whole_epochs_of_all_images() -> None:
+    assert (DATA["training_images"], DATA["validation_images"]) == (200, 400)
+    script = Script().begin(0).block(0, 2.0, 2.0, steps=39).close(0, 3.0, 1.0, steps=39)
+    found = score(script.over(4.0), COUNTS).aiperf1_ops_per_second  # 390 images: one epoch
+    assert found == (400 * 5 + 200 * (5 + 7)) / 4
+    without = {0: replace(COUNTED, old=None)}
+    assert score(script.replay, without).aiperf1_ops_per_second is None
+
+
+# Timeline and shares
+
+
+def test_operations_lie_at_the_end_of_their_step() -> None:
+    """60 bins of one second; a block of four steps from 0.5 to 4.5 s ends one step in each of four bins."""
+    script = Script(deadline=60.0).begin(0).block(0, 4.5, 4.0, steps=4).close(0, 10.5, 2.0, steps=4)
+    script.add(60.0, LegEnded("deadline", 60.0))
+    found = line(script.replay)
+    assert found.bin_seconds == 1.0
+    expected = [0.0] * 60
+    expected[1:5] = [60.0] * 4
+    expected[9:11] = [10.0, 10.0]  # the batches of the validation: two of ten images
+    assert list(found.ops_per_second) == expected
+
+
+def line(replay: Replay) -> Timeline:
+    return timeline(replay, COUNTS, credit(replay))
+
+
+def test_what_is_not_credited_is_not_in_the_timeline() -> None:
+    script = Script(deadline=60.0).begin(0).block(0, 4.5, 4.0, steps=4)
+    assert sum(line(script.replay).ops_per_second) == 0
+
+
+def test_the_timeline_holds_all_goodput_however_steps_lie() -> None:
+    replay = Replay()
+    for t, event in told(Scene(minutes=0.4, killed_at=20.0, lost=((1, 15.0),))):
+        replay.add(t, event)
+    counts = recount(replay).counts
+    found = timeline(replay, counts, credit(replay))
+    goodput = work(replay, counts, credit(replay)).operations
+    assert sum(found.ops_per_second) * found.bin_seconds == pytest.approx(goodput, rel=1e-9)
+
+
+def test_bins_of_a_long_run_are_six_minutes_and_the_last_one_is_over_its_own_length() -> None:
+    script = Script(deadline=360.0 * 60 + 180.0).begin(0)
+    script.block(0, 21700.0, 10.0).close(0, 21750.0, 5.0)
+    script.add(21780.0, LegEnded("deadline", 21780.0))
+    found = line(script.replay)
+    assert (found.bin_seconds, len(found.ops_per_second)) == (360.0, 61)
+    assert found.ops_per_second[-1] == pytest.approx(80 / 180)
+    assert found.variation is None  # the last, shorter bin is no measure of evenness
+
+
+def test_bins_of_a_leg_follow_those_of_the_leg_before() -> None:
+    script = Script(deadline=None).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 0.5).end(0, 2.0)
+    script.over(30.0)
+    script.leg(1, None)
+    script.begin(1).block(1, 1.5, 1.0).close(1, 2.0, 0.5)
+    found = line(script.over(30.0))
+    assert [place for place, rate in enumerate(found.ops_per_second) if rate] == [1, 2, 31, 32]
+
+
+def test_the_coefficient_of_variation_is_of_the_bins() -> None:
+    script = Script(deadline=60.0)
+    script.begin(0).block(0, 30.0, 30.0, steps=30).close(0, 60.0, 1.0, steps=30)
+    script.add(60.0, LegEnded("deadline", 60.0))
+    rates = np.array(line(script.replay).ops_per_second)
+    assert line(script.replay).variation == rates.std() / rates.mean()
+
+
+def test_the_stable_window_is_where_nearly_all_groups_work() -> None:
+    """Two groups: the second begins at 10 s and stops at 40 s."""
+    script = Script(deadline=60.0, groups=2).begin(0).begin(1, group=1, t=10.0)
+    script.block(1, 39.5, 29.0, steps=29).block(0, 59.0, 58.5, steps=58)
+    script.close(1, 40.0, 0.5, steps=29).close(0, 59.5, 0.5, steps=58)
+    script.add(60.0, LegEnded("deadline", 60.0))
+    found = line(script.replay)
+    assert (found.stable_from_seconds, found.stable_to_seconds) == (10.0, 41.0)
+    rates = found.ops_per_second[10:41]
+    assert found.stable_ops_per_second == pytest.approx(sum(rates) / 31)
+    assert found.stable_interval is not None
+    low, high = found.stable_interval
+    assert low <= found.stable_ops_per_second <= high
+    assert line(script.replay) == found  # the bootstrap draws the same again
+
+
+def test_the_interval_of_the_mean_covers_it_about_as_often_as_it_says() -> None:
+    """Independent normal rates, true mean 100: a moving-block interval of 60 bins is slightly narrow."""
+    draw = np.random.RandomState(5)
+    hits = 0
+    for _ in range(100):
+        low, high = interval_of_mean(draw.normal(100, 10, size=60))
+        hits += low <= 100 <= high
+    assert 85 <= hits <= 99
+
+
+def test_shares_are_of_the_span_of_each_group_and_stop_at_its_end() -> None:
+    script = Script(deadline=10.0, groups=2).begin(0).block(0, 4.0, 4.0).close(0, 6.0, 2.0)
+    script.begin(1, group=1, t=6.0).block(1, 9.0, 1.0).close(1, 12.0, 3.0)
+    script.add(13.0, LegEnded("deadline", 10.0))
+    first, second = shares(script.replay)
+    assert (first.group, first.train, first.validate, first.rest) == (0, 0.4, 0.2, pytest.approx(0.4))
+    assert (second.group, second.train, second.validate) == (1, 0.1, pytest.approx(0.1))
+    assert second.rest == pytest.approx(0.8)
+
+
+def test_shares_of_a_run_that_goes_on_follow_it() -> None:
+    script = Script(deadline=10.0).begin(0).block(0, 1.0, 1.0)
+    before = shares(script.replay)
+    script.block(0, 5.0, 4.0)
+    assert before[0].train < shares(script.replay)[0].train
+
+
+def test_a_run_that_never_began_scores_nothing_and_divides_by_nothing() -> None:
+    replay = Replay()
+    replay.add(*HEAD[0])
+    found = score(replay, {})
+    assert (found.span_seconds, found.ops_per_second, found.mfu) == (0.0, 0.0, None)
+    assert found.timeline.ops_per_second == ()
+
+
+def test_a_score_is_plain_json() -> None:
+    replay = Replay()
+    timed: list[Timed] = told(Scene(minutes=0.2))
+    for t, event in timed:
+        replay.add(t, event)
+    record = json.loads(json.dumps(encode(score(replay, recount(replay).counts)), allow_nan=False))
+    assert record["goodput"]["operations"] > 0
+    assert record["trials"]["COMPLETE"] > 0

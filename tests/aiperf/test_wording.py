@@ -1,0 +1,66 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aiperf.trial import HyperParameters, Trial
+from aiperf.wording import clock, figure, moment, origin, percent, plain, rates, spoken
+from nas.morphisms import Morphism, WidenTrunk
+from nas.seeds import residual
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(19187.25, "19,187"), (2381.9, "2,382"), (3.53285, "3.533"), (0.00012345, "0.0001234"), (0, "0")],
+)
+def test_a_figure_has_no_exponent(value: float, text: str) -> None:
+    assert figure(value) == text
+
+
+def test_no_number_fills_a_page() -> None:
+    assert [figure(1e300), percent(1e300), clock(1e300)] == ["1e+300", "1e+302 %", "1e+300 s"]
+    assert [figure(-1e300), percent(-1e300), clock(-1e300)] == ["-1e+300", "-1e+302 %", "0:00"]
+
+
+def test_a_name_turns_nothing_and_can_be_written() -> None:
+    assert plain("a\x1b[31m\u202eb\u061cc\ud800\n") == "a\ufffd[31m\ufffdb\ufffdc\ufffd "
+
+
+def test_an_interval_has_its_unit_once() -> None:
+    assert rates(113.5e9, 115.6e9) == "113.5 to 115.6 GOPS"
+    assert rates(999.9e9, 1.2e12) == "999.9 GOPS to 1.200 TOPS"
+
+
+@pytest.mark.parametrize(
+    ("iso", "text"),
+    [
+        ("2026-05-04T08:00:00+00:00", "4 May 2026, 08:00 UTC"),
+        ("2026-05-04T08:00:00+02:00", "4 May 2026, 08:00"),
+        ("<b>now</b>", "<b>now</b>"),
+    ],
+)
+def test_a_time_of_day_is_spoken_and_nothing_else_is_touched(iso: str, text: str) -> None:
+    assert moment(iso) == text
+
+
+def test_a_class_is_spoken_in_words() -> None:
+    assert spoken("WidenTrunkByCopies") == "widen trunk by copies"
+
+
+@pytest.mark.parametrize(
+    ("parent", "morphisms", "text"),
+    [
+        (None, (), "the seed"),
+        (4, (), "4, trained on"),
+        (4, (WidenTrunk,), "of 4: widen trunk"),
+        (None, (WidenTrunk,), "of the seed: widen trunk"),
+    ],
+)
+def test_where_an_architecture_comes_from(
+    parent: int | None, morphisms: tuple[type[Morphism], ...], text: str
+) -> None:
+    edits = tuple(kind.propose(residual(), random.Random(1)) for kind in morphisms)
+    assert origin(Trial(7, parent, edits, HyperParameters(0.1, 8), 1, 1, 1)) == text

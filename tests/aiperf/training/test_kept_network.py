@@ -1,0 +1,70 @@
+"""The file kept for a trial."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.errors import DataError
+from aiperf.files import RunFiles
+from aiperf.training.kept_network import Kept, read_kept, write_kept
+from nas.seeds import residual
+from nas.weights import initial
+
+GRAPH = residual()
+
+
+def kept() -> Kept:
+    weights = initial(GRAPH, 1)
+    momentum = {name: np.full(shape, 0.5, np.float32) for name, shape in GRAPH.weights.items()}
+    return Kept(GRAPH, weights, momentum)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path, written = tmp_path / "weights" / "3.safetensors", kept()
+    digest = write_kept(path, written)
+    found = read_kept(path)
+    assert found.graph == GRAPH
+    for part in ("weights", "momentum"):
+        assert getattr(found, part).keys() == getattr(written, part).keys()
+        assert all(
+            np.array_equal(array, getattr(written, part)[name])
+            for name, array in getattr(found, part).items()
+        )
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [entry.name for entry in path.parent.iterdir()] == ["3.safetensors"]
+
+
+def test_a_network_before_its_first_step_has_no_momentum(tmp_path: Path) -> None:
+    write_kept(tmp_path / "0.safetensors", replace(kept(), momentum={}))
+    assert read_kept(tmp_path / "0.safetensors").momentum == {}
+
+
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "1.safetensors"
+    write_kept(path, kept())
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"1\.safetensors: the kept weights cannot be read"):
+        read_kept(path)
+    with pytest.raises(DataError, match=r"2\.safetensors"):
+        read_kept(tmp_path / "2.safetensors")
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
+    weights = initial(residual(widths=(4, 8, 24)), 1)
+    write_kept(tmp_path / "1.safetensors", Kept(GRAPH, weights, {}))
+    with pytest.raises(DataError, match="do not fit the architecture"):
+        read_kept(tmp_path / "1.safetensors")
+
+
+def test_what_else_lies_beside_them_is_left_alone(tmp_path: Path) -> None:
+    """The master removes files by the numbers of their trials."""
+    files = RunFiles(tmp_path)
+    for number in (3, 12):
+        write_kept(files.weights(number), kept())
+    (files.weights_directory / "best.safetensors").write_bytes(b"somebody's own copy")
+    assert sorted(files.kept_weights()) == [files.weights(12), files.weights(3)]

@@ -1,0 +1,110 @@
+"""`validate --replay`: what it evaluates again, and what it refuses to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiperf.data import load
+from aiperf.errors import DataError, JournalError
+from aiperf.files import RunFiles
+from aiperf.journal import events
+from aiperf.journal.events import Ended, Event, RankReady
+from aiperf.journal.replay import Replay
+from aiperf.score.lineage import rebuild
+from aiperf.training.kept_network import Kept, write_kept
+from aiperf.training.reevaluation import Reevaluation, reevaluate
+from nas.seeds import residual
+from nas.weights import initial
+from tests.aiperf.journals import Scene, told
+
+SCENE = Scene(groups=1, minutes=0.1)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The tested network of a simulated run, kept with weights that learnt nothing."""
+
+    files: RunFiles
+    number: int
+    digest: str
+    correct: int
+
+    def replay(self, change: Callable[[Event], Event] = lambda event: event) -> Replay:
+        """The run as if it had kept and tested these, on the images that are here."""
+        found = Replay()
+        for t, event in told(SCENE):
+            if isinstance(event, Ended) and event.trial == self.number:
+                event = replace(event, weights=self.digest)
+            elif isinstance(event, RankReady):
+                event = replace(event, ready=replace(event.ready, data=manifest()))
+            elif isinstance(event, events.Tested):
+                event = replace(event, correct=self.correct)
+            found.add(t, change(event))
+        return found
+
+    def again(self, change: Callable[[Event], Event] = lambda event: event) -> Reevaluation:
+        return reevaluate(self.replay(change), self.files, "cpu", "")
+
+
+def manifest() -> dict[str, object]:
+    return dict(load(SCENE.config.data, torch.device("cpu"), 1).manifest)
+
+
+@pytest.fixture
+def best(tmp_path: Path) -> Best:
+    files, run = RunFiles(tmp_path), Replay()
+    for t, event in told(SCENE):
+        run.add(t, event)
+    assert run.tested is not None
+    graph = rebuild(run, run.tested.trial)
+    digest = write_kept(files.weights(run.tested.trial), Kept(graph, initial(graph, 1), {}))
+    unknown = Best(files, run.tested.trial, digest, 0)
+    return replace(unknown, correct=unknown.again().correct)
+
+
+def test_the_right_answers_that_a_network_gives_agree_and_others_do_not(best: Best) -> None:
+    assert best.again() == Reevaluation(best.number, best.correct, best.correct, 1197)
+    assert best.again().agrees
+    assert replace(best, correct=best.correct + 2).again().agrees  # of images that lie on the fence
+    assert not replace(best, correct=best.correct + 3).again().agrees
+
+
+def test_another_file_is_refused(best: Best) -> None:
+    """Of the right architecture, with better weights: it is not what the run left."""
+    graph = rebuild(best.replay(), best.number)
+    write_kept(best.files.weights(best.number), Kept(graph, initial(graph, 2), {}))
+    with pytest.raises(JournalError, match="is not the file that the journal recorded"):
+        best.again()
+
+
+def test_another_architecture_is_refused(best: Best) -> None:
+    other = residual(widths=(8, 16, 32))
+    digest = write_kept(best.files.weights(best.number), Kept(other, initial(other, 1), {}))
+    with pytest.raises(JournalError, match="holds another architecture than the lineage"):
+        replace(best, digest=digest).again()
+
+
+def test_other_images_are_refused(best: Best) -> None:
+    def fewer(event: Event) -> Event:
+        if isinstance(event, RankReady):
+            return replace(
+                event, ready=replace(event.ready, data={**event.ready.data, "training_images": 100})
+            )
+        return event
+
+    with pytest.raises(DataError, match="are not those of the run"):
+        best.again(fewer)
+
+
+def test_a_run_without_a_test_has_nothing_to_replay(best: Best) -> None:
+    run = Replay()
+    for t, event in told(SCENE):
+        if not isinstance(event, events.Tested):
+            run.add(t, event)
+    with pytest.raises(JournalError, match="nothing to replay"):
+        reevaluate(run, best.files, "cpu", "")

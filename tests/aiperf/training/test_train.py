@@ -1,0 +1,167 @@
+"""Every hyper-parameter of a trial reaches its steps: parameters beside those of steps made by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.data import load
+from aiperf.device import bind
+from aiperf.parallel.parallel import Solo
+from aiperf.training.kept_network import Kept
+from aiperf.training.train import LOSS_SCALE, Pace, Rank, build, train
+from aiperf.trial import State, Trial
+from aiperf.wire.messages import Validated
+from nas.modules import Network
+from nas.weights import initial
+from tests.aiperf.training.test_worker import CLASSES, CONFIG, SEED, trial
+
+START = Kept(SEED, initial(SEED, 1), {})
+CHOSEN: dict[str, Any] = {
+    "learning_rate": 0.03,
+    "batch_size": 16,
+    "momentum": 0.7,
+    "weight_decay": 0.02,
+    "label_smoothing": 0.15,
+}
+STEPS = 4  # of 16 images: all 64 once
+
+
+def alone(**training: Any) -> Rank:
+    data = load(CONFIG.data, torch.device("cpu"), 1)
+    return Rank(bind("cpu", 0), data, replace(CONFIG.training, warmup=0.0, **training), Solo())
+
+
+def trained(chosen: Trial, **training: Any) -> dict[str, torch.Tensor]:
+    rank = alone(**training)
+    attempt = build(rank, chosen, 1, START)
+    state, _, _ = train(rank, attempt, Pace(lambda: False), lambda message: None)
+    assert state is State.COMPLETE
+    return {name: tensor.detach().clone() for name, tensor in attempt.network.tensors().items()}
+
+
+def by_hand(chosen: Trial) -> dict[str, torch.Tensor]:
+    """SGD with momentum by its formula (Sutskever et al., ICML 2013, as torch writes it), decay of weights
+    but not of batch norm and biases, labels smoothed over all classes (Szegedy et al., CVPR 2016)."""
+    hyper = chosen.hyper
+    network = Network(SEED)
+    network.load(START.weights)
+    parameters = [tensor for tensor in network.tensors().values() if tensor.requires_grad]
+    velocity = [torch.zeros_like(tensor) for tensor in parameters]
+    stream = load(CONFIG.data, torch.device("cpu"), 1).train.stream(hyper.batch_size, chosen.seed, 0, 1)
+    for step in range(STEPS):
+        images, labels = next(stream)
+        target = torch.full((len(labels), CLASSES), hyper.label_smoothing / CLASSES)
+        target[torch.arange(len(labels)), labels] += 1 - hyper.label_smoothing
+        loss = -(target * network(images).log_softmax(dim=1)).sum(dim=1).mean()
+        rate = hyper.learning_rate * (1 + math.cos(math.pi * step / STEPS)) / 2
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for tensor, gradient, speed in zip(parameters, gradients, velocity):
+                decay = hyper.weight_decay if tensor.ndim > 1 else 0.0
+                speed.mul_(hyper.momentum).add_(gradient + decay * tensor)
+                tensor.sub_(rate * speed)
+    return network.tensors()
+
+
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return max(float((one[name].detach() - other[name].detach()).abs().max()) for name in one)
+
+
+def chosen(**hyper: Any) -> Trial:
+    return replace(trial(0, **(CHOSEN | hyper)), epochs=1)
+
+
+def test_a_trial_is_trained_as_its_hyper_parameters_say() -> None:
+    assert difference(trained(chosen()), by_hand(chosen())) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("learning_rate", 0.02), ("momentum", 0.6), ("weight_decay", 0.0), ("label_smoothing", 0.0)],
+)
+def test_another_hyper_parameter_makes_another_network(name: str, other: float) -> None:
+    """So the comparison above would see it left out. Of the batch and of dropout it is seen otherwise."""
+    assert difference(trained(chosen()), by_hand(chosen(**{name: other}))) > 1e-4
+
+
+def test_validations_in_between_leave_the_training_alone() -> None:
+    """Statistics of batch norm included: training goes on with those of each batch."""
+    once, often = trained(chosen()), trained(chosen(), validate_every_images=16)
+    assert difference(once, often) == 0
+
+
+def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
+    """It chooses nothing either; so what is kept is what was best in time."""
+    rank, told = alone(), list[object]()
+    late = Pace(lambda: False, deadline=perf_counter())
+    state, _, kept = train(rank, build(rank, chosen(), 1, START), late, told.append)
+    assert state is State.STOPPED
+    assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
+    assert kept is None
+
+
+def test_equal_errors_are_no_better_ones() -> None:
+    """A rate at which nothing changes: the first network is kept, and patience runs out."""
+    rank, told = alone(patience=2, validate_every_images=16), list[object]()
+    still = replace(chosen(learning_rate=1e-30, momentum=0.0), epochs=3)
+    network = build(rank, still, 1, START)
+    for layer in network.network.layers:
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = 0.0
+    state, reason, _ = train(rank, network, Pace(lambda: False), told.append)
+    assert (state, reason) == (State.COMPLETE, "no better error in 2 validations")
+    assert len([message for message in told if isinstance(message, Validated)]) == 3
+
+
+def test_a_trial_goes_on_with_the_momentum_that_it_was_given() -> None:
+    still = replace(
+        START, momentum={name: np.full(shape, 0.5, np.float32) for name, shape in SEED.weights.items()}
+    )
+    rank, other = alone(), chosen(learning_rate=1.0, weight_decay=0.0)
+    moved = build(rank, other, 1, still)
+    for tensor in moved.network.parameters():
+        tensor.grad = torch.zeros_like(tensor)
+    before = {name: tensor.detach().clone() for name, tensor in moved.network.tensors().items()}
+    moved.optimizer.step()
+    after = moved.network.tensors()
+    for name in SEED.weights:
+        assert torch.allclose(after[name], before[name] - CHOSEN["momentum"] * 0.5), name
+
+
+def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:
+    one = trained(chosen(dropout=0.5))
+    torch.rand(7)
+    assert difference(one, trained(chosen(dropout=0.5))) == 0
+
+
+def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is credited whole, so it must not grow for ever."""
+    monkeypatch.setattr("aiperf.training.train.SEGMENT_SECONDS", 1e-9)
+    rank, told = alone(), list[object]()
+    train(rank, build(rank, chosen(), 1, START), Pace(lambda: False), told.append)
+    closed = [message.segment.steps for message in told if isinstance(message, Validated)]
+    assert sum(closed) == STEPS
+    assert closed[0] == 1
+    assert len(closed) > 1
+
+
+def test_the_closing_validation_has_its_time_and_a_half() -> None:
+    """Of the last one, before the deadline."""
+    for validate_seconds, closes in ((60.0, False), (70.0, True)):
+        pace = Pace(lambda: False, deadline=perf_counter() + 100, validate_seconds=validate_seconds)
+        assert pace.must_close() == closes
+
+
+def test_an_overflow_is_counted_in_its_own_segment() -> None:
+    attempt = build(alone(format="fp16"), chosen(), 1, START)
+    attempt.scaler.scale(torch.ones(()))
+    for halvings, new in ((0, 0), (2, 2), (2, 0), (3, 1)):
+        attempt.scaler.update(LOSS_SCALE / 2**halvings)
+        assert attempt.new_overflows() == new

@@ -1,0 +1,430 @@
+"""A worker by itself, and two of them as a group, told what to do by a list and heard by another."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
+from aiperf.data import load
+from aiperf.device import bind
+from aiperf.errors import GroupBroken
+from aiperf.files import RunFiles
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.ranks.world import ALONE
+from aiperf.training import worker as worker_module
+from aiperf.training.kept_network import Kept, read_kept
+from aiperf.training.train import Rank, build
+from aiperf.training.worker import Worker
+from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import (
+    Assign,
+    Evaluate,
+    Evaluated,
+    Finished,
+    FromGroup,
+    Quit,
+    Ready,
+    Release,
+    Setup,
+    Started,
+    Steps,
+    Stop,
+    ToGroup,
+    Validated,
+)
+from nas.morphisms import Morphism
+from nas.record import graph_to_json
+from nas.search import Evolution
+from nas.seeds import residual
+from nas.weights import digest, initial
+
+SIZE, CLASSES = (1, 8, 8), 2
+CONFIG = Config(
+    preset="test",
+    seed_architecture="-",
+    data=DataConfig(
+        "synthetic", *SIZE[:2], classes=CLASSES, training_images=64, validation_images=16, test_images=24
+    ),
+    training=TrainingConfig("fp32", batch_size=8, learning_rate=0.05, epochs=(2,), validate_every_images=64),
+    limits=LimitsConfig(minutes=1),
+)
+SEED = residual(SIZE, CLASSES, (4, 8))
+PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)
+
+
+def trial(
+    number: int, parent: int | None = None, morphisms: tuple[Morphism, ...] = (), **hyper: Any
+) -> Trial:
+    chosen = HyperParameters(**({"learning_rate": 0.05, "batch_size": 8} | hyper))
+    return Trial(number, parent, morphisms, chosen, 1, 2, 17 + number)
+
+
+def child_of(number: int, parent: int) -> Trial:
+    search = Evolution(SEED, 1, CONFIG.search.bounds, population=2)
+    search.ask(0)
+    return trial(number, parent, search.ask(1).morphisms)
+
+
+@dataclass
+class Told:
+    """A channel that is a list on either side."""
+
+    inbox: SimpleQueue[ToGroup] = field(default_factory=SimpleQueue)
+    said: list[FromGroup] = field(default_factory=list)
+    broken: str = ""
+
+    def send(self, message: FromGroup) -> None:
+        self.said.append(message)
+
+    def receive(self) -> ToGroup:
+        return self.inbox.get()
+
+    def tell(self, *messages: ToGroup) -> None:
+        for message in messages:
+            self.inbox.put(message)
+
+    def wait(self, kind: type[FromGroup], count: int = 1) -> Any:
+        until = time.monotonic() + 60
+        while len(found := [message for message in self.said if isinstance(message, kind)]) < count:
+            assert time.monotonic() < until, f"{kind.__name__} was not said; but: {self.said}"
+            time.sleep(0.01)
+        return found[count - 1]
+
+
+@contextmanager
+def working(
+    directory: Path, place: Place = ALONE, parallel: Parallel | None = None, probe: str = ""
+) -> Iterator[Told]:
+    channel = Told()
+    setup = Setup(CONFIG, graph_to_json(SEED), str(directory), probe)
+    worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
+
+    def serve() -> None:
+        try:
+            worker.serve()
+        except GroupBroken as error:  # here the process would end, and the others would notice
+            channel.broken = str(error)
+            worker.parallel.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        channel.wait(Ready)
+        yield channel
+    finally:
+        channel.tell(Quit())
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def own_log(directory: Path, rank: int) -> list[dict[str, int]]:
+    (path,) = directory.glob(f"logs/*.rank{rank}.steps.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        channel.tell(Release(None), Assign(trial(0), 1))
+        finished = channel.wait(Finished)
+    ready = channel.said[0]
+    assert isinstance(ready, Ready)
+    assert (ready.rank, ready.visible_devices, ready.device_id, ready.sees_run) == (1, 1, "", True)
+    assert (finished.trial, finished.attempt, finished.state) == (0, 1, State.COMPLETE)
+    assert [type(message) for message in channel.said if not isinstance(message, Steps)] == [
+        Ready,
+        Started,
+        Validated,
+        Validated,
+        Finished,
+    ]
+    blocks = [message for message in channel.said if isinstance(message, Steps)]
+    assert blocks[0].steps == 1  # the first step stands by itself
+    assert sum(block.steps for block in blocks) == 16
+    assert sum(block.images for block in blocks) == 128
+    kept = read_kept(RunFiles(tmp_path).weights(0))
+    assert kept.graph.key == SEED.key
+    assert kept.momentum.keys() == SEED.weights.keys()
+    log = own_log(tmp_path, 1)
+    assert [line["images"] for line in log if "images" in line] == [block.images for block in blocks]
+    closed = [message.segment for message in channel.said if isinstance(message, Validated)]
+    assert [line["correct"] for line in log if "of" in line] == [segment.correct for segment in closed]
+
+
+def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path) -> None:
+    """Two networks of the same weights differ in a step, and agree in what they validate."""
+    start, data = Kept(SEED, initial(SEED, 1), {}), load(CONFIG.data, torch.device("cpu"), 1)
+    rank = Rank(bind("cpu", 0), data, CONFIG.training, Solo())
+    plain, dropped = (build(rank, trial(0, dropout=rate), 1, start).network for rate in (0.0, 0.9))
+    images = next(data.train.stream(8, 1, 0, 1))[0]
+    torch.manual_seed(1)
+    assert not torch.allclose(plain(images), dropped(images))
+    # Nine in ten of what the last layer reads are zero.
+    seen: list[torch.Tensor] = []
+    dropped.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    dropped(images)
+    assert 0.8 < float((seen[0] == 0).float().mean()) < 1
+    dropped.load(plain.state())  # the steps above moved the running statistics
+    for network in (plain, dropped):
+        network.eval()
+    assert torch.equal(plain(images), dropped(images))
+
+
+def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0), 1))
+        channel.wait(Finished)
+        RunFiles(tmp_path).weights(0).unlink()
+        channel.tell(Assign(child_of(1, parent=0), 1))
+        assert channel.wait(Finished, 2).state is State.COMPLETE
+
+
+@pytest.mark.parametrize("between", [(), (trial(2, learning_rate=0.01),)], ids=["at once", "later"])
+def test_a_child_goes_on_with_its_parents_weights_and_momentum(
+    between: tuple[Trial, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its group trained the parent last or another trial in between."""
+    starts: list[Kept] = []
+
+    def watched(rank: Rank, what: Trial, attempt: int, start: Kept) -> Any:
+        starts.append(start)
+        return build(rank, what, attempt, start)
+
+    monkeypatch.setattr(worker_module, "build", watched)
+    with working(tmp_path) as channel:
+        child = child_of(1, parent=0)
+        for place, each in enumerate((trial(0), *between, child), start=1):
+            channel.tell(Assign(each, 1))
+            channel.wait(Finished, place)
+    kept, first, last = read_kept(RunFiles(tmp_path).weights(0)), starts[0], starts[-1]
+    assert not first.momentum
+    for morphism in child.morphisms:
+        carried = morphism.carry(kept.graph, kept.weights)
+        kept = Kept(morphism.apply(kept.graph), carried, morphism.carry_momentum(kept.graph, kept.momentum))
+    assert last.graph == kept.graph
+    assert digest(last.weights) == digest(kept.weights)
+    assert digest(last.momentum) == digest(kept.momentum)
+    assert any(values.any() for values in kept.momentum.values())
+
+
+def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        RunFiles(tmp_path).weights_directory.mkdir()
+        RunFiles(tmp_path).weights(5).write_bytes(b"no weights")
+        channel.tell(Assign(child_of(6, parent=5), 1), Assign(child_of(7, parent=4), 2), Assign(trial(8), 1))
+        damaged, absent, good = (channel.wait(Finished, count) for count in (1, 2, 3))
+    assert (damaged.trial, damaged.state, damaged.out_of_memory) == (6, State.FAILED, False)
+    assert f"{tmp_path}/weights/5.safetensors: the kept weights cannot be read" in damaged.reason
+    assert damaged.reason.startswith("rank 1 on ")
+    assert "Traceback" in damaged.traceback
+    assert (absent.trial, absent.attempt, absent.state) == (7, 2, State.FAILED)
+    assert (good.trial, good.state) == (8, State.COMPLETE)
+
+
+def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0, learning_rate=1e30), 1), Assign(trial(1), 1))
+        bad, good = channel.wait(Finished, 1), channel.wait(Finished, 2)
+    assert bad.state is State.FAILED
+    assert "NotFinite: the loss is " in bad.reason
+    assert good.state is State.COMPLETE
+
+
+def no_memory_of_a_device() -> None:
+    raise torch.OutOfMemoryError("no memory left")
+
+
+def no_memory_of_the_host() -> None:
+    torch.empty(1 << 60)
+
+
+@pytest.mark.parametrize("failing", ["build", "train"])
+@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
+def test_too_little_memory_is_told_as_such(
+    fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(worker_module, failing)
+
+    def full(rank: object, what: Any, *others: object) -> object:
+        number = what.number if isinstance(what, Trial) else what.trial.number
+        if number == 0:
+            fill()
+        return real(rank, what, *others)
+
+    monkeypatch.setattr(worker_module, failing, full)
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
+        assert channel.wait(Finished, 1).out_of_memory
+        assert channel.wait(Finished, 2).state is State.COMPLETE
+
+
+def test_weights_that_cannot_be_written_fail_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_text("no directory")
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0), 1))
+        finished = channel.wait(Finished)
+    assert finished.state is State.FAILED
+    assert "weights/0.safetensors cannot be written" in finished.reason
+
+
+def test_stop_closes_what_runs_and_drops_what_waits(tmp_path: Path) -> None:
+    long = replace(trial(0), epochs=10_000)
+    with working(tmp_path) as channel:
+        channel.tell(Release(None), Assign(long, 1), Assign(trial(1), 1))
+        channel.wait(Steps, 2)
+        channel.tell(Stop())
+        ended = {channel.wait(Finished, count).trial: channel.wait(Finished, count) for count in (1, 2)}
+    assert (ended[0].state, ended[0].reason) == (State.STOPPED, "the run ended")
+    assert ended[1].state is State.WAITING
+    assert isinstance([m for m in channel.said if isinstance(m, (Steps, Validated))][-1], Validated)
+
+
+def test_training_ends_in_time_for_the_closing_validation(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        channel.tell(Release(1.0), Assign(replace(trial(0), epochs=10_000), 1))
+        began = time.monotonic()
+        finished = channel.wait(Finished)
+        assert 0.5 < time.monotonic() - began < 1.5
+    assert finished.state is State.STOPPED
+    assert finished.weights
+
+
+def test_the_best_network_is_tested(tmp_path: Path) -> None:
+    with working(tmp_path) as channel:
+        channel.tell(Assign(trial(0), 1))
+        channel.wait(Finished)
+        channel.tell(Evaluate(0))
+        assert channel.wait(Evaluated).of == 24
+
+
+def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "PROBE_SECONDS", 0.0)
+    with working(tmp_path, probe="1234") as channel:
+        assert channel.wait(Ready).sees_run is False
+    RunFiles(tmp_path).probe.write_text("1234")
+    with working(tmp_path, probe="1234") as channel:
+        assert channel.wait(Ready).sees_run is True
+
+
+# Two ranks
+
+
+class Together:
+    """The sums of a group whose ranks are threads. It averages no gradients after the first step."""
+
+    ranks = 2
+
+    def __init__(self, rank: int, table: list[Any], barrier: threading.Barrier) -> None:
+        self.rank, self.table, self.barrier = rank, table, barrier
+
+    def wrap(self, network: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+        return network, optimizer
+
+    def step(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
+        scaler.step(optimizer)
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        return self._put(values.clone(), lambda table: table[0] + table[1])
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return self._put(numbers, lambda table: tuple(a + b for a, b in zip(*table)))
+
+    def _put(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        self.table[self.rank] = value
+        self.barrier.wait(30)
+        found = combine(self.table)
+        self.barrier.wait(30)
+        return found
+
+    def is_of_another(self, error: Exception) -> bool:
+        return isinstance(error, threading.BrokenBarrierError)
+
+    def close(self) -> None:
+        self.barrier.abort()
+
+
+@contextmanager
+def pair(directory: Path) -> Iterator[tuple[Told, Told]]:
+    table: list[Any] = [None, None]
+    barrier = threading.Barrier(2)
+    places = PAIR, replace(PAIR, rank=2)
+    first, second = (Together(rank, table, barrier) for rank in range(2))
+    with working(directory, places[0], first) as leader, working(directory, places[1], second) as other:
+        yield leader, other
+
+
+def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp_path: Path) -> None:
+    with pair(tmp_path) as (leader, other):
+        for channel in (leader, other):
+            channel.tell(Release(None), Assign(trial(0), 1))
+        assert leader.wait(Finished).state is State.COMPLETE
+    assert [type(message) for message in other.said] == [Ready]
+    images = sum(message.images for message in leader.said if isinstance(message, Steps))
+    assert images == 128
+    logs = [own_log(tmp_path, rank) for rank in (1, 2)]
+    assert [sum(line.get("images", 0) for line in log) for log in logs] == [64, 64]
+    for count in ("correct", "of"):
+        closed = [getattr(m.segment, count) for m in leader.said if isinstance(m, Validated)]
+        shares = [[line[count] for line in log if count in line] for log in logs]
+        assert [a + b for a, b in zip(*shares)] == closed
+
+
+@pytest.mark.parametrize("phase", ["building", "the first step"])
+def test_what_fails_on_one_rank_ends_the_trial_on_all_and_the_group_goes_on(
+    phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = worker_module.build
+
+    def build(rank: Any, what: Trial, *others: Any) -> Any:
+        attempt = real(rank, what, *others)
+        if what.number == 0 and rank.parallel.rank == 1:
+            if phase == "building":
+                raise torch.OutOfMemoryError("no memory left")
+            attempt.batches = iter([])
+        return attempt
+
+    monkeypatch.setattr(worker_module, "build", build)
+    with pair(tmp_path) as (leader, other):
+        for channel in (leader, other):
+            channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
+        told = other.wait(Finished)
+        assert leader.wait(Finished).trial == 1
+        assert leader.wait(Finished).state is State.COMPLETE
+    assert (told.trial, told.state) == (0, State.FAILED)
+    assert told.out_of_memory is (phase == "building")
+    assert told.reason.startswith("rank 2 on ")
+
+
+def test_what_fails_in_the_middle_of_a_step_is_told_and_breaks_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = worker_module.build
+
+    def build(rank: Any, *others: Any) -> Any:
+        attempt = real(rank, *others)
+        if rank.parallel.rank == 1:
+            attempt.batches = iter([next(attempt.batches) for _ in range(5)])
+        return attempt
+
+    monkeypatch.setattr(worker_module, "build", build)
+    with pair(tmp_path) as (leader, other):
+        for channel in (leader, other):
+            channel.tell(Assign(trial(0), 1))
+        told = other.wait(Finished)
+        assert (told.trial, told.state) == (0, State.FAILED)
+        assert "StopIteration" in told.reason
+    assert "trial 0 broke the group: StopIteration" in other.broken
+    assert "trial 0 broke the group: BrokenBarrierError" in leader.broken
+    assert not [message for message in leader.said if isinstance(message, Finished)]

@@ -1,0 +1,101 @@
+"""Who trains with whom, and on which device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.errors import ConfigError, WorldError
+from aiperf.wire.layout import Place, layout, refuse_uneven_batch
+
+
+def groups(places: tuple[Place, ...]) -> list[tuple[int, ...]]:
+    return list(dict.fromkeys(place.group for place in places))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices_per_trial", "expected"),
+    [
+        ("aa", 0, [(1,)]),
+        ("aaaaa", 0, [(1, 2, 3, 4)]),
+        ("aaaaa", 1, [(1,), (2,), (3,), (4,)]),
+        ("aaaaa", 2, [(1, 2), (3, 4)]),
+        ("aaabb", 0, [(1, 2), (3, 4)]),
+        ("aaabb", 1, [(1,), (2,), (3,), (4,)]),
+        ("aaabb", 4, [(1, 2, 3, 4)]),  # more than a host has: asked to span
+        ("aaabbccdd", 4, [(1, 2, 3, 4), (5, 6, 7, 8)]),
+        ("aabab", 0, [(1, 3), (2, 4)]),  # placed in turns: a group still stays on its host
+        ("mabab", 0, [(1, 3), (2, 4)]),  # a host of its own for the master
+    ],
+)
+def test_groups(hosts: str, devices_per_trial: int, expected: list[tuple[int, ...]]) -> None:
+    assert groups(layout(hosts, devices_per_trial)) == expected
+
+
+def test_a_place() -> None:
+    assert layout("aaabb")[2] == Place(
+        rank=3, group=(3, 4), device_index=0, ranks_on_host=2, spans_hosts=False
+    )
+    fourth = layout("aaabb", 4)[3]
+    assert fourth == Place(rank=4, group=(1, 2, 3, 4), device_index=1, ranks_on_host=2, spans_hosts=True)
+    assert (fourth.position, fourth.leads) == (3, False)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.randoms())
+def test_every_rank_has_one_device_and_one_group(num_hosts: int, workers: int, random: object) -> None:
+    hosts = [f"node{number}" for number in range(num_hosts) for _ in range(workers)]
+    random.shuffle(hosts)  # type: ignore[attr-defined]
+    hosts = ["node0", *hosts]
+    for size in [size for size in range(1, workers + 1) if workers % size == 0]:
+        places = layout(hosts, size)
+        assert [place.rank for place in places] == list(range(1, len(hosts)))
+        assert sorted(rank for group in groups(places) for rank in group) == list(range(1, len(hosts)))
+        assert len({(hosts[place.rank], place.device_index) for place in places}) == len(places)
+        for place in places:
+            assert place.rank in place.group
+            assert len({hosts[rank] for rank in place.group}) == 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices_per_trial", "message"),
+    [
+        ("a", 0, "one rank is the master, and there is no other to train; start at least two"),
+        (
+            ["node1", "node1", "node2", "node2"],
+            0,
+            (
+                "the hosts have different numbers of workers (node1 1, node2 2): beside the master every "
+                "host needs the same; start 5 ranks (2 x 2 + 1), the extra one on node1, as with "
+                "mpiexec -n 5 -host node1:3,node2:2"
+            ),
+        ),
+        (
+            "aaaaa",
+            3,
+            "--devices-per-trial 3 does not divide 1 host(s) of 4 worker(s) evenly; take one of 1, 2, 4",
+        ),
+        (
+            "aaabb",
+            6,
+            "--devices-per-trial 6 does not divide 2 host(s) of 2 worker(s) evenly; take one of 1, 2, 4",
+        ),
+    ],
+)
+def test_what_cannot_be_divided(hosts: list[str], devices_per_trial: int, message: str) -> None:
+    with pytest.raises(WorldError) as raised:
+        layout(hosts, devices_per_trial)
+    assert str(raised.value) == message
+
+
+def test_a_batch_is_shared_evenly() -> None:
+    refuse_uneven_batch(50, 1)
+    refuse_uneven_batch(48, 4)
+    with pytest.raises(ConfigError) as raised:
+        refuse_uneven_batch(50, 4)
+    assert str(raised.value) == (
+        "training.batch_size is 50, which the 4 ranks of a group cannot share evenly; use --batch-size 48 "
+        "or 52, or other --devices-per-trial"
+    )
+    with pytest.raises(ConfigError, match="use --batch-size 16 or 24"):  # one image has no variance
+        refuse_uneven_batch(8, 8)

@@ -1,0 +1,117 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.comparing.comparison import compare, comparison_text
+from analysis.pages.study import comparison_html
+from analysis.readings.judged import Judged, examine
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Half as fast, another learning rate, another device."""
+    config = resized(CIFAR, 3.0)
+    config = replace(config, training=replace(config.training, learning_rate=0.2))
+    machine = Machine(groups=4, device="Tesla T4", device_ops_per_second=3e10, random_seed=3)
+    return examine(write_run(tmp_path_factory.mktemp("other") / "other", config, machine))
+
+
+def test_a_run_does_not_differ_from_itself(judged: Judged) -> None:
+    found = compare(judged, judged)
+    assert found.names == ("four-groups (first)", "four-groups (second)")
+    assert found.says == (
+        "The second run is as fast as the first. Their 95 % intervals overlap: the difference may be chance. "
+        "Their configuration, machine, software and surroundings are the same."
+    )
+    same = (found.configuration, found.machine, found.software, found.surroundings)
+    assert [table.rows for table in same] == [[], [], [], []]
+    assert {row[3] for row in found.score.rows} <= {"", "+0.00 %", "+0.00 points"}
+
+
+def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -> None:
+    found = compare(judged, other)
+    assert [row[:3] for row in found.configuration.rows] == [["training.learning_rate", "0.1", "0.2"]]
+    assert [row[0] for row in found.machine.rows] == ["devices"]
+    assert found.software.rows == []
+    assert "less OPS than the first" in found.says
+    assert found.says.endswith(
+        "do not overlap. They differ in configuration (1) and machine (1) as well; what made the difference, "
+        "no figure here can tell."
+    )
+
+
+def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 0.1), Machine(groups=12))
+    first = examine(run)
+    run.journal.write_text(run.journal.read_text().replace("node0011", "node0099"))
+    assert compare(first, examine(run)).machine.rows == [
+        ["hosts that the other had not", "node0011", "node0099", ""]
+    ]
+
+
+def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None:
+    """A job's number always differs, so it is shown and not called a reason."""
+    settings = {"threads": "1", "NCCL_ALGO": "Ring", "job": "Slurm 1"}
+    jobs = [
+        dict.fromkeys(range(1, 9), settings),
+        {rank: settings | {"job": "Slurm 2"} for rank in range(1, 9)},
+    ]
+    config = resized(CIFAR, 0.1)
+    first, again = (
+        examine(write_run(tmp_path / f"run{index}", config, Machine(settings=one)))
+        for index, one in enumerate(jobs)
+    )
+    found = compare(first, again)
+    assert found.surroundings.rows == [["job", "Slurm 1", "Slurm 2", ""]]
+    assert found.says.endswith("Their configuration, machine, software and surroundings are the same.")
+    other = {rank: {"threads": str(min(rank, 6)), "governor": "performance"} for rank in range(1, 9)}
+    found = compare(first, examine(write_run(tmp_path / "other", config, Machine(settings=other))))
+    several = "6 (3 of 8 ranks), 1 (1 of 8 ranks), 2 (1 of 8 ranks), 3 (1 of 8 ranks), 2 more"
+    assert found.surroundings.rows == [
+        ["threads", "1", several, ""],
+        ["NCCL_ALGO", "Ring", "absent", ""],
+        ["job", "Slurm 1", "absent", ""],
+        ["governor", "absent", "performance", ""],
+    ]
+    assert "They differ in surroundings (3) as well" in found.says
+    assert several in comparison_text(found)
+
+
+def test_differences_are_computed(judged: Judged, other: Judged) -> None:
+    rows = {row[0]: row[1:] for row in compare(judged, other).score.rows}
+    ratio = other.score.ops_per_second / judged.score.ops_per_second - 1
+    assert rows["sustained OPS"][2] == f"{100 * ratio:+.2f} %".replace("-", "−")
+    mine, its = judged.score.quality, other.score.quality
+    assert mine is not None
+    assert its is not None
+    assert mine.error is not None
+    assert its.error is not None
+    assert rows["test error"][2] == f"{100 * (its.error - mine.error):+.2f} points".replace("-", "−")
+
+
+def test_without_a_stable_window_nothing_is_said_of_chance(judged: Judged) -> None:
+    line = replace(judged.score.timeline, stable_interval=None)
+    unstable = replace(judged, score=replace(judged.score, timeline=line))
+    assert "so it is not known whether that is more than chance." in compare(judged, unstable).says
+
+
+def test_with_nothing_credited_there_is_nothing_to_compare(judged: Judged) -> None:
+    nothing = replace(judged, score=replace(judged.score, ops_per_second=0.0))
+    for pair, name in (((nothing, judged), "first"), ((judged, nothing), "second")):
+        assert compare(*pair).says.startswith(f"The {name} run has no credited operation;")
+
+
+def test_text_and_page_say_the_same(judged: Judged, other: Judged) -> None:
+    found = compare(judged, other)
+    text, html = comparison_text(found), comparison_html(found).replace("\u00a0", " ")
+    assert text.startswith(found.says)
+    assert "software: no difference" in text
+    for row in found.score.rows:
+        assert row[0] in text
+        assert row[0] in html

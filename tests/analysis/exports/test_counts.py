@@ -1,0 +1,72 @@
+"""The table of operations, whole, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.exports.counts import count_json, count_text
+from nas.layers import Conv2d, Dense, Flatten, GlobalPool
+from nas.seeds import residual, resnet50
+from tests.nas.graphs import chain
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("file", "graph", "bytes_per_element"),
+    [("counts_resnet50.txt", resnet50(), 4), ("counts_residual.txt", residual(), 2)],
+)
+def test_the_tables_whole(file, graph, bytes_per_element):
+    assert count_text(graph, bytes_per_element) == (HERE / file).read_text(encoding="utf-8")
+
+
+def test_the_record_whole():
+    graph = chain(Conv2d(2, 1), GlobalPool(), Dense(2, bias=False), input=(1, 2, 2))
+    assert count_json(graph, 2) == json.loads((HERE / "counts.json").read_text())
+
+
+def test_text_and_record_hold_the_same_figures():
+    record = count_json(resnet50())
+    words = count_text(resnet50()).split()
+    passes = list(record["total"])
+    assert passes == ["forward", "backward_dx", "backward_dw", "backward", "training_image", "evaluate"]
+    for row in [record["total"], *record["rows"].values()]:
+        for name in passes:
+            assert f"{row[name]['ops']:,}" in words
+            assert f"{row[name]['tensor_ops']:,}" in words
+            weighed = sum(record["prices"]["ops"][kind] * num for kind, num in row[name]["kinds"].items())
+            assert weighed == row[name]["ops"]
+    for name in ("parameters", "activations", "activation_bytes"):
+        assert f"{record[name]:,}" in words
+    assert record["activation_bytes"] == 4 * record["activations"]
+
+
+def test_rows_add_up_to_the_total():
+    record = count_json(residual())
+    for name, cell in record["total"].items():
+        for price in ("ops", "tensor_ops"):
+            assert cell[price] == sum(row[name][price] for row in record["rows"].values())
+
+
+def test_a_layer_that_costs_nothing_is_in_the_table():
+    graph = chain(Conv2d(2), Flatten(), Dense(2), input=(1, 4, 4))
+    lines = [line.split() for line in count_text(graph).splitlines()]
+    assert ["flatten", "1", "0", "0", "0", "0", "0", "0"] in lines
+
+
+def test_counting_needs_no_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from analysis.exports.counts import count_text\n"
+        "from nas.seeds import resolve_seed\n"
+        "print(count_text(resolve_seed('residual-4-8-16'), 2), end='')"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", program], cwd=HERE.parents[2], capture_output=True, check=True
+    )
+    assert child.stdout.decode() == (HERE / "counts_residual.txt").read_text(encoding="utf-8")

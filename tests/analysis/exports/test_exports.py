@@ -1,0 +1,100 @@
+"""Other programs' forms, read by their own parsers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from analysis.exports.mllog import mllog_text
+from analysis.exports.openmetrics import live_openmetrics_text, openmetrics_text
+from analysis.readings.judged import Judged, examine
+from analysis.readings.live import Follower
+from analysis.submissions.system import fields, from_journal
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, told
+from tests.analysis.packages import described
+
+
+def parsed(text: str, path: Path) -> list[Any]:
+    """By the parser of MLPerf's compliance checker."""
+    parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser")
+    path.write_text(text)
+    lines, errors = parser.parse_file(str(path), ruleset="5.0.0")
+    assert errors == []
+    return list(lines)
+
+
+def test_every_line_is_of_mlperf_logging(judged: Judged, tmp_path: Path) -> None:
+    constants = pytest.importorskip("mlperf_logging.mllog.constants")
+    text = mllog_text(judged)
+    lines = parsed(text, tmp_path / "log")
+    assert len(lines) == text.count("\n")
+    known = {value for name, value in vars(constants).items() if name.isupper()}
+    assert {line.key for line in lines} <= known
+    kinds = {constants.INTERVAL_START, constants.INTERVAL_END, constants.POINT_IN_TIME}
+    assert {json.loads(line[len(":::MLLOG ") :])["event_type"] for line in text.splitlines()} <= kinds
+
+
+def test_lines_are_in_the_order_of_time_and_intervals_close(judged: Judged) -> None:
+    records = [json.loads(line[len(":::MLLOG ") :]) for line in mllog_text(judged).splitlines()]
+    times = [record["time_ms"] for record in records]
+    assert times == sorted(times)
+    keys = [record["key"] for record in records]
+    assert [key for key in keys if key.startswith(("init", "run"))] == [
+        "init_start",
+        "init_stop",
+        "run_start",
+        "run_stop",
+    ]
+    (stop,) = [record for record in records if record["key"] == "run_stop"]
+    assert stop["metadata"]["ops_per_second"] == judged.score.ops_per_second
+    assert stop["metadata"]["status"] == "success"
+    accuracies = [
+        r for r in records if r["key"] == "eval_accuracy" and r["metadata"]["images"] == "validation"
+    ]
+    assert len(accuracies) == sum(len(a.validations) for a in judged.replay.attempts)
+
+
+@pytest.mark.parametrize("scene", [Scene(killed_at=25.0), Scene(minutes=0.01), Scene(lost=((1, 20.0),))])
+def test_so_are_those_of_other_runs(scene: Scene, tmp_path: Path) -> None:
+    judged = examine(journals.write_run(tmp_path / "run", told(scene)))
+    assert parsed(mllog_text(judged), tmp_path / "log")
+    assert list(text_string_to_metric_families(openmetrics_text(judged)))
+
+
+def test_openmetrics_are_read_by_prometheus(judged: Judged) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(openmetrics_text(judged))}
+    (sample,) = families["aiperf_ops_per_second"].samples
+    assert sample.value == judged.score.ops_per_second
+    assert sample.labels == {"run": "four-groups"}
+    trials = {s.labels["state"]: s.value for s in families["aiperf_trials"].samples}
+    assert trials == judged.score.trials
+
+
+def test_so_are_those_of_a_run_that_goes_on(judged: Judged) -> None:
+    follower = Follower(judged.files)
+    follower.update()
+    families = {f.name: f for f in text_string_to_metric_families(live_openmetrics_text(follower.snapshot()))}
+    assert families["aiperf_ops_per_second"].samples[0].value == pytest.approx(judged.score.ops_per_second)
+
+
+def test_the_description_passes_mlperfs_own_check(judged: Judged, tmp_path: Path) -> None:
+    module = pytest.importorskip("mlperf_logging.system_desc_checker.system_desc_checker")
+    path = tmp_path / "system.json"
+    path.write_text(json.dumps(described(judged.files)))
+    valid, name, *_ = module.check_system_desc(str(path), "training", "5.0.0")
+    assert (valid, name) == (True, "Testbed")
+
+
+def test_what_the_journal_can_say_is_filled(judged: Judged) -> None:
+    told_by_journal = from_journal(judged.replay)
+    assert told_by_journal.keys() <= fields().keys()
+    assert told_by_journal["number_of_nodes"] == "4"
+    assert told_by_journal["accelerators_per_node"] == "2"
+    assert told_by_journal["accelerator_model_name"] == "NVIDIA A100-SXM4-80GB"
+    assert told_by_journal["accelerator_memory_capacity"] == "80 GiB"
+    assert told_by_journal["framework"] == "PyTorch 2.13.0"

@@ -1,0 +1,106 @@
+"""The result for machines: every one that the tests produce is of the published schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from aiperf.score.score import Score
+from aiperf.trial import State
+from analysis.exports.result import result
+from analysis.readings.judged import Judged, examine
+from analysis.submissions.canonical import canonical, parse
+from analysis.submissions.schema import SchemaError, check, schema
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, told
+
+SCHEMAS = ("result-1", "package-1", "system-1")
+SCENES = {
+    "one group": Scene(),
+    "two ranks a group": Scene(groups=2, ranks_of_a_group=2),
+    "no time": Scene(minutes=0.01),
+    "out of memory": Scene(out_of_memory=frozenset({1, 2})),
+    "a lost group": Scene(lost=((1, 20.0),)),
+    "two legs": Scene(killed_at=25.0),
+    "a number of trials": Scene(minutes=0, max_trials=3),
+    "an unknown device": Scene(device="a device of my own"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one(name: str) -> None:
+    Draft202012Validator.check_schema(schema(name))
+    assert schema(name)["$id"] == f"urn:aiperf-hpc:{name.replace('-', ':')}"
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_every_result_is_of_the_schema(scene: Scene, tmp_path: Path) -> None:
+    judged = examine(journals.write_run(tmp_path / "run", told(scene)))
+    found = result(judged)
+    check("result-1", found, "the result")
+    assert parse(canonical(found)) == json.loads(json.dumps(found))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 4, 6, 12, 40])
+def test_so_is_that_of_a_run_that_has_hardly_begun(lines: int, tmp_path: Path) -> None:
+    judged = examine(journals.write_run(tmp_path / "run", told(Scene())[:lines]))
+    check("result-1", result(judged), "the result")
+
+
+def test_the_schema_names_every_figure_of_the_score() -> None:
+    score = schema("result-1")["$defs"]["score"]["properties"]
+    assert set(score) == {field.name for field in fields(Score)}
+    states = {state.value for state in State}
+    assert states == {"WAITING", "RUNNING", "COMPLETE", "STOPPED", "FAILED", "LOST"}
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value that is neither an object nor a list; of a list the first and the last."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for index in dict.fromkeys((0, len(value) - 1) if value else ()):
+            yield from leaves(value[index], (*path, index))
+    else:
+        yield path
+
+
+def with_leaf(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
+    changed = deepcopy(value)
+    inside = changed
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = leaf
+    return changed
+
+
+def test_a_field_of_another_type_is_refused(judged: Judged) -> None:
+    found = result(judged)
+    found["score"]["shares"] = found["score"]["shares"][:1]
+    free = ("data", "config")  # what these may hold is for their own readers to say
+    for path in leaves(found):
+        inside_morphism = path[:2] == ("best", "lineage") and "morphisms" in path
+        if path[0] in free or inside_morphism:
+            continue
+        with pytest.raises(SchemaError):
+            check("result-1", with_leaf(found, path, {"no": "such value"}), "it")
+
+
+def test_a_fault_is_named_by_its_place_and_cut_to_a_line(judged: Judged) -> None:
+    found = result(judged)
+    found["score"]["mfu"] = 10**400
+    with pytest.raises(SchemaError, match=r"^the result: score\.mfu: ") as raised:
+        check("result-1", found, "the result")
+    assert len(str(raised.value)) < 300
+    found["score"]["mfu"] = None
+    found["surprise"] = 1
+    with pytest.raises(SchemaError, match="surprise"):
+        check("result-1", found, "the result")

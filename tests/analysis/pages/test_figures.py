@@ -1,0 +1,182 @@
+"""Every figure: well-formed, light, coloured by variables, asked by a pointer, and said in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from aiperf.files import RunFiles
+from analysis.pages.figures.picture import Picture
+from analysis.pages.figures.quality import error_over_time
+from analysis.pages.figures.style import COLOURS, NARROW, WIDE
+from analysis.pages.figures.svg import Inline, inline, write_files
+from analysis.pages.report import pictures, report_html
+from analysis.readings.judged import Judged, examine
+from analysis.readings.progress import progress
+from analysis.readings.trials import rows
+
+NAMES = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
+
+
+@pytest.fixture(scope="module")
+def found(judged: Judged) -> dict[str, Picture]:
+    return {one.name: one for _, one in pictures(judged, rows(judged.replay, judged.recount.counts))}
+
+
+@pytest.fixture(scope="module")
+def drawn(found: dict[str, Picture]) -> dict[str, Inline]:
+    return {name: inline(picture) for name, picture in found.items()}
+
+
+def both(drawn: Inline) -> Iterator[str]:
+    yield drawn.wide
+    yield drawn.narrow
+
+
+def test_all_figures_of_a_report_are_there(found: dict[str, Picture]) -> None:
+    assert tuple(found) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_said_in_words_with_figures(found: dict[str, Picture], name: str) -> None:
+    picture = found[name]
+    assert re.search(r"\d", picture.says)
+    assert picture.says.endswith(".")
+    assert picture.table is not None
+    assert picture.table.rows
+    for row in picture.table.rows:
+        assert len(row) == len(picture.table.columns) == len(picture.table.figures)
+
+
+def test_the_best_error_is_said_by_its_falls(judged: Judged) -> None:
+    """One validation is no fall."""
+    so_far = progress(judged.replay, judged.score)
+    for num, said in (
+        (1, "The best validation error is "),
+        (2, "The best validation error fell in 1 step from "),
+        (3, "The best validation error fell in 2 steps from "),
+    ):
+        first = replace(
+            so_far,
+            best_from=so_far.best_from[:num],
+            best=so_far.best[:num],
+            best_trials=so_far.best_trials[:num],
+        )
+        assert error_over_time(first, judged.score).says.startswith(said)
+
+
+def test_what_has_nothing_to_draw_is_said_in_words_alone(run: RunFiles, tmp_path: Path) -> None:
+    """No axis from 100 % to 1000 %, no 4e-10 OPS."""
+    begun = RunFiles(tmp_path / "begun")
+    begun.directory.mkdir()
+    begun.journal.write_bytes(b"".join(run.journal.read_bytes().splitlines(keepends=True)[:10]))
+    judged = examine(begun)
+    found = [picture for _, picture in pictures(judged, rows(judged.replay, judged.recount.counts))]
+    assert [picture.name for picture in found if not picture.empty] == []
+    assert [write_files(picture, tmp_path) for picture in found] == [[]] * len(found)
+    html = report_html(judged)
+    for picture in found:
+        assert f'<figure id="{picture.name}">' in html
+    assert 'class="plot"' not in html
+
+
+NO_FIGURE = {"", "none", "unknown", "no"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_table_sorts_by_figures(found: dict[str, Picture], name: str) -> None:
+    """1.5 TOPS is more than 900 GOPS, and 10:00 comes after 2:00: what is worded is not what is sorted by."""
+    table = found[name].table
+    assert table is not None
+    for place, row in enumerate(table.rows):
+        for column, cell in enumerate(row):
+            key = table.keys[place][column] if table.keys else None
+            plain = re.fullmatch(r"-?[\d,]+(\.\d+)?", cell) or cell in NO_FIGURE
+            assert not table.figures[column] or isinstance(key, (int, float)) or plain, (cell, key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_one_element_that_stands_alone(drawn: dict[str, Inline], name: str) -> None:
+    for text in both(drawn[name]):
+        root = ElementTree.fromstring(text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+        assert root.tag.endswith("svg")
+        assert (root.get("role"), root.get("aria-labelledby")) == ("img", f"{name}-says")
+        assert not re.search(r"https?:|<script|<style|<metadata|xlink", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_colours_are_variables(drawn: dict[str, Inline], name: str) -> None:
+    for text in both(drawn[name]):
+        plain = re.sub(r'href="data:[^"]*"', "", text)
+        assert set(re.findall(r"var\(--(\w+)\)", plain)) <= set(COLOURS)
+        assert set(re.findall(r"#[0-9a-f]{6}\b", plain)) == set()
+
+
+def test_names_inside_are_unique_in_the_page(drawn: dict[str, Inline]) -> None:
+    texts = [text for one in drawn.values() for text in both(one)]
+    ids = [name for text in texts for name in re.findall(r' id="([^"]+)"', text)]
+    assert len(ids) == len(set(ids))
+    for text in texts:
+        referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
+        assert referred <= set(re.findall(r' id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pointer_finds_its_marks(found: dict[str, Picture], drawn: dict[str, Inline], name: str) -> None:
+    for marks, frame, text in (
+        (drawn[name].wide_marks, WIDE, drawn[name].wide),
+        (drawn[name].narrow_marks, NARROW, drawn[name].narrow),
+    ):
+        assert marks is not None
+        assert len(marks.place) == len(marks.names) > 0
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
+        assert box
+        assert float(box.group(1)) == frame.width
+        left, right, height = marks.place.T
+        assert (left <= right + 1e-6).all()
+        assert left.min() >= -1
+        assert right.max() <= frame.width + 1
+        assert height.min() >= -1
+        assert height.max() <= float(box.group(2)) + 1
+        labels = found[name].labels
+        assert labels is None or max(marks.names) < len(labels)
+
+
+def test_dots_and_marks_of_the_search_lie_on_one_another(drawn: dict[str, Inline]) -> None:
+    """Each dot of the drawing is where a pointer is told that a trial is."""
+    marks = drawn["lineage"].wide_marks
+    assert marks is not None
+    dots = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<use href="#[^"]+" x="([\d.]+)" y="([\d.]+)"', drawn["lineage"].wide)
+    ]
+    places = {(round(x, 1), round(y, 1)) for x, _, y in marks.place}
+    near = [any(abs(x - a) < 0.2 and abs(y - b) < 0.2 for a, b in places) for x, y in dots]
+    assert sum(near) >= len(places)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_are_written_as_files(found: dict[str, Picture], name: str, tmp_path: Path) -> None:
+    """Whoever sees one alone has its legend, whole, and whoever cannot see it has its words."""
+    svg, png = write_files(found[name], tmp_path)
+    assert (svg.name, png.name) == (f"{name}.svg", f"{name}.png")
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag.endswith("svg")
+    texts = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")]
+    assert [key.text for key in found[name].legend if key.text not in texts] == []
+    assert any(one.text == found[name].says for one in root.iter() if one.tag.endswith("}description"))
+    with Image.open(png) as image:
+        assert image.size[0] == 2 * WIDE.width
+        assert image.info["Description"] == found[name].says
+        margin = image.convert("L").crop((image.size[0] - 2, 0, *image.size))
+        assert margin.getextrema() == (255, 255)  # nothing is cut off
+
+
+def test_drawing_twice_gives_the_same(found: dict[str, Picture], drawn: dict[str, Inline]) -> None:
+    assert inline(found["error"]).wide == drawn["error"].wide

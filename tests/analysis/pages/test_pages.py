@@ -1,0 +1,449 @@
+"""All pages in a real Chromium: nothing fetched, no complaint, all of it reached by pointer and by keys.
+
+Screenshots lie in build/screenshots afterwards, for a person to look at.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.commands.serving import LivePage, make_server
+from aiperf.files import RunFiles
+from analysis.comparing.comparison import compare
+from analysis.comparing.scaling import published, scaling
+from analysis.pages.report import report_html
+from analysis.pages.study import comparison_html, scaling_html
+from analysis.readings.judged import Judged, examine
+from analysis.submissions.ranking import rank
+from tests.analysis.packages import make
+from tests.analysis.pages.test_report import HOSTILE
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.house.tree import ROOT
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+SCREENSHOTS = ROOT / "build" / "screenshots"
+WIDTHS = {"wide": 1280, "tablet": 768, "telephone": 400}
+LOAD_SECONDS = 2.0
+LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3, of text
+FOCUSABLE = "a[href], button, select, summary, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'aiperf-hpc[browser]'")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.fail("no Chromium on PATH; Debian has it as the package chromium")
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Shown:
+    """A page, and all that it complained of or asked for."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def show(chromium: Any) -> Iterator[Callable[..., Shown]]:
+    """Opens a file or an address; at the end nothing may have been fetched or complained of."""
+    opened: list[Shown] = []
+
+    def shown(target: Path | str, width: int = 1280, **context: Any) -> Shown:
+        page = chromium.new_context(viewport={"width": width, "height": 900}, **context).new_page()
+        found = Shown(page)
+        page.on("console", lambda message: found.complaints.append(message.text))
+        page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        page.on("request", lambda request: found.requests.append(request.url))
+        url = target if isinstance(target, str) else target.as_uri()
+        page.goto(url)
+        opened.append(found)
+        return found
+
+    yield shown
+    for found in opened:
+        own = found.page.url.split("#")[0]
+        found.page.context.close()
+        assert found.complaints == []
+        assert [url for url in found.requests if not url.startswith(("data:", own))] == []
+
+
+@pytest.fixture(scope="module")
+def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every kind of page, in one folder."""
+    folder = tmp_path_factory.mktemp("site")
+    runs = [
+        write_run(tmp_path_factory.mktemp("study") / f"run-{size}", resized(CIFAR, 1.0), Machine(groups=size))
+        for size in (1, 2, 4)
+    ]
+    study = [examine(run) for run in runs]
+    texts = {
+        "report.html": report_html(judged),
+        "scaling.html": scaling_html(scaling(study), study, published()),
+        "compare.html": comparison_html(compare(study[0], study[1])),
+    }
+    packages = tmp_path_factory.mktemp("packages")
+    for run, name in zip(runs, ("System A", HOSTILE, "System C")):
+        make(packages / f"{run.directory.name}.tar.gz", run, system_name=name)
+    (packages / "broken.tar.gz").write_bytes(b"no archive")
+    rank(sorted(packages.iterdir()), texts.__setitem__, lambda text: None)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+PAGES = ("report", "scaling", "compare", "index")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+@pytest.mark.parametrize("name", PAGES)
+def test_it_fits_its_window(
+    name: str, width: int, scheme: str, site: Path, show: Callable[..., Shown]
+) -> None:
+    page = show(site / f"{name}.html", width, color_scheme=scheme, device_scale_factor=2).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+    for plot in page.locator(".plot").all():
+        visible = [svg for svg in plot.locator(":scope > svg").all() if svg.is_visible()]
+        assert len(visible) == 1
+        box = visible[0].bounding_box()
+        assert 0 < box["width"] <= width
+        assert box["height"] > 40
+        sizes = visible[0].evaluate(
+            "svg => [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect().height)"
+        )
+        assert min(sizes) >= 11  # pixels of a line of text that can be read
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(scheme: str, site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html", color_scheme=scheme).page
+    colours = page.evaluate(
+        """() => Object.fromEntries(["ink", "soft", "paper", "green", "red", "blue"].map(name => {
+             const probe = document.createElement("i");
+             probe.style.color = `var(--${name})`;
+             document.body.append(probe);
+             return [name, getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(Number)];
+           }))"""
+    )
+    for name in ("ink", "soft", "green", "red", "blue"):
+        assert contrast(colours[name], colours["paper"]) >= LEAST_CONTRAST, name
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    """WCAG's ratio of two colours in sRGB."""
+
+    def luminance(colour: list[float]) -> float:
+        parts = [c / 255 for c in colour]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_all_figures_of_the_report_are_there(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    names = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
+    assert [figure.get_attribute("id") for figure in page.locator("figure").all()] == list(names)
+    for name in names:
+        assert page.locator(f"#{name} svg.wide path, #{name} svg.wide use").count() > 3
+        assert page.locator(f"#{name} details table").count() == 1
+
+
+def column(page: Any, table: str, place: int) -> list[str]:
+    cells = page.locator(f"{table} tbody tr:not([hidden]) > :nth-child({place})").all()
+    return [cell.get_attribute("data-key") or cell.inner_text() for cell in cells]
+
+
+def test_a_press_on_a_heading_sorts(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    page.locator("#trials-table summary").click()
+    errors = page.locator("#trials-table th", has_text="validation error")
+    errors.locator("button").click()
+    falling = [float(cell) for cell in column(page, "#trials-table", 5) if cell]
+    assert falling == sorted(falling, reverse=True)
+    assert errors.get_attribute("aria-sort") == "descending"
+    errors.locator("button").press("Enter")
+    rising = [float(cell) for cell in column(page, "#trials-table", 5) if cell]
+    assert rising == falling[::-1]
+    page.locator("#trials-table th button", has_text="morphism").press("Space")
+    words = column(page, "#trials-table", 3)
+    assert words == sorted(words, key=str.casefold)
+
+
+def test_a_table_is_copied(site: Path, show: Callable[..., Shown]) -> None:
+    shown = show(site / "report.html", permissions=["clipboard-read", "clipboard-write"])
+    page = shown.page
+    page.locator("#error summary").click()
+    page.locator("#error .copy").click()
+    page.locator("#error .copy", has_text="Copied").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.splitlines()[0] == "time\ttrial\tvalidation error"
+    assert text.count("\n") == page.locator("#error tbody tr").count()
+
+
+def test_of_a_ranking_what_is_shown_is_copied(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "index.html", permissions=["clipboard-read", "clipboard-write"]).page
+    page.locator("#ranking tbody tr").nth(1).evaluate("row => { row.hidden = true; }")
+    page.locator(".copy").first.click()
+    page.locator(".copy", has_text="Copied").wait_for()
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("\tSystem C; Example University; NVIDIA A100-SXM4-80GB · bf16 · smoke\t")
+
+
+def test_no_spreadsheet_takes_what_is_copied_for_a_formula(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    cells = ["=1+1", "@x", "-2+3+cmd|' /C x'!A0", "+1.5 %", "-0.3 ms", "12"]
+    assert page.evaluate("cells => cells.map(harmless)", cells) == [
+        *(f"'{cell}" for cell in cells[:3]),
+        *cells[3:],
+    ]
+
+
+def test_what_is_to_be_typed_looks_so(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    assert page.locator("footer code").inner_text() == "aiperf-hpc validate"
+    assert "`" not in page.locator("body").evaluate("body => body.innerText")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_keyboard_reaches_everything(name: str, site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / f"{name}.html").page
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    page.evaluate(
+        """selector => { [...document.querySelectorAll(selector)].filter(e => e.getClientRects().length)
+                           .forEach((e, i) => { e.dataset.stop = i; }); }""",
+        FOCUSABLE,
+    )
+    wanted = page.locator("[data-stop]").count()
+    seen = set()
+    for _ in range(wanted + 10):
+        page.keyboard.press("Tab")
+        stop = page.evaluate("document.activeElement.dataset.stop ?? null")
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert stop is None or outline != "none"
+        seen.add(stop)
+    assert wanted > 0
+    assert len(seen - {None}) == wanted
+
+
+def test_arrow_keys_walk_through_a_figure(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html").page
+    for name in ("throughput", "lineage", "groups", "time", "layers"):
+        plot, tip = page.locator(f"#{name} .plot"), page.locator(f"#{name} .tip")
+        plot.focus()
+        assert tip.is_hidden()
+        page.keyboard.press("ArrowRight")
+        first = tip.inner_text()
+        assert first.strip()
+        page.keyboard.press("ArrowRight")
+        assert tip.inner_text() != first
+        page.keyboard.press("ArrowLeft")
+        assert tip.inner_text() == first
+        page.keyboard.press("Escape")
+        assert tip.is_hidden()
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_pointing_at_a_trial_tells_it_and_its_ancestors(
+    width: int, site: Path, judged: Judged, show: Callable[..., Shown]
+) -> None:
+    page = show(site / "report.html", width).page
+    best = judged.replay.best
+    assert best is not None
+    plot = page.locator("#lineage .plot")
+    plot.scroll_into_view_if_needed()
+    place = plot.evaluate(
+        """(plot, number) => {
+             const data = JSON.parse(plot.querySelector("script").textContent);
+             const svg = [...plot.querySelectorAll(":scope > svg")].find(s => s.getClientRects().length);
+             const marks = data[svg.classList.contains("narrow") ? "narrow" : "wide"];
+             const i = data.names.indexOf(number), box = svg.getBoundingClientRect();
+             const scale = box.width / svg.viewBox.baseVal.width;
+             return [box.left + marks.left[i] * scale, box.top + marks.height[i] * scale];
+           }""",
+        best.number,
+    )
+    page.mouse.move(*place)
+    tip = page.locator("#lineage .tip")
+    assert tip.inner_text().startswith(f"Trial {best.number}, complete")
+    generations = page.locator("#lineage .ancestors").get_attribute("points").split()
+    lineage, parent = 1, best.trial.parent
+    while parent is not None:
+        lineage, parent = lineage + 1, judged.replay.trials[parent].trial.parent
+    assert len(generations) == lineage
+    box = tip.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    page.mouse.move(0, 0)
+    assert tip.is_hidden()
+
+
+def test_it_can_be_read_without_script(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html", java_script_enabled=False).page
+    assert page.locator("#groups svg.wide").is_visible()
+    page.locator("#trials-table summary").click()
+    assert page.locator("#trials-table tbody tr").first.is_visible()
+
+
+def test_it_prints(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "report.html", color_scheme="dark").page
+    page.emulate_media(media="print")
+    assert page.locator("nav").is_hidden()
+    assert (
+        page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper').trim()")
+        == "#fff"
+    )
+    pdf = page.pdf(format="A4")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    (SCREENSHOTS / "report.pdf").write_bytes(pdf)
+    assert pdf.startswith(b"%PDF")
+    assert 3 <= pdf.count(b"/Type /Page\n") <= 30 or pdf.count(b"/Type /Page") > 3
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_column_is_lost_on_paper(name: str, site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / f"{name}.html", 680).page  # A4 within its margins
+    page.emulate_media(media="print")
+    widths = page.evaluate("[...document.querySelectorAll('table')].map(one => one.scrollWidth)")
+    assert 0 < max(widths) <= 680
+
+
+def test_a_ranking_is_filtered_and_sorted_in_the_page(site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / "index.html").page
+    assert page.locator("output").inner_text() == "3 shown"
+    page.locator("select[name=size]").select_option("up to 8 devices")
+    assert page.locator("output").inner_text() == "3 shown"
+    page.locator("select[name=vendor]").select_option("NVIDIA")
+    assert page.locator("#ranking tbody tr:not([hidden])").count() == 3
+    devices = page.locator("#ranking th button", has_text="devices")
+    devices.click()
+    assert column(page, "#ranking", 6) == ["8", "4", "2"]
+    devices.click()
+    assert column(page, "#ranking", 6) == ["2", "4", "8"]
+    assert page.locator("#ranking td.system", has_text="<script>").count() == 1
+    assert page.locator("#refused").inner_text().count("broken.tar.gz") >= 1
+
+
+def test_every_system_has_its_page(site: Path, show: Callable[..., Shown]) -> None:
+    links = show(site / "index.html").page.locator("#ranking a").all()
+    names = [link.get_attribute("href") for link in links]
+    assert len(set(names)) == 3
+    for name in names:
+        page = show(site / name).page
+        assert page.locator("header a", has_text="Ranking").get_attribute("href") == "index.html"
+        assert page.locator("h1").count() == 1
+        assert page.locator("figure").count() == 7
+
+
+def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> None:
+    """An alert would stop the page; a handler would show in the console."""
+    shown = show(site / "index.html")
+    shown.page.on("dialog", lambda dialog: shown.complaints.append(dialog.message))
+    assert HOSTILE in shown.page.locator("#ranking td.system").all_inner_texts()[1]
+    assert shown.page.locator("#ranking img").count() == 0
+
+
+@contextmanager
+def served(files: RunFiles) -> Iterator[str]:
+    with make_server(LivePage(files), 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_served_run_refreshes_itself(
+    run: RunFiles, tmp_path: Path, show: Callable[..., Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiperf.commands.serving.LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("aiperf.commands.serving.SHARE_OF_TIME", 1.0)
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    growing = RunFiles(tmp_path / "growing")
+    growing.directory.mkdir()
+    growing.journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    with served(growing) as address:
+        shown = show(address)
+        page = shown.page
+        assert page.locator(".badge").inner_text() == "going on"
+        before = page.locator(".key dd.value").first.inner_text()
+        page.screenshot(path=SCREENSHOTS / "live.png", full_page=True)
+        page.locator("th button", has_text="host").click()
+        page.locator("#curve summary").click()
+        page.locator("#curve summary").focus()
+        with growing.journal.open("ab") as file:
+            file.write(b"".join(lines[len(lines) // 2 :]))
+        page.locator(".badge", has_text="ended: deadline").wait_for(timeout=20_000)
+        assert page.locator(".key dd.value").first.inner_text() != before
+        assert "ended: deadline" in page.title()
+        assert page.locator("th", has_text="host").get_attribute("aria-sort") == "ascending"
+        assert page.locator("#curve details").get_attribute("open") is not None
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        assert page.locator("#stale").is_hidden()
+        growing.journal.rename(growing.directory / "away")
+        page.locator("#stale", has_text="there is no journal at").wait_for(timeout=20_000)
+        assert "What follows stood so at" in page.locator("#stale").inner_text()
+        (growing.directory / "away").rename(growing.journal)
+        page.locator("#stale").wait_for(state="hidden", timeout=20_000)
+        shown.complaints.clear()  # the browser names the answer 500
+        page.locator("#curve .plot").focus()
+        page.keyboard.press("ArrowRight")
+        assert page.locator("#curve .tip").inner_text()
+        page.goto("about:blank")  # before the server goes
+    assert set(shown.requests) == {address, "about:blank"} or set(shown.requests) == {address}
+    shown.requests.clear()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = replace(CIFAR, limits=replace(CIFAR.limits, minutes=0, max_trials=2000))
+    machine = Machine(groups=512, devices_per_group=8)
+    run = write_run(tmp_path_factory.mktemp("large") / "large", config, machine)
+    path = run.directory / "report.html"
+    path.write_text(report_html(examine(run)), encoding="utf-8")
+    return path
+
+
+def test_2000_trials_of_512_groups_open_fast_and_stay_fluid(large: Path, show: Callable[..., Shown]) -> None:
+    assert large.stat().st_size < 5_000_000
+    page = show(large).page
+    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
+    plot = page.locator("#lineage .plot")
+    plot.scroll_into_view_if_needed()
+    moves = plot.evaluate(
+        """plot => {
+             const box = plot.getBoundingClientRect(), times = [];
+             for (let i = 0; i < 200; i++) {
+               const x = box.left + box.width * (i * 0.618 % 1), y = box.top + box.height * i / 200;
+               const begun = performance.now();
+               plot.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+               times.push(performance.now() - begun);
+             }
+             return times.sort((a, b) => a - b);
+           }"""
+    )
+    print(f"{large.stat().st_size:,} bytes, loaded in {loaded:.2f} s, a move takes {moves[100]:.1f} ms")
+    assert loaded < LOAD_SECONDS
+    assert moves[100] < 16

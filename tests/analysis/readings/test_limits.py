@@ -1,0 +1,191 @@
+"""Ceilings as `peak` writes them and as a run's journal has them, and what they allow a network."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
+from aiperf.rules.measurements import mean_ceiling
+from aiperf.score.score import score
+from aiperf.wire.messages import Ceiling, Rate
+from analysis.readings.devices import ceiling_text
+from analysis.readings.limits import (
+    Limits,
+    Machine,
+    Record,
+    limits_of,
+    machine_json,
+    machine_text,
+    read_limits,
+)
+from analysis.readings.roofline import image_seconds, roofline, roofline_text
+from nas.graph import Graph, Node
+from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
+from nas.ops import TENSOR_OPS
+from nas.seeds import resnet50
+from tests.aiperf.journals import Scene, told
+from tests.analysis.readings.test_outliers import measured
+
+MACHINE = Machine(
+    device="NVIDIA H200",
+    memory_bytes=140 << 30,
+    software={"torch": "2.13.0"},
+    products=(
+        Record("bf16", 4096, Rate(6.5e14, 6.4e14, 0.004)),
+        Record("bf16", 8192, Rate(7.9e14, 7.7e14, 0.012)),
+        Record("fp32", 8192, Rate(5.1e13, 5.0e13, 0.001)),
+    ),
+    copy=Rate(4.2e12, 4.1e12, 0.003),
+    upload=Rate(5.5e10, 5.4e10, 0.01),
+)
+LIMITS = Limits("a device", "bf16", 1e14, 1e12)
+
+
+def test_the_text_has_every_row_and_the_share_of_the_listed_peak() -> None:
+    assert machine_text(MACHINE).splitlines()[:8] == [
+        "NVIDIA H200",
+        "",
+        "format          side     fastest     typical  spread    of the listed peak",
+        "bf16           4,096  650.0 TOPS  640.0 TOPS   0.4 %",
+        "bf16           8,192  790.0 TOPS  770.0 TOPS   1.2 %  79.8 % of 989.5 TOPS",
+        "fp32           8,192  51.00 TOPS  50.00 TOPS   0.1 %  76.1 % of 67.00 TOPS",
+        "memory                4.200 TB/s  4.100 TB/s   0.3 %",
+        "from the host         55.00 GB/s  54.00 GB/s   1.0 %",
+    ]
+
+
+def test_sixteen_bits_are_fp16_where_a_device_has_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "peak.json"
+    path.write_text(machine_json(replace(MACHINE, products=(Record("fp16", 4096, Rate(1e14, 9e13, 0.0)),))))
+    assert read_limits(path, ("bf16", "fp16")).format == "fp16"
+    with pytest.raises(AiperfError, match=r"peak.json: fp32 was not measured, but fp16; see --bytes"):
+        read_limits(path, ("fp32",))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
+def test_a_ceiling_that_is_none_is_refused(tmp_path: Path, rate: float) -> None:
+    path = tmp_path / "peak.json"
+    path.write_text(machine_json(replace(MACHINE, copy=Rate(rate, rate, 0.0))))
+    with pytest.raises(AiperfError, match=r"peak.json: "):
+        read_limits(path, ("bf16",))
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "peak.json"
+    path.write_text(machine_json(MACHINE))
+    assert read_limits(path, ("bf16", "fp16")) == Limits("NVIDIA H200", "bf16", 7.9e14, 4.2e12)
+    assert read_limits(path, ("fp32",)).ops_per_second == 5.1e13
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda path: None, "cannot be read: No such file"),
+        (lambda path: path.write_text("[1]"), "is not what `aiperf-hpc peak -o` writes"),
+        (lambda path: path.write_text("nonsense"), "is not what `aiperf-hpc peak -o` writes"),
+        (
+            lambda path: path.write_text(json.dumps(json.loads(machine_json(MACHINE)) | {"products": []})),
+            "peak.json: bf16 or fp16 was not measured, but nothing",
+        ),
+    ],
+)
+def test_what_is_no_such_file_is_refused(tmp_path: Path, write: Callable[[Path], object], words: str) -> None:
+    write(tmp_path / "peak.json")
+    with pytest.raises(AiperfError, match=words):
+        read_limits(tmp_path / "peak.json", ("bf16", "fp16"))
+
+
+def test_the_limits_of_a_run_are_the_median_of_its_ranks() -> None:
+    found = limits_of(measured([7.0e14, 7.2e14, 5.0e14], copies=[4e12, 3e12, 5e12]))
+    assert found == Limits("NVIDIA H200", "bf16", 7.0e14, 4e12)
+
+
+def test_the_ceiling_stands_beside_the_peak() -> None:
+    replay = measured([1e14, 1e14])
+    assert ceiling_text(replay, score(replay, {})) == "unknown (not measured in this run)"
+    replay.add(5.0, Released(None))
+    replay.add(9.0, LegEnded("trials", 9.0))
+    told = ceiling_text(replay, score(replay, {}))
+    assert told == "0.0 % of 200.0 TOPS, the fastest work seen before the span"
+
+
+def test_legs_on_other_devices_are_weighted_by_their_spans() -> None:
+    """Four seconds of two devices at 1e14, then twelve of four at 2e14."""
+    replay = measured([1e14, 1e14])
+    replay.add(5.0, Released(None))
+    replay.add(9.0, LegEnded("trials", 9.0))
+    for t, event in told(Scene(groups=4)):
+        if isinstance(event, LegBegan):
+            replay.add(t, replace(event, index=1))
+        elif isinstance(event, RankReady):
+            replay.add(t, event)
+    for rank in (1, 2, 3, 4):
+        rate = Rate(2e14, 2e14, 0.0)
+        replay.add(
+            4.0, CeilingMeasured(Ceiling(rank, f"node{rank}", "NVIDIA H200", "bf16", 8192, rate, rate))
+        )
+    replay.add(5.0, Released(None))
+    replay.add(17.0, LegEnded("trials", 17.0))
+    assert replay.faults == []
+    assert mean_ceiling(replay) == pytest.approx((4 * 2e14 + 12 * 8e14) / 16)
+
+
+SMALL = Graph(
+    (3, 8, 8),
+    (
+        Node("conv", Conv2d(16), ("input",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("pool", GlobalPool(), ("relu",)),
+        Node("dense", Dense(10), ("pool",)),
+    ),
+)
+
+
+def test_bytes_and_times_of_a_network_that_is_small_enough_to_do_by_hand() -> None:
+    conv, bn, relu, pool, dense = roofline(SMALL, LIMITS, batch_size=32)
+    weights = 16 * 3 * 3 * 3
+    # The first layer needs no gradient of the image: forward reads x and writes y; backward reads dy and x.
+    assert conv.bytes == (192 + 1024 + 1024 + 192) * 2 + 3 * weights * 4 / 32
+    assert conv.tensor_operations == 2 * 2 * weights * 64
+    # x and y, then dy and x read and dx written.
+    assert bn.bytes == (1024 + 1024 + 1024 + 1024 + 1024) * 2 + 3 * 32 * 4 / 32
+    assert bn.tensor_operations == 0
+    assert relu.bytes == 5 * 1024 * 2
+    assert pool.bytes == (1024 + 16 + 16 + 1024 + 1024) * 2
+    assert dense.tensor_operations == 3 * 2 * 160
+    for layer in (conv, bn, relu, pool, dense):
+        assert layer.compute_seconds == layer.tensor_operations / 1e14
+        assert layer.memory_seconds == layer.bytes / 1e12
+        assert layer.seconds == max(layer.compute_seconds, layer.memory_seconds)
+    assert bn.bound == "memory"
+
+
+def test_the_layers_have_all_tensor_operations_of_the_network() -> None:
+    graph = resnet50((3, 224, 224), 1000)
+    layers = roofline(graph, LIMITS, 256)
+    assert sum(layer.tensor_operations for layer in layers) == graph.cost.train.price(TENSOR_OPS)
+    assert sum(layer.tensor_operations for layer in layers) == 24_299_077_632
+
+
+def test_more_memory_bandwidth_helps_until_products_bind() -> None:
+    graph = resnet50((3, 224, 224), 1000)
+    slow, fast, endless = (
+        image_seconds(graph, Limits("a device", "bf16", 1e15, bandwidth), 256)
+        for bandwidth in (1e12, 4e12, 1e30)
+    )
+    assert slow > fast > endless
+    assert endless == pytest.approx(24_299_077_632 / 1e15)
+
+
+def test_the_text_has_a_row_a_layer_and_the_sum() -> None:
+    lines = roofline_text(SMALL, LIMITS, 32).splitlines()
+    assert [line.split()[0] for line in lines[4:9]] == ["conv", "bn", "relu", "pool", "dense"]
+    assert any(line.startswith("at least ") for line in lines)

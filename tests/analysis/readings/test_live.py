@@ -1,0 +1,211 @@
+"""A run followed as its journal grows: nothing is read twice, nothing is missed, nothing is disturbed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from analysis.exports.watch import sparkline, watch_text
+from analysis.pages.live_page import live_html
+from analysis.readings.judged import Judged
+from analysis.readings.live import Follower, GroupNow, Snapshot
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+
+def grown(run: RunFiles, tmp_path: Path, cuts: list[int]) -> tuple[Follower, RunFiles, list[bytes]]:
+    """A journal that is written in parts, cut anywhere."""
+    data = run.journal.read_bytes()
+    files = RunFiles(tmp_path / "growing")
+    files.directory.mkdir()
+    edges = [0, *cuts, len(data)]
+    return Follower(files), files, [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def test_what_is_appended_is_read_once(run: RunFiles, judged: Judged, tmp_path: Path) -> None:
+    size = run.journal.stat().st_size
+    follower, files, parts = grown(run, tmp_path, [size // 7, size // 3, size // 2 + 11, size - 5])
+    lines = 0
+    for part in parts:
+        with files.journal.open("ab") as file:
+            file.write(part)
+        follower.update()
+        assert follower.replay.lines >= lines
+        lines = follower.replay.lines
+        assert follower.snapshot().span_seconds >= 0
+    assert not follower.update()
+    assert lines == judged.replay.lines
+    assert follower.replay.last_chain == judged.replay.last_chain
+
+
+def test_at_the_end_it_says_what_the_score_says(run: RunFiles, judged: Judged) -> None:
+    follower = Follower(run)
+    assert follower.update()
+    now = follower.snapshot()
+    assert now.state == "ended: deadline"
+    assert now.ops_per_second == pytest.approx(judged.score.ops_per_second, rel=1e-12)
+    assert now.best == (judged.score.quality.trial, judged.score.quality.validation_error)  # type: ignore[union-attr]
+    assert {k: v for k, v in judged.score.trials.items() if v} == now.trials
+    assert now.left_seconds is None
+
+
+def test_what_is_over_and_what_is_left_are_the_whole(run: RunFiles, tmp_path: Path) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    files = RunFiles(tmp_path / "half")
+    files.directory.mkdir()
+    files.journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    follower = Follower(files)
+    follower.update()
+    now = follower.snapshot()
+    assert now.left_seconds is not None
+    assert now.span_seconds + now.left_seconds == pytest.approx(180.0)
+    assert now.curve[-1] > 0
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        Scene(),
+        Scene(killed_at=25.0),
+        Scene(lost=((1, 20.0),)),
+        Scene(out_of_memory=frozenset({1})),
+        Scene(minutes=0, max_trials=3),
+    ],
+)
+def test_whatever_happened_in_it(scene: Scene, tmp_path: Path) -> None:
+    from analysis.readings.judged import examine
+
+    run = journals.write_run(tmp_path / "run", told(scene))
+    follower = Follower(run)
+    follower.update()
+    assert follower.snapshot().ops_per_second == pytest.approx(examine(run).score.ops_per_second, rel=1e-12)
+
+
+def test_it_tells_what_each_group_does(tmp_path: Path) -> None:
+    timed = told(Scene(groups=2, lost=((1, 20.0),)))
+    lost = next(i for i, (_, event) in enumerate(timed) if type(event).__name__ == "GroupLost")
+    follower = Follower(journals.write_run(tmp_path / "run", timed[: lost + 1]))
+    follower.update()
+    first, second = follower.snapshot().groups
+    assert (first.doing, second.doing, second.trial) == ("training", "lost", None)
+    assert first.trial is not None
+    assert first.host
+    assert 0 < first.share <= 1
+    now = follower.snapshot()
+    assert now.state == "going on"
+    assert now.left_seconds is not None
+    assert follower.snapshot(silent_seconds=125.0).state.startswith("silent for 2:05: killed")
+
+
+def test_it_says_when_there_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no journal"):
+        Follower(RunFiles(tmp_path)).update()
+    (tmp_path / "journal.jsonl").touch()
+    assert not Follower(RunFiles(tmp_path)).update()
+
+
+def test_it_opens_for_reading_only(run: RunFiles) -> None:
+    before = run.journal.stat()
+    follower = Follower(run)
+    follower.update()
+    follower.snapshot()
+    after = run.journal.stat()
+    assert (before.st_mtime_ns, before.st_size, before.st_ino) == (
+        after.st_mtime_ns,
+        after.st_size,
+        after.st_ino,
+    )
+    assert {path.name for path in run.directory.iterdir()} == {"journal.jsonl", "config.toml"}
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "line"),
+    [
+        ([], 10, ""),
+        ([0, 0], 10, "▁▁"),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8], 20, "▁▂▃▄▅▆▇██"),
+        ([1, 1, 3, 3], 2, "▃█"),
+    ],
+)
+def test_a_sparkline(values: list[float], width: int, line: str) -> None:
+    assert sparkline(values, width) == line
+
+
+def snapshot(groups: int, slow: int = 0) -> Snapshot:
+    running = [
+        GroupNow(n, f"n{n}", "training", 7 + n, "of 4: widen", 0.5, 20, 0.123, 1234.5)
+        for n in range(groups - 1)
+    ]
+    return Snapshot(
+        run="a-run",
+        preset="digits",
+        machine="2 × a device on 2 hosts",
+        state="going on",
+        span_seconds=65.0,
+        left_seconds=55.0,
+        ops_per_second=1.5e12,
+        curve=[1e12, 2e12],
+        bin_seconds=32.5,
+        best=(3, 0.0512),
+        trials={"COMPLETE": 5, "RUNNING": 2},
+        slow=[f"rank {n} on n{n} (a device): 40 % below the median" for n in range(slow)],
+        groups=[*running, GroupNow(groups - 1, "n9", "lost", None, "", 0.0, 0, None, None)],
+    )
+
+
+def test_the_screen_is_this() -> None:
+    assert watch_text(snapshot(3), 100, 24) == (
+        "aiperf-hpc · a-run · digits · 2 × a device on 2 hosts\n"
+        "going on, 1:05 of the span, 0:55 left\n"
+        "\n"
+        "OPS      1.500 TOPS credited so far\n"
+        "         ▅█\n"
+        "error    5.12 % on validation, trial 3\n"
+        "trials   5 complete, 2 running\n"
+        "\n"
+        "group  host  doing      trial      epoch     error   images/s  origin\n"
+        "    0  n0    training       7    10.0/20   12.30 %      1,234  of 4: widen\n"
+        "    1  n1    training       8    10.0/20   12.30 %      1,234  of 4: widen\n"
+        "    2  n9    lost"
+    )
+
+
+def test_a_small_screen_shows_those_that_do_not_train() -> None:
+    text = watch_text(snapshot(500), 60, 20)
+    lines = text.splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 60
+    assert "  499  n9    lost" in lines
+    assert lines[-1] == "       and 491 more groups"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (9, 4), (10, 12), (11, 3)])
+def test_the_smallest_screen_is_filled_and_no_more(width: int, height: int) -> None:
+    lines = watch_text(snapshot(5), width, height).splitlines()
+    assert 0 < len(lines) <= height
+    assert max(map(len, lines)) <= width
+
+
+def test_who_is_slow_is_named_and_counted() -> None:
+    lines = watch_text(snapshot(3, slow=1), 100, 24).splitlines()
+    assert lines[7:9] == ["slow     rank 0 on n0 (a device): 40 % below the median", ""]
+    lines = watch_text(snapshot(500, slow=7), 60, 20).splitlines()
+    assert lines[7].startswith("slow     rank 0 on n0")
+    assert lines[10] == "         and 4 more"
+    assert len(lines) <= 20
+
+
+def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 4.0), Machine(groups=8, slow={5: 0.6}))
+    whole = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join(whole[: len(whole) * 3 // 4]))
+    follower = Follower(run)
+    follower.update()
+    (text,) = follower.snapshot().slow
+    assert text.startswith("group 5 on ")
+    assert "<li>group 5 on " in live_html(follower.snapshot(), follower.replay, 2.0)

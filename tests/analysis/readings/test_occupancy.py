@@ -1,0 +1,168 @@
+"""Where the time went, on a journal whose times were written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiperf.journal.events import (
+    Began,
+    Closed,
+    Dispatched,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    Opened,
+    RankReady,
+    Released,
+    Stepped,
+)
+from aiperf.journal.file import VERSION
+from aiperf.journal.replay import Replay
+from aiperf.score.credit import credit
+from aiperf.trial import HyperParameters, Segment, State, Trial
+from aiperf.wire.messages import Ready
+from analysis.readings.judged import Judged
+from analysis.readings.occupancy import PARTS, occupancy
+from nas.record import graph_to_json
+from tests.analysis.synthetic import CIFAR, graph_of, manifest, resized
+
+MINUTES = 100 / 60
+GRAPH = graph_of(CIFAR)
+
+
+def opening() -> list[tuple[float, Event]]:
+    """Two groups of a rank; the span is from 10 s to 110 s."""
+    config = resized(CIFAR, MINUTES)
+    lines: list[tuple[float, Event]] = [
+        (0.0, Opened(VERSION, "by-hand", "0", "c" * 64, config, graph_to_json(GRAPH))),
+        (0.0, LegBegan(0, "2026-05-04T08:00:00+00:00", ("x",), ((1,), (2,)))),
+    ]
+    for group in (0, 1):
+        ready = Ready(1 + group, f"n{group}", 1, "a device", 1, {}, "c" * 64, manifest(config), "w", 0.0, 1.0)
+        lines.append((5.0, RankReady(group, ready, 0.0)))
+    return [*lines, (10.0, Released(110.0))]
+
+
+def dispatched(t: float, number: int, group: int) -> tuple[float, Event]:
+    trial = Trial(number, None, (), HyperParameters(0.1, 100), 1, 2, 7)
+    zeros = (1, 0, 0, 0, 0, 0, 0)
+    return t, Dispatched(trial, 1, group, "g", zeros, zeros, zeros, 10)
+
+
+def trained(number: int, begin: float, end: float, validated: float) -> list[tuple[float, Event]]:
+    """One segment of ten steps."""
+    segment = Segment(number, 1, 0, 10, 1000, end - begin, 50, 100, validated - end)
+    return [
+        (end, Stepped(number, 1, 0, 10, 1000, end - begin, end, 1.0)),
+        (validated, Closed(segment, validated)),
+    ]
+
+
+def folded(lines: list[tuple[float, Event]]) -> Replay:
+    replay = Replay()
+    for t, event in sorted(lines, key=lambda line: line[0]):
+        replay.add(t, event)
+    assert replay.faults == []
+    return replay
+
+
+def test_every_second_has_one_place() -> None:
+    """Group 0: 5 s idle, 5 s until its network was ready, 60 s trained, 5 s validated, 25 s to the end.
+    Group 1: at work at once, 20 s not credited as it was lost before it validated, gone for 80 s."""
+    lines = [
+        *opening(),
+        dispatched(15.0, 0, 0),
+        (20.0, Began(0, 1, "g", 5.0, 20.0)),
+        *trained(0, 20.0, 80.0, 85.0),
+        (85.0, Ended(0, 1, State.COMPLETE, "", "", "", 85.0)),
+        dispatched(10.0, 1, 1),
+        (10.0, Began(1, 1, "g", 0.0, 10.0)),
+        (30.0, Stepped(1, 1, 0, 10, 1000, 20.0, 30.0, 1.0)),
+        (35.0, GroupLost(1, "silent")),
+        (110.0, LegEnded("deadline", 110.0)),
+    ]
+    replay = folded(lines)
+    found = occupancy(replay, credit(replay))
+    by_part = [dict(zip(PARTS, row)) for row in found.seconds.tolist()]
+    assert by_part[0] == pytest.approx({"train": 60, "validate": 5, "prepare": 5, "wait": 30, "lost": 0})
+    assert by_part[1] == pytest.approx({"train": 0, "validate": 0, "prepare": 0, "wait": 0, "lost": 100})
+    assert found.shares == pytest.approx(
+        {"train": 0.3, "validate": 0.025, "prepare": 0.025, "wait": 0.15, "lost": 0.5}
+    )
+    assert [(bar.trial, bar.begin, bar.end, bar.state) for bar in found.bars] == [
+        (1, 0.0, 20.0, State.LOST),
+        (0, 10.0, 75.0, State.COMPLETE),
+    ]
+    assert found.lost == ((1, 20.0, 100.0),)
+
+
+def test_a_network_that_is_ready_early_costs_nothing() -> None:
+    """Prepared beside the trial before: what the gap holds is waiting."""
+    lines = [
+        *opening(),
+        dispatched(10.0, 0, 0),
+        (10.0, Began(0, 1, "g", 0.0, 10.0)),
+        dispatched(11.0, 1, 0),
+        *trained(0, 10.0, 50.0, 52.0),
+        (52.0, Ended(0, 1, State.COMPLETE, "", "", "", 52.0)),
+        (55.0, Began(1, 1, "g", 4.0, 55.0)),
+        *trained(1, 55.0, 100.0, 102.0),
+        (102.0, Ended(1, 1, State.COMPLETE, "", "", "", 102.0)),
+        (110.0, LegEnded("deadline", 110.0)),
+    ]
+    replay = folded(lines)
+    assert dict(zip(PARTS, occupancy(replay, credit(replay)).seconds[0].tolist())) == pytest.approx(
+        {"train": 85, "validate": 4, "prepare": 0, "wait": 11, "lost": 0}
+    )
+
+
+def test_shares_add_up_to_the_span(judged: Judged) -> None:
+    found = occupancy(judged.replay, judged.credit)
+    assert found.seconds.sum(axis=1) == pytest.approx(found.span_of_group, rel=1e-9)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert (found.seconds >= -1e-9).all()
+
+
+def test_they_agree_with_the_score_where_both_count(judged: Judged) -> None:
+    """The score's shares hold all work, ours only what was credited: the difference is lost work."""
+    found = occupancy(judged.replay, judged.credit)
+    for share in judged.score.shares[:3]:
+        train, validate, _, _, lost = found.seconds[share.group] / found.span_of_group[share.group]
+        assert train + validate + lost == pytest.approx(share.train + share.validate, abs=1e-9)
+
+
+def test_a_run_that_has_not_been_released_has_no_time() -> None:
+    replay = folded(opening()[:4])
+    assert occupancy(replay, credit(replay)).shares == dict.fromkeys(PARTS, 0.0)
+
+
+def test_a_second_leg_follows_without_a_gap() -> None:
+    config = replace(resized(CIFAR, MINUTES), limits=replace(CIFAR.limits, minutes=200 / 60))
+    lines = [
+        *opening(),
+        dispatched(10.0, 0, 0),
+        (10.0, Began(0, 1, "g", 0.0, 10.0)),
+        *trained(0, 10.0, 50.0, 60.0),
+        (60.0, Ended(0, 1, State.COMPLETE, "", "", "", 60.0)),
+        (70.0, LegEnded("interrupted", 70.0)),
+    ]
+    replay = folded(lines)
+    ready = Ready(1, "n0", 1, "a device", 1, {}, "c" * 64, manifest(config), "w", 0.0, 1.0)
+    for t, event in [
+        (0.0, LegBegan(1, "2026-05-04T09:00:00+00:00", ("x",), ((1,),))),
+        (1.0, RankReady(0, ready, 0.0)),
+        (5.0, Released(45.0)),
+        dispatched(5.0, 1, 0),
+        (5.0, Began(1, 1, "g", 0.0, 5.0)),
+        *trained(1, 5.0, 35.0, 40.0),
+        (40.0, Ended(1, 1, State.COMPLETE, "", "", "", 40.0)),
+        (45.0, LegEnded("deadline", 45.0)),
+    ]:
+        replay.add(t, event)
+    found = occupancy(replay, credit(replay))
+    assert [(bar.begin, bar.end) for bar in found.bars] == [(0.0, 50.0), (60.0, 95.0)]
+    assert found.span_of_group.tolist() == [100.0, 60.0]

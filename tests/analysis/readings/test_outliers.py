@@ -1,0 +1,147 @@
+"""Who is slow: found among ranks by equal work, among groups by comparable work, and nobody else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.journal.events import CeilingMeasured
+from aiperf.journal.replay import Replay
+from aiperf.wire.messages import Ceiling, Rate
+from analysis.readings.devices import slow_text
+from analysis.readings.judged import read_run
+from analysis.readings.outliers import outlier_text, outliers
+from analysis.readings.robust import below
+from analysis.readings.usage import DeviceUse, Usage
+from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+
+def measured(products: Sequence[float], spread: float = 0.005, copies: Sequence[float] = ()) -> Replay:
+    """A run that just began, with these rates of its ranks."""
+    found = Replay()
+    events = told(Scene(groups=len(products)))
+    ready = [(t, event) for t, event in events if t <= 3.0]
+    for t, event in ready:
+        found.add(t, event)
+    for index, product in enumerate(products):
+        rank = index + 1
+        copy = copies[index] if copies else 1e12
+        rates = Rate(product, product, spread), Rate(copy, copy, spread)
+        found.add(4.0, CeilingMeasured(Ceiling(rank, f"node{rank}", "NVIDIA H200", "bf16", 8192, *rates)))
+    assert not found.faults
+    return found
+
+
+def names(replay: Replay) -> list[str]:
+    return [found.who for found in outliers(replay)]
+
+
+def test_a_slow_rank_is_named_with_its_host_and_device_and_by_how_much() -> None:
+    (found,) = outliers(measured([7.0e14, 7.01e14, 5.0e14, 6.98e14]))
+    assert outlier_text(found) == (
+        "rank 3 on node3 (NVIDIA H200): 28 % below the median in matrix products, 500.0 TOPS against "
+        "699.0 TOPS, before the span"
+    )
+
+
+def test_of_several_reasons_the_worst_is_told() -> None:
+    (found,) = outliers(measured([7e14, 7e14, 6e14, 7e14], copies=[4e12, 4e12, 1e12, 4e12]))
+    assert "75 % below the median in copying memory" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "products",
+    [
+        [100.0, 100.0, 96.0, 100.0],  # not five per cent
+        [100.0, 90.0, 110.0, 80.0, 120.0],  # all differ
+        [100.0, 100.0, 130.0, 100.0],  # nobody complains of a fast one
+        [100.0, 50.0, 100.0],  # of three nobody can say who is odd
+    ],
+)
+def test_these_are_no_outliers(products: list[float]) -> None:
+    assert names(measured(products)) == []
+
+
+def test_a_rank_whose_own_windows_scatter_is_not_named_for_that() -> None:
+    assert names(measured([100.0, 100.0, 90.0, 100.0], spread=0.001)) == ["rank 3"]
+    assert names(measured([100.0, 100.0, 90.0, 100.0], spread=0.05)) == []
+
+
+def test_noise_names_rarely_anybody() -> None:
+    """Of ten runs of four ranks, on a machine whose windows scatter by three per cent, none."""
+    rng = random.Random(1)
+    runs = [[rng.gauss(100.0, 1.5) for _ in range(4)] for _ in range(1000)]
+    named = sum(bool(list(below(np.log(np.array(run)), np.full(4, 0.03)))) for run in runs)
+    assert named == 0
+
+
+@pytest.mark.parametrize("random_seed", range(5))
+def test_quiet_groups_are_not_named(tmp_path: Path, random_seed: int) -> None:
+    """They differ by a per cent; what their trials are differs by much more."""
+    files = write_run(tmp_path / "run", resized(CIFAR, 10.0), Machine(groups=6, random_seed=random_seed))
+    assert outliers(read_run(files)) == ()
+
+
+@pytest.mark.parametrize("random_seed", range(3))
+def test_a_slow_group_is_named(tmp_path: Path, random_seed: int) -> None:
+    machine = Machine(groups=6, random_seed=random_seed, slow={2: 0.8})
+    (found,) = outliers(read_run(write_run(tmp_path / "run", resized(CIFAR, 10.0), machine)))
+    assert (found.who, found.hosts) == ("group 2", ("node0003",))
+    assert found.share == pytest.approx(0.8, abs=0.08)
+    assert found.when == "between 0:00 and 10:00 of the span"
+
+
+def test_its_sensors_are_evidence() -> None:
+    replay = measured([100.0, 100.0, 70.0, 100.0])
+    leg = replay.leg
+    leg.ranks[:] = [
+        replace(event, ready=replace(event.ready, device_id=f"GPU-{event.ready.rank}")) for event in leg.ranks
+    ]
+    uses = tuple(
+        DeviceUse(
+            host=f"node{rank}",
+            device=f"GPU-{rank}",
+            joules=1.0,
+            by_counter=True,
+            contradictory=False,
+            mean_clock_hertz=1.2e9 if rank == 3 else 1.9e9,
+            least_clock_hertz=1e9,
+            mean_temperature_celsius=60.0,
+            throttled_seconds={"temperature": 42.0} if rank == 3 else None,
+            seconds=60.0,
+            span_seconds=60.0,
+        )
+        for rank in range(1, 5)
+    )
+    (found,) = outliers(replay, Usage(uses, 60.0, ""))
+    assert found.devices == ("NVIDIA H200 GPU-3",)
+    assert found.evidence.endswith("; clock 1.200 GHz against 1.900 GHz; held back for 0:42 by: temperature")
+
+
+def test_nobody_says_that_nobody_was_slow_where_nobody_can_tell() -> None:
+    told = "unknown (fewer than four ranks cannot be compared)"
+    assert slow_text((), measured([100.0, 100.0, 50.0])) == [told]
+    assert slow_text((), measured([100.0, 100.0, 100.0, 100.0])) == ["nobody was an outlier"]
+
+
+@pytest.mark.parametrize("number", [4, 8, 64, 512])
+def test_of_few_and_of_many_the_slow_one_alone_is_named(number: int) -> None:
+    """Ranks that differ by one per cent, and one that is slower than the median by a tenth."""
+    rng = random.Random(number)
+    for _ in range(50):
+        rates = np.array([rng.gauss(100.0, 1.0) for _ in range(number)])
+        assert not list(below(np.log(rates), np.full(number, 0.01)))
+        rates[number // 2] = 0.9 * np.median(rates)
+        named = list(below(np.log(rates), np.full(number, 0.01)))
+        assert named in ([number // 2], []) if number == 4 else named == [number // 2]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_of_too_few_nobody_is_named(number: int) -> None:
+    assert not list(below(np.log(np.array([100.0] * (number - 1) + [1.0])), np.zeros(number)))

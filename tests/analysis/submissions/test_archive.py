@@ -1,0 +1,207 @@
+"""Archives from strangers: refused with a reason, and nothing outside the folder is touched."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.submissions import archive
+from analysis.submissions.archive import ArchiveError, read_archive, write_archive
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def member(name: str, data: bytes = b"x", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, data
+
+
+def packed(path: Path, members: Members) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    return inside
+
+
+def test_what_is_written_is_read(tmp_path: Path, folder: Path) -> None:
+    source = tmp_path / "journal"
+    source.write_bytes(b"line\n" * 1000)
+    names = {
+        "manifest.json": source,
+        "runs/a.b-c_1/journal.jsonl": source,
+        "runs/x/logs/n1.rank0.steps.jsonl": source,
+    }
+    write_archive(tmp_path / "p.tar.gz", names)
+    assert read_archive(tmp_path / "p.tar.gz", folder) == sorted(names)
+    assert all((folder / name).read_bytes() == source.read_bytes() for name in names)
+
+
+def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    source.write_bytes(b"x")
+    for name in ("a", "b"):
+        source.touch()
+        write_archive(tmp_path / name, {"manifest.json": source, "seal.json": source})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    """And the archive that was there stays."""
+    source, path = tmp_path / "s", tmp_path / "p.tar.gz"
+    source.write_bytes(b"x")
+    path.write_bytes(b"an older one")
+    with pytest.raises(ArchiveError, match="no package may hold"):
+        write_archive(path, {"runs/x/telemetry/node 1.jsonl": source})
+    with pytest.raises(ArchiveError, match="absent cannot be written: No such file"):
+        write_archive(path, {"manifest.json": source, "seal.json": tmp_path / "absent"})
+    assert path.read_bytes() == b"an older one"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"s", "p.tar.gz"}
+
+
+HOSTILE: dict[str, Members] = {
+    "above": [member("../manifest.json")],
+    "far above": [member("runs/../../../../tmp/journal.jsonl")],
+    "absolute": [member("/tmp/manifest.json")],
+    "backslash": [member("..\\manifest.json")],
+    "dotted run": [member("runs/../journal.jsonl")],
+    "hidden run": [member("runs/.ssh/journal.jsonl")],
+    "another file": [member("runs/x/authorized_keys")],
+    "deep log": [member("runs/x/logs/../../../x.steps.jsonl")],
+    "markup": [member("<script>alert(1)</script>")],
+    "line end": [member("manifest.json\n")],
+    "nothing": [member("")],
+    "symbolic link": [member("manifest.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+    "hard link": [member("manifest.json", b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+    "link, then through it": [
+        member("runs/x", b"", type=tarfile.SYMTYPE, linkname="/tmp"),
+        member("runs/x/journal.jsonl"),
+    ],
+    "device": [member("manifest.json", b"", type=tarfile.CHRTYPE)],
+    "pipe": [member("manifest.json", b"", type=tarfile.FIFOTYPE)],
+    "folder": [member("runs/x", b"", type=tarfile.DIRTYPE)],
+    "twice": [member("manifest.json"), member("manifest.json")],
+}
+
+
+@pytest.mark.parametrize("members", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_member_is_not_unpacked(members: Members, tmp_path: Path, folder: Path) -> None:
+    path = packed(tmp_path / "p.tar.gz", members)
+    before = {entry for entry in tmp_path.rglob("*") if not entry.is_relative_to(folder)}
+    with pytest.raises(ArchiveError) as raised:
+        read_archive(path, folder)
+    assert "\n" not in str(raised.value)
+    assert {entry for entry in tmp_path.rglob("*") if not entry.is_relative_to(folder)} == before
+    assert not any(entry.is_symlink() for entry in folder.rglob("*"))
+
+
+def bomb(path: Path) -> Path:
+    """24 MiB of zeros in 24 KB."""
+    info = tarfile.TarInfo("manifest.json")
+    info.size = 24 << 20
+    with gzip.open(path, "wb", compresslevel=9) as out:
+        out.write(info.tobuf())
+        block = bytes(1 << 20)
+        for _ in range(24):
+            out.write(block)
+        out.write(bytes(1024))
+    return path
+
+
+def header_bomb(path: Path) -> Path:
+    """A member's extended header of 24 MiB, which a careless reader holds in memory."""
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, 24 << 20
+    with gzip.open(path, "wb") as out:
+        out.write(info.tobuf(format=tarfile.USTAR_FORMAT))
+        for _ in range(24):
+            out.write(bytes(1 << 20))
+    return path
+
+
+def sparse(path: Path) -> Path:
+    """A file with holes that claims a terabyte."""
+    return packed(
+        path,
+        [
+            member(
+                "manifest.json", b"", pax_headers={"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,0"}
+            )
+        ],
+    )
+
+
+@pytest.mark.parametrize("make", [bomb, header_bomb, sparse])
+def test_a_bomb_does_not_grow(
+    make: Callable[[Path], Path], tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "LEAST_LIMIT", 8 << 20)
+    path = make(tmp_path / "bomb.tar.gz")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(ArchiveError):
+        read_archive(path, folder)
+    assert sum(entry.stat().st_size for entry in folder.rglob("*")) <= archive.LEAST_LIMIT
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_of_headers_have_an_end(kind: bytes, tmp_path: Path, folder: Path) -> None:
+    """tarfile calls itself for each."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 12
+    header = info.tobuf(format=tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")
+    path = tmp_path / "p.tar.gz"
+    path.write_bytes(gzip.compress(header * 3000 + bytes(1024)))
+    with pytest.raises(ArchiveError, match="headers of headers"):
+        read_archive(path, folder)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
+    os.mkfifo(tmp_path / "p.tar.gz")
+    with pytest.raises(ArchiveError, match="is no file"):
+        read_archive(tmp_path / "p.tar.gz", folder)
+
+
+def test_so_many_files_are_too_many(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_FILES", 3)
+    path = packed(tmp_path / "p", [member(f"runs/{n}/journal.jsonl") for n in range(4)])
+    with pytest.raises(ArchiveError, match="more than 3 files"):
+        read_archive(path, folder)
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path, folder: Path) -> None:
+    good = packed(tmp_path / "good", [member("manifest.json", b"x" * 5000), member("seal.json", b"y" * 5000)])
+    data = good.read_bytes()
+    plain = gzip.decompress(data)
+    cases = {
+        "empty": b"",
+        "text": b"hello",
+        "gzip of text": gzip.compress(b"hello"),
+        "cut": data[: len(data) // 2],
+        "flipped": data[:40] + bytes([data[40] ^ 1]) + data[41:],
+        "more behind": gzip.compress(plain + b"more"),
+        "broken header": gzip.compress(plain[:6000] + b"?" + plain[6001:]),
+    }
+    for name, content in cases.items():
+        path = tmp_path / "case"
+        path.write_bytes(content)
+        inside = folder / name
+        inside.mkdir()
+        with pytest.raises(ArchiveError):
+            read_archive(path, inside)
+    with pytest.raises(ArchiveError, match="No such file"):
+        read_archive(tmp_path / "absent", folder)

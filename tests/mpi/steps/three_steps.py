@@ -1,0 +1,71 @@
+"""Three steps of one network: rank 0 alone with the whole batch, ranks 1 and 2 as a group by a backend.
+
+    mpiexec -n 3 python -m tests.mpi.steps.three_steps ddp|horovod DIRECTORY [KEY=VALUE of training …]
+
+Each writes the parameters and statistics that it has in the end: DIRECTORY/<rank>.npz.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.config import parse_setting
+from aiperf.data import load
+from aiperf.device import bind
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.ranks.connect import connect, disconnect
+from aiperf.ranks.launched import Launched
+from aiperf.training.kept_network import Kept
+from aiperf.training.train import Pace, Rank, build, train
+from aiperf.wire.layout import layout
+from aiperf.wire.messages import Join, Meeting, ToGroup, pack, unpack
+from nas.weights import initial
+from tests.aiperf.training.test_worker import CONFIG, SEED, trial
+
+
+def main() -> None:
+    backend, directory, *settings = sys.argv[1:]
+    link = connect(Launched(0, 3, "mpiexec", fault_tolerant=False))
+    device = bind("cpu", 0)
+    data = replace(CONFIG.data, training_images=48)
+    training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
+    parallel: Parallel = Solo()
+    if link.rank > 0:
+        place = layout(("here",) * 3)[link.rank - 1]
+        if backend == "horovod":
+            from aiperf.parallel.hvd import Hvd
+
+            comm = link.comm.Create_group(link.comm.Get_group().Incl([1, 2]))
+            parallel = Hvd(device, training.compression, comm)
+        else:
+
+            def say(meeting: Meeting) -> None:
+                for rank in (1, 2):
+                    link.send(rank, 0, pack(Join(meeting.host, meeting.port)))
+
+            def hear() -> Join:
+                while (received := link.receive(1.0)) is None:
+                    pass
+                join: Join = unpack(ToGroup, received.data)
+                return join
+
+            parallel = Ddp(device, place, training.compression, say, hear)
+    rank = Rank(device, load(data, device.torch, 1), training, parallel)
+    start = Kept(SEED, initial(SEED, 1), {})
+    three = replace(trial(0, batch_size=16, momentum=0.9, weight_decay=1e-3), epochs=1)
+    attempt = build(rank, three, 1, start)
+    assert attempt.plan.steps == 3
+    _, _, kept = train(rank, attempt, Pace(lambda: False), lambda message: None)
+    assert kept is not None
+    np.savez(Path(directory) / f"{link.rank}.npz", **kept.weights)
+    parallel.close()
+    disconnect(link)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The Bayesian search: what its forest counts, what it learns, how it goes on, how long a proposal takes."""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import median
+from time import process_time
+
+import numpy as np
+import pytest
+
+from aiperf.config import BoundsConfig
+from nas.graph import Graph
+from nas.search import Bayesian, Observation
+from nas.search.bayesian import expected_improvement
+from nas.search.features import NUM_FEATURES, features
+from nas.search.forest import GROWTH, TREES, Forest
+from nas.seeds import residual, resnet50
+
+SEED = residual()
+BOUNDS = BoundsConfig(max_operations=64.0, max_parameters=64.0, max_activations=64.0)
+
+
+def observation(number: int, graph: Graph) -> Observation:
+    error = 0.30 - 0.04 * math.log(graph.operations / SEED.operations)
+    return Observation(number, 1000, ((500, 0.5), (1000, min(max(error, 0.0), 1.0))))
+
+
+def grown(search: Bayesian, num: int, first: int = 0) -> None:
+    """One in five is dropped; three are in flight."""
+    flying: list[tuple[int, Graph]] = []
+    for number in range(first, first + num):
+        flying.append((number, search.ask(number).graph))
+        if len(flying) > 3:
+            ended, graph = flying.pop(0)
+            if ended % 5 == 4:
+                search.drop(ended)
+            else:
+                search.tell(observation(ended, graph))
+    for ended, graph in flying:
+        search.tell(observation(ended, graph))
+
+
+def test_no_observation_is_dropped() -> None:
+    search = Bayesian(SEED, 1, BOUNDS, population=10)
+    grown(search, 120)
+    told = 120 - len([number for number in range(117) if number % 5 == 4])
+    assert search.forest.num_told == told
+    assert search.forest.counted() == [told] * TREES
+
+
+def test_every_tree_counts_every_observation_however_many_are_told() -> None:
+    rng = np.random.default_rng(1)
+    forest = Forest(5, 1)
+    for number in range(1, 401):
+        forest.tell(rng.normal(size=5), float(rng.normal()))
+        assert forest.num_told == number
+        assert set(forest.counted()) <= {number}
+    assert len(forest.counted()) == TREES
+
+
+def test_no_tree_is_older_than_its_share() -> None:
+    """At 2,000 observations all trees are younger than a growth by GROWTH and the pauses between."""
+    forest, rng = Forest(2, 1), np.random.default_rng(1)
+    grown = []  # the trees themselves: the number of one that is gone may be another's
+    for _ in range(2000):
+        forest.tell(rng.normal(size=2), float(rng.normal()))
+        grown.append(list(forest._trees))
+    before = grown[-int(2000 * GROWTH * 1.3)]
+    assert not any(tree is old for tree in grown[-1] for old in before)
+
+
+def test_the_forest_learns() -> None:
+    rng = np.random.default_rng(1)
+    forest = Forest(4, 1)
+    for row in rng.uniform(size=(600, 4)):
+        forest.tell(row, float(row[0] + 0.1 * rng.normal()))
+    asked = rng.uniform(size=(200, 4))
+    mean, deviation = forest.predict(asked)
+    assert np.abs(mean - asked[:, 0]).mean() < 0.07
+    assert (deviation > 0).all()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_no_number_is_refused_and_not_counted(wrong: float) -> None:
+    forest = Forest(2, 1)
+    with pytest.raises(ValueError, match="no number"):
+        forest.tell(np.zeros(2), wrong)
+    with pytest.raises(ValueError, match="no number"):
+        forest.tell(np.array([0.0, wrong]), 1.0)
+    assert forest.num_told == 0
+
+
+def test_equal_observations_only() -> None:
+    forest = Forest(3, 1)
+    for _ in range(2_000):
+        forest.tell(np.ones(3), 0.5)
+    mean, deviation = forest.predict(np.ones((2, 3)))
+    assert mean == pytest.approx(0.5)
+    assert deviation == pytest.approx(0.0, abs=1e-6)
+    assert forest.counted() == [2_000] * TREES
+
+
+def test_a_history_of_failures_only() -> None:
+    search = Bayesian(SEED, 1, BOUNDS, population=10)
+    keys = set()
+    for number in range(60):
+        keys.add(search.ask(number).graph.key)
+        search.drop(number)
+    assert len(keys) == 60
+    assert search.forest.num_told == 0
+
+
+def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
+    live, again = (Bayesian(SEED, 7, BOUNDS, population=6) for _ in range(2))
+    for number in range(40):
+        child = live.ask(number)
+        again.dispatched(number, child.parent, child.morphisms)
+        for search in (live, again):
+            if number % 6 == 5:
+                search.drop(number)
+            else:
+                search.tell(observation(number, child.graph))
+    for number in range(40, 45):
+        first, second = live.ask(number), again.ask(number)
+        assert (first.parent, first.morphisms) == (second.parent, second.morphisms)
+
+
+def test_it_finds_what_grows_where_growth_pays() -> None:
+    search = Bayesian(SEED, 1, BOUNDS, population=10)
+    grown(search, 80)
+    sizes = [living.trial.graph.operations / SEED.operations for living in search._living.values()]
+    assert median(sizes) > 8
+
+
+def test_expected_improvement() -> None:
+    sure = expected_improvement(np.array([0.2, 0.4]), np.zeros(2), 0.3)
+    assert sure == pytest.approx([0.1, 0.0])
+    # Of a normal distribution about the best: its deviation over the root of 2π.
+    assert expected_improvement(np.array([0.3]), np.array([0.1]), 0.3) == pytest.approx(0.1 / math.tau**0.5)
+
+
+def test_features_are_numbers_that_tell_architectures_apart() -> None:
+    rows = [features(graph) for graph in (SEED, resnet50())]
+    assert all(row.shape == (NUM_FEATURES,) and np.isfinite(row).all() for row in rows)
+    assert (rows[0] != rows[1]).sum() > 10
+
+
+@pytest.mark.slow
+def test_a_proposal_at_ten_thousand_trials_takes_50_ms_at_the_most() -> None:
+    """CPU time of `ask` and `tell`, for children of ResNet-50; the median, and 95 in 100."""
+    seed = resnet50()
+    search = Bayesian(seed, 1, BoundsConfig(), population=100)
+    rng = random.Random(1)
+    row = features(seed)
+    for _ in range(10_000):
+        told = np.concatenate([row * rng.uniform(0.9, 1.1), [rng.random(), 1, rng.random(), 0]])
+        search.forest.tell(told.astype(np.float32), rng.random())
+    seconds = []
+    for number in range(300):
+        began = process_time()
+        graph = search.ask(number).graph
+        error = 0.3 - 0.05 * math.log(graph.operations / seed.operations) + rng.gauss(0, 0.01)
+        search.tell(Observation(number, 1000, ((1000, error),)))
+        seconds.append(process_time() - began)
+    assert search.forest.counted() == [10_300] * TREES
+    late = sorted(seconds[100:])
+    assert median(late) <= 0.050
+    assert late[int(0.95 * len(late))] <= 0.100, late[-10:]

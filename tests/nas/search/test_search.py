@@ -1,0 +1,422 @@
+"""Evolution and the random baseline: what they choose, what they refuse, and that they can be replayed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from aiperf.config import BoundsConfig
+from nas.graph import Graph
+from nas.layers import Conv2d
+from nas.morphisms import MorphismError
+from nas.ops import OPS
+from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search, Size
+from nas.seeds import SEEDS, residual
+
+BOUNDS = BoundsConfig()
+INNER = tuple(f"stage{stage}.block1.1.conv" for stage in (1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Widen:
+    """Stands for a morphism: the inner convolution of a basic block gets more channels."""
+
+    node: str
+    by: int
+
+    def apply(self, graph: Graph) -> Graph:
+        node = graph.node[self.node]
+        assert isinstance(node.layer, Conv2d)
+        wide = replace(node, layer=replace(node.layer, channels=node.layer.channels + self.by))
+        return Graph(graph.input, tuple(wide if other is node else other for other in graph.nodes))
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(rng.choice(INNER), rng.randint(1, 8))
+
+
+class OneStep(Widen):
+    """Three children of the seed, three of each of those, and so on."""
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(rng.choice(INNER), 1)
+
+
+class OnlyFirstStage(Widen):
+    """There is no place for it once the first stage is wider than 6."""
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        if graph.shapes[INNER[0]][0] > 6:
+            raise MorphismError("no place")
+        return cls(INNER[0], rng.randint(1, 8))
+
+
+def make(kind: type[Search] = Evolution, morph: Any = Widen, **options: Any) -> Search:
+    settings: dict[str, Any] = {"random_seed": 1, "bounds": BOUNDS, "population": 10, "mix": {morph: 1.0}}
+    return kind(residual(), **{**settings, **options})
+
+
+def observed(number: int, error: float = 0.5, schedule: int = 1000) -> Observation:
+    return Observation(number, schedule, ((schedule, error),))
+
+
+def run(search: Search, trials: int, errors: Mapping[int, float] | None = None) -> list[str]:
+    """One trial after the other; the keys of the candidates."""
+    keys = []
+    for number in range(trials):
+        keys.append(search.ask(number).graph.key)
+        search.tell(observed(number, (errors or {}).get(number, 0.5)))
+    return keys
+
+
+def with_living(search: Search, errors: Mapping[int, float]) -> Search:
+    """Its first trials told with these errors."""
+    for number in range(max(errors) + 1):
+        search.ask(number)
+    for number, error in errors.items():
+        search.tell(observed(number, error))
+    return search
+
+
+@pytest.mark.parametrize("kind", SEARCHES.values())
+def test_trial_0_is_the_seed_and_the_next_are_its_children(kind: type[Search]) -> None:
+    search = make(kind, morphisms=3)
+    first = search.ask(0)
+    assert (first.parent, first.morphisms, first.graph) == (None, (), residual())
+    for number in (1, 2, 3):
+        child = search.ask(number)
+        assert child.parent is None, "the seed is not trained yet"
+        (morphism,) = child.morphisms
+        assert morphism.apply(residual()) == child.graph
+    search.tell(observed(0))
+    child = search.ask(4)
+    assert child.parent == 0
+    assert len(child.morphisms) == 1
+
+
+def test_selection_starts_with_the_second_completed_trial() -> None:
+    search = make()
+    for number in range(4):
+        search.ask(number)
+    search.tell(observed(2, 0.1))
+    assert search.ask(4).parent is None
+    search.tell(observed(1, 0.9))
+    assert search.ask(5).parent == 2
+
+
+@pytest.mark.parametrize(
+    ("population", "tournament"), [(2, 2), (4, 2), (14, 2), (15, 3), (100, 20), (125, 25), (512, 25)]
+)
+def test_tournament_is_a_fifth_of_the_population(population: int, tournament: int) -> None:
+    assert Evolution(residual(), 1, BOUNDS, population).tournament == tournament
+
+
+def test_the_worst_never_win_a_tournament_of_two() -> None:
+    parents: Counter[int | None] = Counter()
+    for random_seed in range(200):
+        search = with_living(make(random_seed=random_seed), {0: 0.4, 1: 0.2, 2: 0.3})
+        parents[search.ask(3).parent] += 1
+    assert set(parents) == {1, 2}
+    assert 100 < parents[1] < 165  # two tournaments of three
+
+
+def test_errors_are_compared_at_the_shortest_schedule() -> None:
+    search = make()
+    for number in range(3):
+        search.ask(number)
+    search.tell(Observation(1, 3000, ((1000, 0.30), (2000, 0.20), (3000, 0.05))))
+    search.tell(Observation(2, 1000, ((500, 0.25), (1000, 0.28))))
+    assert search.ask(3).parent == 2
+
+
+def test_early_stopping_does_not_shorten_a_schedule() -> None:
+    stopped = Observation(1, 3000, ((1000, 0.30), (2000, 0.31)))
+    whole = Observation(2, 3000, ((1000, 0.40), (2000, 0.32), (3000, 0.10)))
+    search = make()
+    for number in range(3):
+        search.ask(number)
+    search.tell(stopped)
+    search.tell(whole)
+    assert search.ask(3).parent == 2
+    assert whole.error_within(2500) == 0.32
+    assert whole.error_within(10) == 0.40, "before the first validation the first one stands"
+
+
+def test_random_search_does_not_look_at_errors() -> None:
+    parents: Counter[int | None] = Counter()
+    for random_seed in range(300):
+        search = with_living(make(RandomSearch, random_seed=random_seed), {0: 0.9, 1: 0.1, 2: 0.5})
+        parents[search.ask(3).parent] += 1
+    assert set(parents) == {0, 1, 2}
+    assert min(parents.values()) > 70
+
+
+def test_a_child_gets_one_to_the_given_number_of_morphisms() -> None:
+    search = with_living(make(morphisms=3), {0: 0.5, 1: 0.5})
+    lengths = Counter(len(search.ask(number).morphisms) for number in range(2, 102))
+    assert set(lengths) == {1, 2, 3}
+    assert min(lengths.values()) > 15
+
+
+class Likely(Widen):
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(rng.choice(INNER), rng.randint(1, 1000))
+
+
+class Unlikely(Likely):
+    """Told from the likely one by its name only."""
+
+
+def test_children_are_of_the_kinds_of_the_mix() -> None:
+    loose = BoundsConfig(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
+    search = with_living(make(mix={Likely: 0.8, Unlikely: 0.2}, bounds=loose), {0: 0.1, 1: 0.9})
+    children = [search.ask(number) for number in range(2, 202)]
+    assert {child.parent for child in children} == {0}
+    assert 15 < sum(isinstance(child.morphisms[0], Unlikely) for child in children) < 70
+
+
+@pytest.mark.parametrize("kind", SEARCHES.values())
+def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
+    bounds = replace(BOUNDS, max_operations=3.0, max_parameters=2.5, max_activations=2.0)
+    search = make(kind, bounds=bounds, morphisms=2)
+    seed, keys = Size.of(residual()), set()
+    for number in range(400):
+        graph = search.ask(number).graph
+        keys.add(graph.key)
+        if number % 3 == 2:
+            search.drop(number)
+        else:
+            search.tell(observed(number, 1 / (1 + graph.operations)))  # growth pays, up to the bounds
+        assert graph.cost.train.price(OPS) <= 3.0 * seed.operations
+        assert graph.num_parameters <= 2.5 * seed.parameters
+        assert graph.num_activations <= 2.0 * seed.activations
+    assert len(keys) == 400
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_bounded_operations_are_those_of_the_score(name: str) -> None:
+    graph = SEEDS[name]((3, 64, 64), 10)
+    assert Size.of(graph).operations == graph.cost.train.price(OPS)
+
+
+@pytest.mark.parametrize("bound", ["max_operations", "max_parameters", "max_activations"])
+def test_each_bound_holds_by_itself(bound: str) -> None:
+    loose = BoundsConfig(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
+    seed, wide = Size.of(residual()), Size.of(Widen(INNER[0], 100).apply(residual()))
+    assert wide.within(loose, seed)
+    assert not wide.within(replace(loose, **{bound: 1.1}), seed)
+    assert not seed.within(loose, replace(seed, operations=5 * seed.operations))
+
+
+def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
+    search = make(morph=OnlyFirstStage)
+    search.ask(0)
+    search.dispatched(1, None, (Widen(INNER[0], 20),))  # type: ignore[arg-type]
+    search.dispatched(2, None, (Widen(INNER[1], 1),))  # type: ignore[arg-type]
+    search.tell(observed(1, 0.1))
+    search.tell(observed(2, 0.9))
+    assert search.ask(3).parent == 2
+
+
+class Huge(Widen):
+    """Never within the bounds."""
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
+        return cls(INNER[0], 10_000)
+
+
+def test_where_the_likely_kinds_are_too_large_the_others_have_their_turn() -> None:
+    search = with_living(make(mix={Huge: 0.999, Widen: 0.001}), {0: 0.1, 1: 0.9})
+    for number in range(2, 10):
+        child = search.ask(number)
+        assert child.parent == 0
+        assert not isinstance(child.morphisms[0], Huge)
+
+
+def test_when_no_parent_has_one_the_seed_has_a_child() -> None:
+    search = make(morph=OnlyFirstStage)
+    search.ask(0)
+    for number in (1, 2):
+        search.dispatched(number, None, (Widen(INNER[0], 10 + number),))  # type: ignore[arg-type]
+        search.tell(observed(number))
+    child = search.ask(3)
+    assert child.parent is None
+    assert len(child.morphisms) == 1
+
+
+def test_when_the_seed_has_no_new_child_it_has_grandchildren() -> None:
+    search = make(morph=OneStep)
+    lengths = [len(search.ask(number).morphisms) for number in range(20)]
+    assert lengths[:4] == [0, 1, 1, 1]
+    assert min(lengths[4:]) == 2
+
+
+def test_a_space_without_anything_new_is_an_error_that_says_so() -> None:
+    search = make(bounds=BoundsConfig(max_operations=1.0))
+    search.ask(0)
+    with pytest.raises(Exhausted, match=r"remedy: widen search\.bounds"):
+        search.ask(1)
+
+
+def test_the_oldest_completed_trial_dies() -> None:
+    search = make(population=3)
+    for number in range(6):
+        search.ask(number)
+    for number in (2, 0, 1):
+        search.tell(observed(number))
+    assert search.alive() == {0, 1, 2}
+    search.tell(observed(4))
+    assert search.alive() == {0, 1, 4}, "age counts from completion"
+    search.drop(3)
+    search.tell(observed(5))
+    assert search.alive() == {1, 4, 5}
+
+
+def test_weights_of_a_dead_parent_are_needed_until_its_child_ends() -> None:
+    search = make(population=2)
+    run(search, 3)
+    child = search.ask(3)
+    assert child.parent in (1, 2)
+    for number in (4, 5):
+        search.ask(number)
+    search.tell(observed(4))
+    search.tell(observed(5))
+    assert {child.parent, 4, 5} <= search.alive()
+    search.tell(observed(3))
+    assert search.alive() == {5, 3}
+
+
+def test_a_child_that_arrives_after_its_parents_death_becomes_a_parent() -> None:
+    search = make(population=2)
+    run(search, 2)
+    late = search.ask(2)
+    for number in (3, 4, 5):
+        search.ask(number)
+        search.tell(observed(number))
+    search.tell(observed(2, 0.0))
+    child = search.ask(6)
+    assert child.parent == 2
+    (morphism,) = child.morphisms
+    assert morphism.apply(late.graph) == child.graph
+
+
+def test_graphs_of_the_dead_are_let_go() -> None:
+    search = make(population=2)
+    own = []
+    for number in range(6):
+        graph = search.dispatched(number, None, (Widen(INNER[0], number + 1),)).graph  # type: ignore[arg-type]
+        own.append(weakref.ref(graph.node[INNER[0]]))
+        del graph
+        search.tell(observed(number))
+    assert [node() is None for node in own] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize("kind", SEARCHES.values())
+def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) -> None:
+    search, rng = make(kind, morphisms=2), random.Random(5)
+    record: list[tuple[str, tuple[Any, ...]]] = []
+    flying: list[int] = []
+    for number in range(120):
+        candidate = search.ask(number)
+        record.append(("dispatched", (number, candidate.parent, candidate.morphisms)))
+        flying.append(number)
+        while len(flying) > 7:
+            ended = flying.pop(rng.randrange(len(flying)))
+            record.append(
+                ("drop", (ended,)) if ended % 5 == 4 else ("tell", (observed(ended, rng.random()),))
+            )
+            name, arguments = record[-1]
+            getattr(search, name)(*arguments)
+    again = make(kind, morphisms=2)
+    for name, arguments in record:
+        getattr(again, name)(*arguments)
+    assert again.alive() == search.alive()
+    for number in range(120, 160):
+        search.tell(observed(flying[0], 0.1))
+        again.tell(observed(flying.pop(0), 0.1))
+        flying.append(number)
+        assert again.ask(number) == search.ask(number)
+
+
+def test_a_dispatched_candidate_is_rebuilt() -> None:
+    search = with_living(make(), {0: 0.5, 1: 0.5})
+    candidate = search.ask(2)
+    again = with_living(make(), {0: 0.5, 1: 0.5})
+    assert again.dispatched(2, candidate.parent, candidate.morphisms) == candidate
+
+
+def test_another_random_seed_searches_elsewhere() -> None:
+    assert run(make(), 10) == run(make(), 10)
+    assert run(make(), 10)[1:] != run(make(random_seed=2), 10)[1:]
+    children = []
+    for random_seed in (1, 2):
+        search = make(random_seed=random_seed)
+        for number in (0, 1):
+            search.dispatched(number, None, (Widen(INNER[0], number + 1),))  # type: ignore[arg-type]
+            search.tell(observed(number, number))
+        children.append([search.ask(number) for number in range(2, 8)])
+    assert {child.parent for child in (*children[0], *children[1])} == {0}
+    assert children[0] != children[1]
+
+
+REPLAY = """
+import hashlib
+from aiperf.config import BoundsConfig
+from nas.search import Evolution, Observation
+from nas.seeds import residual
+search, keys = Evolution(residual(), 1, BoundsConfig(), 8, morphisms=2), ""
+for number in range(40):
+    graph = search.ask(number).graph
+    keys += graph.key
+    search.tell(Observation(number, 1, ((1, 1 / graph.operations),)))
+print(hashlib.sha256(keys.encode()).hexdigest())
+"""
+
+
+def test_the_search_does_not_depend_on_how_python_hashes_text() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", REPLAY],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
+def test_calls_out_of_order_are_refused() -> None:
+    search = make(population=2)
+    run(search, 5)
+    search.ask(5)
+    with pytest.raises(ValueError, match="trial 5 is dispatched for the second time"):
+        search.ask(5)
+    with pytest.raises(ValueError, match="trial 6 ends, but it is not in flight"):
+        search.tell(observed(6))
+    with pytest.raises(ValueError, match="trial 4 ends, but it is not in flight"):
+        search.drop(4)
+    with pytest.raises(ValueError, match="trial 6: its parent 1 is not alive"):
+        search.dispatched(6, 1, ())
+    with pytest.raises(ValueError, match="a population of 1"):
+        make(population=1)
+
+
+def test_an_observation_needs_errors_that_are_numbers() -> None:
+    with pytest.raises(ValueError, match="trial 3 has no validation"):
+        Observation(3, 100, ())
+    with pytest.raises(ValueError, match="trial 3 has an error that is no number"):
+        Observation(3, 100, ((100, float("nan")),))

@@ -7,8 +7,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-__all__ = ["MARGIN_SECONDS", "job_name", "job_seconds_left"]
-
 MARGIN_SECONDS = 300.0
 """For initialisation before the span, the test and the summary after it. The batch scripts ask for a warning
 two minutes before the limit, which Slurm may give a minute early: a span that fits must not hear it."""

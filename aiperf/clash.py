@@ -14,8 +14,6 @@ from pathlib import Path
 
 from aiperf.errors import AiperfError
 
-__all__ = ["DISTRIBUTION", "PACKAGES", "foreign_owner", "hidden_package", "refuse_clash"]
-
 DISTRIBUTION = "aiperf-hpc"
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import aiperf
 import nas
 
-__all__ = ["code_hash"]
-
 
 @cache
 def code_hash() -> str:

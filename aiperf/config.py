@@ -19,27 +19,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = [
-    "FORMATS",
-    "SEARCHES",
-    "WANTED_FORMATS",
-    "BoundsConfig",
-    "Config",
-    "DataConfig",
-    "LimitsConfig",
-    "SearchConfig",
-    "TrainingConfig",
-    "TuningConfig",
-    "from_toml",
-    "leaves",
-    "load_preset",
-    "parse_setting",
-    "preset_names",
-    "preset_text",
-    "to_toml",
-    "with_overrides",
-]
-
 DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
 WITHOUT_FILES = ("digits", "synthetic")
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["is_processor", "processor_name", "read_processor_name"]
-
 ARM, BROADCOM, CAVIUM, FUJITSU, HISILICON, NVIDIA = 0x41, 0x42, 0x43, 0x46, 0x48, 0x4E
 QUALCOMM, APPLE, MICROSOFT, PHYTIUM, AMPERE = 0x51, 0x61, 0x6D, 0x70, 0xC0
 

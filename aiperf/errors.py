@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AiperfError",
-    "ConfigError",
-    "DataError",
-    "GroupBroken",
-    "JournalError",
-    "MissingExtra",
-    "NotReady",
-    "StoppedEarly",
-    "UnseenDevices",
-    "WorldError",
-]
-
 
 class AiperfError(Exception):
     """The command prints it as one line and exits with 1."""

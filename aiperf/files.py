@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["RunFiles"]
-
 
 @dataclass(frozen=True)
 class RunFiles:

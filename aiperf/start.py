@@ -11,8 +11,6 @@ import sys
 from aiperf.clash import refuse_clash
 from aiperf.errors import AiperfError
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """The command `aiperf-hpc`; its exit code."""

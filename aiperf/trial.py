@@ -7,8 +7,6 @@ from enum import Enum
 
 from nas.morphisms import Morphism
 
-__all__ = ["HyperParameters", "Segment", "State", "Trial"]
-
 
 class State(Enum):
     """Where a trial stands. STOPPED is by the deadline or a limit: scored, but not told to the search."""

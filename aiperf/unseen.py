@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from aiperf.errors import UnseenDevices
 
-__all__ = ["LISTED_BY", "ToolFailed", "ask", "refuse_unseen"]
-
 TOOL_SECONDS = 10.0
 """A driver that has to wake its devices up takes some of these; a broken one hangs for ever."""
 REAPED_SECONDS = 1.0

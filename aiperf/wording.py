@@ -7,20 +7,6 @@ from datetime import datetime, timedelta
 
 from aiperf.trial import Trial
 
-__all__ = [
-    "bytes_text",
-    "clock",
-    "figure",
-    "moment",
-    "origin",
-    "percent",
-    "plain",
-    "rate",
-    "rates",
-    "scaled",
-    "spoken",
-]
-
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 COUNTABLE = 1e15

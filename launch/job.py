@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from aiperf.batch_job import MARGIN_SECONDS
 from aiperf.errors import ConfigError
 
-__all__ = ["WARNING_SECONDS", "Job"]
-
 WARNING_SECONDS = 120
 """Before its limit a job is told to stop: thirty seconds for that, the rest for whoever is slow."""
 START_MINUTES = 25.0

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 
 from launch.site import Mpi
 
-__all__ = ["UNBOUND", "once_a_node", "ranks", "warn"]
-
 COUNT = '"$(wc -l <"$hosts")"'
 
 UNBOUND: Mapping[str, str] = {

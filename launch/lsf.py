@@ -10,8 +10,6 @@ from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import JobState, Scheduler, marked
 from launch.site import Site
 
-__all__ = ["Lsf"]
-
 CONTINUE = 75
 
 

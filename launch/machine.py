@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["GUESSED", "QUESTIONS", "Answers", "Partition", "partitions", "site_text"]
-
 # What is asked; a command that is not there, or fails, answers nothing.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "sinfo": ("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l|%a"),

@@ -10,8 +10,6 @@ from launch.job import Job
 from launch.scheduler import JobState, Scheduler, marked
 from launch.site import Site
 
-__all__ = ["Pbs"]
-
 RUNNING, PENDING = "RBESU", "QHWTM"
 
 

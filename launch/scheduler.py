@@ -9,8 +9,6 @@ from enum import Enum
 from launch.job import Job
 from launch.site import Site
 
-__all__ = ["JobState", "Scheduler", "marked"]
-
 
 class JobState(Enum):
     """Of a job, as its scheduler tells it."""

@@ -9,6 +9,4 @@ from launch.pbs import Pbs
 from launch.scheduler import Scheduler
 from launch.slurm import Slurm
 
-__all__ = ["SCHEDULERS"]
-
 SCHEDULERS: Mapping[str, Scheduler] = {each.name: each for each in (Slurm(), Pbs(), Lsf())}

@@ -15,8 +15,6 @@ from launch.launchers import UNBOUND, once_a_node, ranks, warn
 from launch.scheduler import Scheduler, marked
 from launch.site import Mpi, Site
 
-__all__ = ["script_text", "table_text"]
-
 WIDTH = 100
 
 KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is no login shell"

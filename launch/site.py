@@ -16,18 +16,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = [
-    "LAUNCHERS",
-    "Container",
-    "Devices",
-    "Mpi",
-    "Queue",
-    "Scratch",
-    "Site",
-    "load_site",
-    "site_from_toml",
-]
-
 LAUNCHERS = ("srun", "mpiexec", "mpirun", "torchrun")
 
 

@@ -9,8 +9,6 @@ from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import JobState, Scheduler, marked
 from launch.site import Site
 
-__all__ = ["Slurm"]
-
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 MOST_RESTARTS = 20  # a job that is stopped before it gets anywhere must not circle for ever

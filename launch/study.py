@@ -16,18 +16,6 @@ from launch.job import Job
 from launch.scheduler import JobState
 from nas.record import RecordError, decode, encode
 
-__all__ = [
-    "SizeState",
-    "Study",
-    "StudyFiles",
-    "StudySize",
-    "config_hash",
-    "sizes_text",
-    "standing",
-    "study_from_json",
-    "study_json",
-]
-
 
 @dataclass(frozen=True)
 class Study:

@@ -13,8 +13,6 @@ from typing import TypeVar
 from nas.layers import Layer, Shape, ShapeError, is_size, softmax_cross_entropy
 from nas.ops import OPS, Cost, Ops
 
-__all__ = ["INPUT", "Graph", "Node", "Row", "once"]
-
 T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the image

@@ -13,26 +13,6 @@ from math import prod
 
 from nas.ops import Cost, Ops
 
-__all__ = [
-    "Add",
-    "AveragePool",
-    "BatchNorm",
-    "Concat",
-    "Conv2d",
-    "Dense",
-    "Dropout",
-    "Flatten",
-    "Gate",
-    "GlobalPool",
-    "Layer",
-    "MaxPool",
-    "ReLU",
-    "Shape",
-    "ShapeError",
-    "is_size",
-    "softmax_cross_entropy",
-]
-
 Shape = tuple[int, ...]
 
 LARGEST_SIZE = 2**31 - 1  # what cuDNN and oneDNN take for one side of a tensor

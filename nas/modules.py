@@ -28,8 +28,6 @@ from nas.layers import (
     Shape,
 )
 
-__all__ = ["Network", "module_of"]
-
 # What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPSILON = 1e-5

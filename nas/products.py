@@ -11,8 +11,6 @@ from fractions import Fraction
 from nas.graph import Graph
 from nas.layers import Conv2d, Layer, Shape
 
-__all__ = ["least_products"]
-
 WINOGRAD_SAVING = 4
 """F(4 x 4, 3 x 3) makes 36 products where 144 are counted: Lavin and Gray, "Fast Algorithms for Convolutional
 Neural Networks", CVPR 2016."""

@@ -22,8 +22,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from nas.graph import Graph
 from nas.layers import ShapeError
 
-__all__ = ["RecordError", "decode", "encode", "graph_from_json", "graph_to_json"]
-
 T = TypeVar("T")
 
 SCALARS = (int, float, str, bool)

@@ -10,8 +10,6 @@ from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
 
-__all__ = ["SEEDS", "SeedError", "residual", "resnet18", "resnet50", "resnet50_v1", "resolve_seed"]
-
 
 class SeedError(ValueError):
     """A starting architecture that is not there, cannot be read, or is for other images."""

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from nas.graph import Graph
 from nas.layers import BatchNorm, Conv2d, Dense, Layer, Shape
 
-__all__ = ["Array", "Weights", "digest", "generator", "initial", "starts"]
-
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
 """Parameters and statistics as "node.tensor". fp32 in files; fp64 is carried as well."""

@@ -20,8 +20,6 @@ from analysis.readings.roofline import roofline_json, roofline_text
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, resolve_seed
 
-__all__ = ["count", "graph"]
-
 FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
 """Whose ceiling is meant: the first that a device has."""
 

@@ -16,8 +16,6 @@ from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.ranks.process import infer_data
 
-__all__ = ["DEFAULT", "OWN", "Asked"]
-
 DEFAULT, OWN = "digits", "own"
 """Presets: where nothing is said, and where the images are."""
 COUNTS = ("data.training_images", "data.validation_images")

@@ -11,8 +11,6 @@ from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
-__all__ = ["compare", "refuse_no_table", "scaling", "write_table"]
-
 
 @click.command()
 @click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))

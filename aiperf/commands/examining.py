@@ -18,8 +18,6 @@ from aiperf.ranks.launched import launched
 from aiperf.ranks.mpi import dismiss
 from aiperf.ranks.ranks import Wanted
 
-__all__ = ["doctor"]
-
 
 @click.command()
 @config_options

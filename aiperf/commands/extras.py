@@ -8,8 +8,6 @@ from importlib.util import find_spec
 
 from aiperf.errors import MissingExtra
 
-__all__ = ["extra", "refuse_no_run"]
-
 OWN = ("aiperf", "nas", "launch", "analysis")
 RUN = ("torch", "safetensors", "sklearn", "PIL", "psutil")
 """Modules of the extra run."""

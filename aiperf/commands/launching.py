@@ -22,8 +22,6 @@ from launch.schedulers import SCHEDULERS
 from launch.script import script_text
 from launch.site import load_site
 
-__all__ = ["launch"]
-
 ASK_SECONDS = 30
 
 

@@ -13,8 +13,6 @@ from aiperf.commands import COMMANDS
 from aiperf.errors import AiperfError
 from aiperf.wording import plain
 
-__all__ = ["main"]
-
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 

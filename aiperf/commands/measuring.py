@@ -18,8 +18,6 @@ from analysis.readings.limits import Limits, Machine, Record, machine_json, mach
 if TYPE_CHECKING:
     from aiperf.device import Device
 
-__all__ = ["measured_limits", "peak"]
-
 SHARE_OF_COPIES = 0.2
 """Of the time, for memory; the rest is for products."""
 

@@ -14,8 +14,6 @@ from aiperf.files import RunFiles
 from aiperf.ranks.ranks import Wanted
 from aiperf.run.run import begin, new_run_id
 
-__all__ = ["nni"]
-
 
 @click.group()
 def nni() -> None:

@@ -15,16 +15,6 @@ from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.config import SEARCHES, WANTED_FORMATS
 from aiperf.ranks.ranks import BACKENDS, Wanted
 
-__all__ = [
-    "Number",
-    "config_options",
-    "device_option",
-    "only_with",
-    "rank_options",
-    "rank_words",
-    "take_asked",
-]
-
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 
 

@@ -11,8 +11,6 @@ from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
-__all__ = ["export", "report"]
-
 _run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 _output = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
 

@@ -24,8 +24,6 @@ from analysis.readings import validation
 from analysis.readings.judged import Judged, examine
 from nas.record import encode
 
-__all__ = ["result_text", "score", "status", "validate"]
-
 INVALID, NOT_JUDGED = 1, 2
 _run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 

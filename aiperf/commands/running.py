@@ -29,8 +29,6 @@ from aiperf.run.run import resume as resume_run
 from aiperf.trial import State
 from aiperf.wire.formats import AUTO
 
-__all__ = ["preset", "resume", "run"]
-
 CODES = {TERMINATED: 75, "interrupted": 130}
 """EX_TEMPFAIL of sysexits.h: come again. 128 + SIGINT."""
 COARSE_SECONDS = 2.0  # of the times of files on some file systems

@@ -19,8 +19,6 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
 from analysis.readings.live import Follower, Snapshot
 
-__all__ = ["LivePage", "make_server", "serve"]
-
 LOOPBACK, PORT = "127.0.0.1", 8321
 NAMES = (LOOPBACK, "localhost", "[::1]")
 """By which a browser may ask; the last is where a tunnel may begin."""

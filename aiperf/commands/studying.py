@@ -38,8 +38,6 @@ from launch.study import (
     study_json,
 )
 
-__all__ = ["scaling", "status"]
-
 
 @click.command()
 @site_option

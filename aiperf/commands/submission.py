@@ -14,8 +14,6 @@ from aiperf.commands.running import run as run_command
 from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
 
-__all__ = ["hand_in", "hours_option", "job_states", "run_context", "site_option", "write_script"]
-
 SECONDS = 120  # a busy scheduler answers late
 
 DECIDED: Mapping[str, tuple[str, str]] = {

@@ -15,8 +15,6 @@ from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
-__all__ = ["key", "package", "rank", "validate_package"]
-
 INVALID = 1
 
 

@@ -13,8 +13,6 @@ from aiperf.journal.replay import Replay
 from analysis.exports.watch import watch_text
 from analysis.readings.live import Follower
 
-__all__ = ["watch_run"]
-
 LEAST_SECONDS = 1.0
 SHARE_OF_TIME = 0.05
 """At most so much of the time is spent on reading and showing."""

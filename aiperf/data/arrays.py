@@ -21,8 +21,6 @@ from aiperf.data.resident import HeldSplit
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["AUGMENTATIONS", "Part", "assemble", "fingerprint", "split_official"]
-
 AUGMENTATIONS = ("none", "shift", "crop-flip")
 """Of small images of one size."""
 # Images resized at once: bounds the float32 copy.

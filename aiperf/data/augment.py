@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["Augmentation", "augmentation"]
-
 
 @dataclass(frozen=True)
 class Augmentation:

@@ -21,8 +21,6 @@ from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["load_cifar10", "look_at_cifar10"]
-
 IMAGES_A_FILE = 10_000
 SIDE, CLASSES = 32, 10
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))

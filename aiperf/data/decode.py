@@ -14,8 +14,6 @@ from aiperf.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MODES", "Box", "check_file", "decode", "evaluation_box", "header", "random_box", "refusal"]
-
 # The customary evaluation crop: 224 out of a shorter side of 256 (Krizhevsky et al., NIPS 2012).
 EVALUATED_SHARE = 224 / 256
 # Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6: area and aspect of the crops.

@@ -17,8 +17,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from aiperf.data.decode import decode, refusal
 from aiperf.errors import DataError
 
-__all__ = ["PIECE", "Decoders", "Item", "Piece"]
-
 # Images a message of a decoding process. A step is put together from several, so that its first
 # images come soon and one step is decoded by many processes.
 PIECE = 32

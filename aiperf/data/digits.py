@@ -23,8 +23,6 @@ from aiperf.data.split import Data
 from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
 
-__all__ = ["load_digits_set"]
-
 WHERE = "scikit-learn's digits"
 # Of `fingerprint`: the images as bytes 0 … 255 with their labels.
 SHA256 = "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145"

@@ -13,8 +13,6 @@ from aiperf.config import DataConfig
 from aiperf.data.stratify import Indices, take_validation
 from aiperf.errors import DataError
 
-__all__ = ["Found", "Look", "contradictions", "divided", "refuse"]
-
 
 @dataclass(frozen=True)
 class Found:

@@ -21,8 +21,6 @@ from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["load_idx", "look_at_idx", "read_idx"]
-
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
 TRAINING = ("train",)
 TEST = ("t10k", "test")

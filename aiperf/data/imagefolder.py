@@ -22,8 +22,6 @@ from aiperf.data.order import Order
 from aiperf.data.split import Batch, Data, Split, share, share_of_step
 from aiperf.errors import DataError
 
-__all__ = ["load_imagefolder", "look_at_imagefolder"]
-
 LOOKED_AT = 200
 """Of the images of training, evenly spread: enough for a median."""
 SIDES = 8

@@ -14,8 +14,6 @@ from aiperf.data import look
 from aiperf.data.found import Look
 from aiperf.errors import DataError
 
-__all__ = ["inferred", "main"]
-
 LARGEST_SIDE = 64
 """So that two minutes on a processor train something; who wants larger images states data.size and a seed."""
 VALIDATION_SHARE, MOST_VALIDATION = 10, 5_000

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from aiperf.data.decode import check_file
 from aiperf.errors import DataError
 
-__all__ = ["FileList", "check_files", "class_folders", "fingerprint", "scan"]
-
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.

@@ -8,8 +8,6 @@ from typing import Any
 
 from aiperf.config import DataConfig
 
-__all__ = ["Counts", "manifest"]
-
 
 @dataclass(frozen=True)
 class Counts:

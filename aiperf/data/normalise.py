@@ -10,8 +10,6 @@ from torch import Tensor
 
 from aiperf.errors import DataError
 
-__all__ = ["Normalisation", "imagenet", "measured"]
-
 # Mean and deviation of ImageNet's red, green and blue as shares of full scale, as in torchvision's
 # reference training; for grey images their averages.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -7,8 +7,6 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-__all__ = ["Order"]
-
 
 class Order:
     """Endless positions 0, 1, 2, …: position p shows image `permutation(p // n)[p % n]`.

@@ -14,8 +14,6 @@ from aiperf.data.normalise import Normalisation
 from aiperf.data.order import Order
 from aiperf.data.split import Batch, Split, share, share_of_step
 
-__all__ = ["HeldSplit", "ResidentSplit"]
-
 # Steps are prepared in blocks: one gather for many steps leaves each step two views. 4 MiB stays near
 # the cache of a CPU; a step larger than that is a block of its own.
 BLOCK_BYTES = 4 << 20

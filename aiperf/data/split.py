@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Batch", "Data", "Split", "share", "share_of_step"]
-
 Batch = tuple[Tensor, Tensor]
 """Images (n, channels, size, size), float32, normalised, channels-last, and labels (n,), int64.
 

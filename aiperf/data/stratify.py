@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from aiperf.config import DataConfig
 from aiperf.errors import DataError
 
-__all__ = ["Indices", "stratified", "take_validation"]
-
 Indices = NDArray[np.int64]
 
 # Every run splits alike; the run's own seed has no say in which images are held back.

@@ -14,8 +14,6 @@ from aiperf.data.resident import ResidentSplit
 from aiperf.data.split import Data
 from aiperf.errors import DataError
 
-__all__ = ["load_synthetic"]
-
 # A class is a coarse picture of CELLS x CELLS; an image of it adds white noise of equal power.
 CELLS = 8
 # An image's noise is put together, line by line, out of one pool of so many lines of pixels.

@@ -13,8 +13,6 @@ import torch
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
 
-__all__ = ["Accelerator", "first_match"]
-
 
 @dataclass(frozen=True)
 class Accelerator(Device):

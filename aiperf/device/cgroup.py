@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["cores", "memory_bytes"]
-
 OWN = Path("/proc/self/cgroup")
 MOUNTED = Path("/sys/fs/cgroup")
 

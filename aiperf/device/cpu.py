@@ -17,8 +17,6 @@ from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
 from aiperf.wire.messages import Processor
 
-__all__ = ["Cpu"]
-
 STATED = "OMP_NUM_THREADS"
 """Where it is set, somebody has chosen the number of threads."""
 

@@ -10,8 +10,6 @@ import torch
 
 from aiperf.device.accelerator import Accelerator, first_match
 
-__all__ = ["Cuda"]
-
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
 AMPERE = (8, 0)

@@ -13,8 +13,6 @@ import torch
 from aiperf.errors import WorldError
 from aiperf.wire.messages import Processor
 
-__all__ = ["SIXTEEN_BIT", "Device"]
-
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -10,8 +10,6 @@ from typing import ClassVar
 
 from aiperf.device.accelerator import Accelerator, first_match
 
-__all__ = ["Npu"]
-
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from aiperf.score.bound import FLAGS
 from aiperf.wire.messages import Processor
 
-__all__ = ["see_processor"]
-
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
 # This driver states the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.

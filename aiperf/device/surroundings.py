@@ -14,8 +14,6 @@ import torch
 
 from aiperf.batch_job import job_name
 
-__all__ = ["read_settings"]
-
 # Of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and ATen.
 VARIABLES = re.compile(
     r"OMP_\w+|GOMP_\w+|KMP_\w+|NCCL_\w+"

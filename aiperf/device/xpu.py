@@ -11,8 +11,6 @@ from aiperf.device.accelerator import Accelerator
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
 
-__all__ = ["Xpu", "is_too_old"]
-
 OLDEST_TORCH = (2, 8)  # the first with XCCL, and one that tells native bf16 from emulated
 
 

@@ -9,8 +9,6 @@ from enum import Enum
 
 from nas.record import encode
 
-__all__ = ["Check", "Grade", "checks_json", "checks_text", "failed", "ok", "warning"]
-
 WIDTH = 16
 
 

@@ -24,8 +24,6 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup
 from nas.record import decode, encode
 
-__all__ = ["main", "see_data", "see_device"]
-
 SIDE = 1024
 REDUCED_ELEMENTS = 4 << 20
 """16 MiB of fp32: a bucket of gradients or two."""

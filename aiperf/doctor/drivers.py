@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from aiperf.doctor.check import Check, failed, ok, warning
 from aiperf.doctor.seen import HostSeen
 
-__all__ = ["drivers", "slices"]
-
 
 def drivers(hosts: Sequence[HostSeen]) -> Check:
     """Drivers answer, are the same everywhere, and report no fault of a device."""

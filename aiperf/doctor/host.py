@@ -19,8 +19,6 @@ from aiperf.doctor.onednn import see_onednn
 from aiperf.doctor.seen import Folder, HostSeen
 from aiperf.unseen import ToolFailed, ask
 
-__all__ = ["see_host", "try_folder"]
-
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
 VISIBLE: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")

@@ -10,8 +10,6 @@ from aiperf.doctor import drivers, onednn, storage
 from aiperf.doctor.check import Check, Grade, failed, ok, warning
 from aiperf.doctor.seen import Examination
 
-__all__ = ["judge"]
-
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_SECONDS = 1.0
 """A run whose hosts differ by more is INVALID."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, ToGroup
 
-__all__ = ["AskClock", "Door", "LookAtDevice", "LookAtHost", "OpenDoor", "ToldClock"]
-
 
 @dataclass(frozen=True)
 class AskClock(ToGroup):

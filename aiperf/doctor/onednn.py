@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from aiperf.doctor.check import Check, ok, warning
 from aiperf.doctor.seen import HostSeen
 
-__all__ = ["onednn", "see_onednn"]
-
 SECONDS = 20.0
 """Mostly for importing torch from a cold network file system: what follows takes tenths of a second."""
 STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"

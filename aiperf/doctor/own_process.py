@@ -15,8 +15,6 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup
 from nas.record import RecordError, decode, encode
 
-__all__ = ["OwnProcess", "data_process", "device_process"]
-
 PROGRAM = "from aiperf.doctor.devices import main; main()"
 Seen = TypeVar("Seen", bound=FromGroup)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from aiperf.config import Config
 from aiperf.wire.messages import FromGroup
 
-__all__ = ["DataSeen", "DeviceSeen", "Examination", "Folder", "HostSeen", "Meet"]
-
 
 @dataclass(frozen=True)
 class Folder:

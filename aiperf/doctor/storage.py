@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from aiperf.doctor.check import Check, failed, ok, warning
 from aiperf.doctor.seen import Examination, Folder
 
-__all__ = ["data", "directory", "home", "limits", "space", "temporary"]
-
 GIB = 1 << 30
 OPEN_FILES = 4096
 """Sockets of a large group, files of the loaders; 1,024 is a common limit and too few."""

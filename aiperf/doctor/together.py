@@ -24,8 +24,6 @@ from aiperf.ranks.visible import visible_devices
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
-__all__ = ["examine", "examine_alone", "serve_examination"]
-
 MASTER_SILENCE_SECONDS = 1800.0
 PINGS = 3
 ANSWER_SECONDS = 5.0  # for a short word

@@ -8,8 +8,6 @@ from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan,
 from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import Ceiling, Control
 
-__all__ = ["AFTER_LAST_LINE_SECONDS", "Attempt", "Leg", "TrialStory", "Validation"]
-
 AFTER_LAST_LINE_SECONDS = 10.0
 """The longest silence of a master that lives: a killed leg ends so long after its last line."""
 

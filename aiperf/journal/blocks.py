@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from aiperf.journal.events import Stepped
 
-__all__ = ["Blocks", "Totals"]
-
 
 @dataclass(frozen=True)
 class Totals:

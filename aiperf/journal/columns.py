@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from aiperf.journal.replay import Replay
 
-__all__ = ["Pieces", "pieces"]
-
 
 @dataclass(frozen=True)
 class Pieces:

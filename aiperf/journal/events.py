@@ -14,26 +14,6 @@ from aiperf.config import Config
 from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import Ceiling, Control, Ready
 
-__all__ = [
-    "TERMINATED",
-    "Beat",
-    "Began",
-    "CeilingMeasured",
-    "Closed",
-    "ControlMeasured",
-    "Dispatched",
-    "Ended",
-    "Event",
-    "GroupLost",
-    "LegBegan",
-    "LegEnded",
-    "Opened",
-    "RankReady",
-    "Released",
-    "Stepped",
-    "Tested",
-]
-
 TERMINATED = "terminated"
 """Why a leg ended: the scheduler asked for it, and the run is to be continued."""
 

@@ -24,8 +24,6 @@ from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
 from nas.record import RecordError, decode, encode
 
-__all__ = ["VERSION", "JournalReader", "JournalWriter", "Line", "chained", "read_journal"]
-
 VERSION = 1
 """Of the journal's form; a reader refuses what is newer."""
 

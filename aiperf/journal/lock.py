@@ -12,8 +12,6 @@ from pathlib import Path
 
 from aiperf.errors import JournalError
 
-__all__ = ["SILENCE_SECONDS", "Lock"]
-
 SILENCE_SECONDS = 30.0
 """A master writes a line at least every ten seconds; one that wrote none for so long is dead."""
 

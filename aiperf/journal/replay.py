@@ -34,9 +34,6 @@ from aiperf.journal.events import (
 from aiperf.journal.file import Line
 from aiperf.trial import State
 
-__all__ = ["Fault", "Replay", "replay"]
-
-
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """How a group may say that a trial ended; LOST is what follows from its silence."""
 

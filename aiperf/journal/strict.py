@@ -6,8 +6,6 @@ import json
 import sys
 from typing import Any
 
-__all__ = ["LARGEST", "parsed"]
-
 LARGEST = (1 << 63) - 1
 """What a column of whole numbers holds."""
 LARGEST_FLOAT = sys.float_info.max

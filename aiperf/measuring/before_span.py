@@ -29,8 +29,6 @@ from aiperf.wire.messages import Ceiling, Rate
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
-__all__ = ["SeedWork", "images_per_second", "measure"]
-
 SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
 """Of a processor's time for its ceilings."""
 NUM_PRODUCTS = 8

@@ -24,19 +24,6 @@ from aiperf.errors import WorldError
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Rate
 
-__all__ = [
-    "SECONDS",
-    "SIDES",
-    "TALL",
-    "Multiply",
-    "Product",
-    "measure_all_reduce",
-    "measure_copy",
-    "measure_products",
-    "measure_upload",
-    "rate_of",
-]
-
 SIDES: Mapping[str, Sequence[int]] = {
     # From the smallest up: a format that is emulated is fastest there, and large matrices take minutes.
     "cpu": (32, 64, 128, 256, 512, 1024, 2048),

@@ -17,8 +17,6 @@ from aiperf.rules.measurements import CONTROL_SIZES
 from nas.graph import Graph
 from nas.seeds import resnet50
 
-__all__ = ["ControlRate", "measure_control", "time_steps"]
-
 SIZE, CLASSES = 224, 1000
 LEAST_SECONDS = 10.0
 BATCH_SIZE, LEAST_STEPS = 256, 20  # of an accelerator

@@ -17,8 +17,6 @@ from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT
 from aiperf.rules.who import PRODUCTS
 
-__all__ = ["format_rates", "observed"]
-
 # Bits of the fraction, and whether 2^100 is a number: IEEE 754 for fp32 and fp16; bf16 and TF32 of
 # "NVIDIA A100 Tensor Core GPU Architecture", 2020, figure 9.
 FORMATS = {(23, True): "fp32", (10, True): "tf32", (7, True): "bf16", (10, False): "fp16"}

@@ -13,8 +13,6 @@ from time import perf_counter
 
 from aiperf.device import Device
 
-__all__ = ["choose_threads", "chosen"]
-
 NEARLY = 1.1
 """Times the best: the fewest threads that come so near are taken, for they lose least when others come."""
 

@@ -12,8 +12,6 @@ from nas.graph import Graph
 from nas.modules import Network
 from nas.weights import initial
 
-__all__ = ["passes", "placed", "training_step"]
-
 
 def placed(graph: Graph, device: Device) -> Network:
     """The network with initial weights on the device."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from aiperf.config import Config
 
-__all__ = ["description"]
-
 HEAD = """\
 # For NNI 3.0, its last release: pip install 'aiperf-hpc[run,nni]', then nnictl create --config THIS_FILE
 # The run is written to {directory}; `aiperf-hpc score` shows its result, `nnictl stop` ends it.

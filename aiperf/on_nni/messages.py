@@ -13,8 +13,6 @@ from aiperf.files import RunFiles
 from aiperf.wire.layout import Place
 from nas.record import decode, encode
 
-__all__ = ["Given", "Over", "ProcessBegan", "TrialDescribed", "TrialWanted", "call", "hear", "tell"]
-
 
 @dataclass(frozen=True)
 class Word:

@@ -12,8 +12,6 @@ from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import World
 from aiperf.wire.layout import Described, Place
 
-__all__ = ["NniRanks"]
-
 
 @dataclass(frozen=True)
 class NniRanks(Ranks):

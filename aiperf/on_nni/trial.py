@@ -16,8 +16,6 @@ from aiperf.training.worker import Worker, bind_place
 from aiperf.trial import State
 from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
 
-__all__ = ["NniChannel", "train_one"]
-
 
 def train_one() -> int:
     """What NNI gave this process to do; the exit code."""

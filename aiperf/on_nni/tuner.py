@@ -15,8 +15,6 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.on_nni.messages import TrialDescribed, TrialWanted, call, hear, tell
 
-__all__ = ["SearchTuner"]
-
 START_SECONDS = 300.0  # for the master to open its socket
 STOP_SECONDS = 60.0  # for a run that is stopped to close its trials and to test its best network
 

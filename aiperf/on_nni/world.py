@@ -38,8 +38,6 @@ from aiperf.wire.messages import (
     unpack,
 )
 
-__all__ = ["NniWorld"]
-
 STALE_SECONDS = 300.0  # from the answer to NNI to the first word of the trial's process
 
 

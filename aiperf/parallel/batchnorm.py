@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-__all__ = ["synchronise"]
-
 Sum = Callable[[Tensor], Tensor]
 """Element-wise, over the group."""
 

@@ -24,8 +24,6 @@ from aiperf.device import Device
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
-__all__ = ["Ddp"]
-
 MEETING_TIMEOUT = timedelta(minutes=10)
 # The master finds a silent group long before; this ends what nobody would wait for any more.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)

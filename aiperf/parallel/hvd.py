@@ -10,8 +10,6 @@ from torch import nn
 from aiperf.device import Device
 from aiperf.errors import MissingExtra, WorldError
 
-__all__ = ["Hvd"]
-
 # What Horovod raises where a rank left, and what it says.
 LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
 

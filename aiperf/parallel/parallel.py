@@ -7,8 +7,6 @@ from typing import Protocol
 import torch
 from torch import nn
 
-__all__ = ["Parallel", "Solo", "agree", "lead"]
-
 
 class Parallel(Protocol):
     """Data parallelism inside one group. Every method is called by all ranks, in the same order."""

@@ -9,8 +9,6 @@ from aiperf.config import Config
 from nas.graph import Graph
 from nas.ops import OPS
 
-__all__ = ["Forecast", "forecast", "memory_bytes"]
-
 RANKED_HOURS = 1.0
 LINE_BYTES = 330  # of the journal, at the median
 BLOCK_SECONDS = 2.0  # between two lines of steps

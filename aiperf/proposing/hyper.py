@@ -11,8 +11,6 @@ from aiperf.wire.layout import LEAST_BATCH
 from nas.graph import Graph
 from nas.tuning import Point
 
-__all__ = ["Memory", "configured", "halved", "hyper_parameters", "point", "shared_evenly"]
-
 SHARE = 0.9  # of a device's memory: the rest is the library's, and the model is none too exact
 DIGITS = 6  # that count: as many as a proposal has
 

@@ -21,8 +21,6 @@ from nas.graph import Graph
 from nas.search import Candidate, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
-__all__ = ["ATTEMPTS", "Jobs"]
-
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
 FORGOTTEN_EVERY = 64  # trials: to look through all that live is work for each group
 

@@ -7,8 +7,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import log
 
-__all__ = ["ALL_WRONG", "Losses", "TrialOutcome"]
-
 ALL_WRONG = 1.0
 """The error of a trial that failed: a rate too high fails, and that is to be learnt."""
 

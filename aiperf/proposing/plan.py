@@ -8,8 +8,6 @@ from math import ceil, cos, pi
 from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
 
-__all__ = ["CLOSING_SHARE", "SEGMENT_SECONDS", "Plan", "measuring_seconds", "plan"]
-
 CLOSING_SHARE = 1.5
 """Times the last validation: what is left for the closing one before a deadline."""
 

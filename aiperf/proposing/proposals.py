@@ -12,8 +12,6 @@ from nas.graph import Graph
 from nas.search import SEARCHES, Search
 from nas.tuning import TUNERS, Tuner, installed
 
-__all__ = ["SEARCH_VERSION", "libraries", "new_search", "new_tuner", "resolved"]
-
 SEARCH_VERSION = 1
 """Of all that decides what is proposed: searches, morphisms, tuners, epochs and hyper-parameters of a trial.
 Raised only when a run would be proposed other trials than before, so that a journal written by older code can

@@ -12,8 +12,6 @@ from aiperf.ranks.launched import TORCHRUN, Launched
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.torchrun import SocketLink
 
-__all__ = ["abort", "connect", "disconnect"]
-
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI

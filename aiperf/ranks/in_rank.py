@@ -21,8 +21,6 @@ from aiperf.training.worker import Channel, Worker, bind_place
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup
 
-__all__ = ["train_in_rank"]
-
 
 def train_in_rank(link: Link, channel: Channel, place: Place, kind: str) -> None:
     """The life of a worker in the rank itself. Raises WorldError, and what a worker raises."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["TORCHRUN", "Launched", "launched"]
-
 # Rank, number of ranks, who sets them. The first pair that is there counts: inside a Slurm step, the
 # daemons of mpiexec are Slurm's tasks and hand on its variables, which then speak of daemons.
 VARIABLES = (

@@ -18,8 +18,6 @@ from aiperf.errors import WorldError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["LONGEST_SLEEP", "SHORTEST_SLEEP", "Link", "Received", "mpi_library", "mpi_module"]
-
 # Between two looks for a message: short after one came, then longer. 200 looks a second take about
 # one hundredth of a core.
 SHORTEST_SLEEP, LONGEST_SLEEP = 0.0002, 0.005

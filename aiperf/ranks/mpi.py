@@ -22,8 +22,6 @@ from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
 
-__all__ = ["MpiWorld", "describe", "dismiss", "gather"]
-
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 300.0  # for all ranks to come, once MPI has started them all

@@ -17,8 +17,6 @@ from aiperf.errors import DataError
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
-__all__ = ["WorkerProcess", "describe_device", "environment", "infer_data"]
-
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
 DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
 INFER = "from aiperf.data.inferred import main; main()"

@@ -28,8 +28,6 @@ from aiperf.ranks.visible import visible_devices
 from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 
-__all__ = ["BACKENDS", "Ranks", "Wanted", "across"]
-
 log = logging.getLogger(__name__)
 
 BACKENDS = ("ddp", "horovod")

@@ -25,8 +25,6 @@ from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
 
-__all__ = ["MpiChannel", "serve"]
-
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01  # between two looks at MPI while the worker says nothing

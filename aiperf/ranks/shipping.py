@@ -14,8 +14,6 @@ from pathlib import Path
 
 from aiperf.files import RunFiles
 
-__all__ = ["Receiver", "is_piece", "pieces"]
-
 PIECE_BYTES = 16 << 20
 HEAD = struct.Struct("<BQII")
 

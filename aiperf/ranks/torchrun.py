@@ -19,8 +19,6 @@ from aiperf.errors import WorldError
 from aiperf.ranks.launched import Launched
 from aiperf.ranks.link import LONGEST_SLEEP, SHORTEST_SLEEP, Link, Received
 
-__all__ = ["SocketLink"]
-
 LARGEST_BYTES = 4 << 20
 """Of one message; the kernel may allow less, net.core.wmem_max."""
 HEADER = 16

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from aiperf.errors import WorldError
 
-__all__ = ["visible_devices"]
-
 # Files of which the drivers make one for each device: NVIDIA, AMD, Ascend, Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
 COUNT = "from aiperf.device import count_devices as count, first_kind; import sys; kind = sys.argv[1]; "

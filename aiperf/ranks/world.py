@@ -15,8 +15,6 @@ from aiperf.ranks.process import WorkerProcess
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
-__all__ = ["ALONE", "Gone", "LocalWorld", "World"]
-
 ALONE = Place(rank=1, group=(1,), device_index=0, ranks_on_host=1)
 
 

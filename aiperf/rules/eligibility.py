@@ -11,22 +11,6 @@ from aiperf.rules.measurements import doubts
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.trial import State
 
-__all__ = [
-    "architecture",
-    "complete",
-    "control",
-    "data",
-    "error",
-    "foreseen",
-    "refuse_unrankable",
-    "segments",
-    "span",
-    "speed",
-    "trials",
-    "unrankable",
-    "width",
-]
-
 LEAST_SPAN_SECONDS = 3600.0
 ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 MOST_ERROR = 0.30

@@ -15,8 +15,6 @@ from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
 from nas.seeds import SEEDS
 
-__all__ = ["accuracy", "bounds", "chain", "data", "lineage", "operations", "order", "seed", "steps"]
-
 
 def chain(evidence: Evidence) -> Seen:
     broken = evidence.replay.broken

@@ -26,8 +26,6 @@ from nas.ops import TENSOR_OPS
 from nas.products import least_products
 from nas.seeds import resnet50
 
-__all__ = ["CONTROL_SIZES", "doubts", "mean_ceiling", "measurements", "speed"]
-
 # One block of steps, or one validation, may fall into a much better moment than what was measured.
 MOST_OF_A_PIECE = 4.0
 CONTROL_SIZES = (32, 64, 112, 160, 224)

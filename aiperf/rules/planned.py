@@ -15,8 +15,6 @@ from aiperf.rules.rule import Evidence, Seen
 from aiperf.rules.times import DRIFT, LATE_SECONDS
 from aiperf.trial import State
 
-__all__ = ["images"]
-
 STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
 
 

@@ -18,8 +18,6 @@ from aiperf.trial import Trial
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted
 
-__all__ = ["search"]
-
 MOST_ASKED = 2_000
 """Proposals made again in one run; a few milliseconds each. Of a longer one every so manieth."""
 

@@ -15,8 +15,6 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.trial import Segment
 
-__all__ = ["weights", "witnesses"]
-
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
 

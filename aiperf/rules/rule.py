@@ -11,8 +11,6 @@ from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
 
-__all__ = ["Evidence", "Finding", "Kind", "Outcome", "Rule", "Seen"]
-
 SHOWN = 3
 """Contradictions that a finding names; of more it gives the number."""
 

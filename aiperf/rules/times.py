@@ -12,8 +12,6 @@ from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 
-__all__ = ["DRIFT", "LATE_SECONDS", "span", "times"]
-
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
 # than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
 LATE_SECONDS = AFTER_LAST_LINE_SECONDS

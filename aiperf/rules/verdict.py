@@ -12,8 +12,6 @@ from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 
-__all__ = ["RULES", "RunClass", "Verdict", "judge"]
-
 
 class RunClass(Enum):
     """Of a valid run."""

@@ -10,17 +10,6 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.wire.messages import Ready
 
-__all__ = [
-    "CLOCK_SECONDS",
-    "PRODUCTS",
-    "clocks",
-    "code",
-    "initialisation",
-    "misdeclared",
-    "precision",
-    "ranks",
-]
-
 CLOCK_SECONDS = 1.0
 TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on
 INITIALISATION_SECONDS = 1800.0

@@ -20,8 +20,6 @@ from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, rate
 from nas.ops import OPS, Ops
 
-__all__ = ["Display"]
-
 PLAIN_SECONDS = 5.0  # between two lines where nobody watches, at the least
 PLAIN_LINES = 60  # of a whole run, about
 LIVE_SECONDS = 0.25

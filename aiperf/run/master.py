@@ -72,8 +72,6 @@ from nas.graph import Graph
 from nas.record import graph_to_json
 from nas.search import Exhausted
 
-__all__ = ["Master"]
-
 QUIET_LINE_SECONDS = 5.0  # a killed leg ends ten seconds after its last line
 TICK_SECONDS = 0.25
 AHEAD = 2  # trials of a group at a time: the one that trains and the one that is prepared

@@ -11,8 +11,6 @@ from aiperf.journal.events import Dispatched
 from aiperf.wire.messages import Ceiling
 from nas.ops import TENSOR_OPS, Ops
 
-__all__ = ["step_seconds"]
-
 SLOWER = 8.0
 """Times slower than the fastest products: a step of a seed that took too long to be measured."""
 

@@ -20,8 +20,6 @@ from aiperf.run.run import checked
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
 
-__all__ = ["rehearsal_text"]
-
 MEASURED_SECONDS = 10.0
 GROUPS_SHOWN = 8
 REASONS_SHOWN = 3

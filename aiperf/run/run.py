@@ -30,8 +30,6 @@ from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
 from nas.seeds import resolve_seed
 
-__all__ = ["Watch", "begin", "checked", "new_run_id", "resume", "starting_graph"]
-
 STDERR = 2
 
 Watch = Callable[[Replay, float], None]

@@ -17,8 +17,6 @@ from math import prod
 from nas.graph import INPUT, Graph
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 
-__all__ = ["OldCount", "old_count"]
-
 
 @dataclass(frozen=True)
 class OldCount:

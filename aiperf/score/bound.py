@@ -13,8 +13,6 @@ from math import fsum
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.wire.messages import Processor, Ready
 
-__all__ = ["FLAGS", "MOST_OF_THE_PEAK", "TOP_HERTZ", "bound_ops_per_second", "processor_ops_per_second"]
-
 MOST_OF_THE_PEAK = 1.25
 """Data sheets give a clock that a device keeps up; for a moment it may run faster."""
 TOP_HERTZ = 6.2e9

@@ -18,8 +18,6 @@ from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
 
-__all__ = ["Credit", "Work", "credit", "work"]
-
 
 @dataclass(frozen=True)
 class Credit:

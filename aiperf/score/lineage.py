@@ -17,8 +17,6 @@ from nas.ops import Ops
 from nas.record import RecordError, graph_from_json
 from nas.search import Size
 
-__all__ = ["Counted", "Rebuilt", "Recount", "counted", "rebuild", "rebuilt", "recorded", "recount"]
-
 
 @dataclass(frozen=True)
 class Counted:

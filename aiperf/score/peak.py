@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["PEAKS", "Peak", "Source", "peak_ops_per_second"]
-
 TERA = 10**12
 
 

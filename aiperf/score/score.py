@@ -14,8 +14,6 @@ from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.trial import State
 
-__all__ = ["ControlResult", "Quality", "Score", "regulated", "score"]
-
 
 @dataclass(frozen=True)
 class Quality:

@@ -15,8 +15,6 @@ from aiperf.score.credit import Credit
 from aiperf.score.lineage import Counted
 from nas.ops import OPS
 
-__all__ = ["Shares", "Timeline", "interval_of_mean", "shares", "timeline"]
-
 Array = NDArray[Any]
 
 LONGEST_BIN_SECONDS = 360.0

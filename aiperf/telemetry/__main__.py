@@ -21,8 +21,6 @@ from aiperf.telemetry.host import open_host
 from aiperf.telemetry.nvidia import open_nvidia
 from aiperf.telemetry.sensor import Sensor
 
-__all__ = ["main"]
-
 PERIOD_SECONDS = 1.0
 LOWEST_PRIORITY = 19
 WAIT_SECONDS = 0.5  # for the sensors, together; one that needs longer is unknown in this second

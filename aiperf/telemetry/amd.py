@@ -7,8 +7,6 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading, each
 
-__all__ = ["open_amd"]
-
 # What a device has not is "N/A", or the largest number of the field, which older releases hand on.
 ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 # Of MI300 and later: time in which something held the device back, since the driver was loaded. AMD SMI, "GPU

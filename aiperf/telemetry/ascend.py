@@ -8,8 +8,6 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading
 
-__all__ = ["open_ascend"]
-
 # Where the loader finds it, and where drivers put it; not all of them tell the loader so.
 LIBRARIES = ("libdcmi.so", "/usr/local/dcmi/libdcmi.so", "/usr/local/Ascend/driver/lib64/driver/libdcmi.so")
 AI_CORE = 2  # the kind of utilisation, DCMI API reference

@@ -9,8 +9,6 @@ import psutil
 
 from aiperf.telemetry.sensor import Reading, each
 
-__all__ = ["open_host"]
-
 LEAST_SECONDS = 0.1  # of which a rate tells anything
 # What psutil raises where /proc is hidden, or written in a way that it does not know.
 FAULTS = (OSError, RuntimeError, ValueError)

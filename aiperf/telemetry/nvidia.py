@@ -7,8 +7,6 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading, each
 
-__all__ = ["open_nvidia"]
-
 # Bits of nvmlClocksEventReasons, NVML API reference. "Idle" is none: an idle device is not held back.
 REASONS: Mapping[int, str] = {
     0x002: "application clocks",

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["Recorder"]
-
 END_SECONDS = 2.0
 # DCMI does not go together with it: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
 NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import Any
 
-__all__ = ["Reading", "Sensor", "each", "plausible"]
-
 Reading = Mapping[str, float | int | Sequence[str] | None]
 """Values by name, each with its unit in the name; None, or no entry, where one is not known."""
 

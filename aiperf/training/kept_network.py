@@ -21,8 +21,6 @@ from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
 
-__all__ = ["Kept", "read_kept", "write_kept"]
-
 _WEIGHTS, _MOMENTUM = "weights/", "momentum/"
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-__all__ = ["NoLog", "OwnLog", "StepLog"]
-
 
 class OwnLog(Protocol):
     """Takes what this rank did itself; what its group did is the sum over its ranks."""

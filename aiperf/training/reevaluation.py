@@ -17,8 +17,6 @@ from aiperf.training.kept_network import read_kept
 from aiperf.training.train import Rank, evaluate
 from nas.modules import Network
 
-__all__ = ["Reevaluation", "reevaluate"]
-
 # Another device or thread count adds in another order, which may turn an image that lies on the fence.
 TOLERATED_SHARE = 0.002
 

@@ -28,19 +28,6 @@ from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import Started, Steps, Validated, Working
 from nas.modules import Network
 
-__all__ = [
-    "BuiltTrial",
-    "Elsewhere",
-    "Here",
-    "NotFinite",
-    "Pace",
-    "Rank",
-    "Report",
-    "build",
-    "evaluate",
-    "train",
-]
-
 Report = Callable[[Started | Steps | Validated | Working], None]
 """Takes what the leader of the group says, on every rank."""
 

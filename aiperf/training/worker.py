@@ -73,8 +73,6 @@ from nas.modules import Network
 from nas.record import decode, encode, graph_from_json
 from nas.weights import digest, initial
 
-__all__ = ["Channel", "Worker", "bind_place", "describe"]
-
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 5.0  # a network file system shows a new file late: it remembers that there was none

@@ -8,8 +8,6 @@ from aiperf.config import Config, with_overrides
 from aiperf.errors import WorldError
 from aiperf.wire.layout import Described
 
-__all__ = ["AUTO", "emulation_text", "fastest_format", "with_format"]
-
 AUTO = "auto"
 """In a configuration; in a journal stands what it came to."""
 TIE = 1.25

@@ -8,21 +8,6 @@ from dataclasses import dataclass, field
 from aiperf.errors import ConfigError, WorldError
 from aiperf.wire.messages import FromGroup, ToGroup
 
-__all__ = [
-    "LEAST_BATCH",
-    "Bye",
-    "Describe",
-    "Described",
-    "Disband",
-    "Hello",
-    "Lost",
-    "MasterBeat",
-    "Place",
-    "layout",
-    "refuse_uneven_batch",
-]
-
-
 LEAST_BATCH = 2  # of a rank: batch norm has no variance of one image
 
 

@@ -16,36 +16,6 @@ from aiperf.errors import WorldError
 from aiperf.trial import Segment, State, Trial
 from nas.record import RecordError, decode, encode
 
-__all__ = [
-    "Assign",
-    "Ceiling",
-    "Control",
-    "Evaluate",
-    "Evaluated",
-    "Finished",
-    "FromGroup",
-    "Join",
-    "MeasureCeiling",
-    "MeasureControl",
-    "Meeting",
-    "Observe",
-    "Processor",
-    "Quit",
-    "Rate",
-    "Ready",
-    "Refused",
-    "Release",
-    "Setup",
-    "Started",
-    "Steps",
-    "Stop",
-    "ToGroup",
-    "Validated",
-    "Working",
-    "pack",
-    "unpack",
-]
-
 VERSION = 1
 
 

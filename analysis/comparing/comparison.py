@@ -15,8 +15,6 @@ from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.usage import read_usage
 from analysis.table import Table
 
-__all__ = ["Comparison", "compare", "comparison_text"]
-
 HOSTS_SHOWN = 8
 
 

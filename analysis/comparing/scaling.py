@@ -19,17 +19,6 @@ from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices
 from analysis.table import Table
 
-__all__ = [
-    "Published",
-    "Scaling",
-    "ScalingPoint",
-    "csv_text",
-    "markdown_text",
-    "published",
-    "scaling",
-    "table",
-]
-
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
 

@@ -10,8 +10,6 @@ from analysis.table import aligned
 from nas.graph import Graph, Row
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 
-__all__ = ["count_json", "count_text"]
-
 KINDS = tuple(field.name for field in fields(Ops))
 NOTES = """\
 dx is the gradient of what a layer reads, dw that of its weights; a training image is forward + backward.

@@ -9,8 +9,6 @@ from aiperf.wording import plain
 from analysis.readings.judged import Judged
 from analysis.readings.trials import rows
 
-__all__ = ["csv_text", "harmless"]
-
 COLUMNS = (
     "trial",
     "parent",

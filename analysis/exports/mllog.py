@@ -14,8 +14,6 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from analysis.readings.judged import Judged
 
-__all__ = ["mllog_text"]
-
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""

@@ -12,8 +12,6 @@ from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices
 from analysis.readings.live import Snapshot
 
-__all__ = ["live_openmetrics_text", "openmetrics_text"]
-
 
 def openmetrics_text(judged: Judged) -> str:
     """Gauges of the run so far; what is not known is left out. Units are in the names."""

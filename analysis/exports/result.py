@@ -13,8 +13,6 @@ from analysis.readings.trials import line_of_descent, rows
 from analysis.readings.usage import read_usage
 from nas.record import encode
 
-__all__ = ["FORM", "result"]
-
 FORM = "aiperf-hpc/result/1"
 
 

@@ -12,8 +12,6 @@ from aiperf.wording import clock, origin, percent, plain, rate, scaled
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.hosts import control_sizes
 
-__all__ = ["findings_text", "status_text", "summary_text"]
-
 WIDTH = 24
 
 

@@ -9,8 +9,6 @@ from aiperf.wording import clock, percent, plain
 from analysis.readings.trials import TrialRow
 from analysis.table import Table
 
-__all__ = ["trial_table", "trial_tip", "trials_text"]
-
 
 def trial_table(shown: Sequence[TrialRow]) -> Table:
     texts: list[list[str]] = []

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from aiperf.wording import clock, figure, percent, plain, rate
 from analysis.readings.live import GroupNow, Snapshot
 
-__all__ = ["sparkline", "watch_text"]
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 SLOW_SHOWN = 3
 

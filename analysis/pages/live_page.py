@@ -17,8 +17,6 @@ from analysis.readings.key import Fact
 from analysis.readings.live import Snapshot
 from analysis.table import Table
 
-__all__ = ["live_html"]
-
 GROUPS_SHOWN = 1_024
 
 

@@ -18,8 +18,6 @@ from aiperf.wording import plain
 from analysis.pages.figures.picture import Marks, Picture
 from analysis.pages.figures.svg import inline
 
-__all__ = ["Drawn", "drawn", "page"]
-
 
 @dataclass(frozen=True)
 class Drawn:

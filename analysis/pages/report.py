@@ -40,8 +40,6 @@ from analysis.readings.trials import TrialRow, most_telling, rows
 from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 
-__all__ = ["report_html", "write_figures"]
-
 TRIALS_SHOWN = 2_000
 """In the search's figure and in the table of trials."""
 

@@ -16,8 +16,6 @@ from analysis.readings.facts import devices_text
 from analysis.readings.judged import Judged
 from analysis.table import Table
 
-__all__ = ["comparison_html", "scaling_html", "write_scaling"]
-
 
 def comparison_html(found: Comparison) -> str:
     return page("compare.html", found=found)

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 
-__all__ = ["SpanAxis"]
-
 
 class SpanAxis:
     """Where a time on the clock of a leg lies in the span; legs follow one another without a gap."""

@@ -15,8 +15,6 @@ from aiperf.journal.replay import Replay
 from analysis.readings.axis import SpanAxis
 from analysis.readings.robust import LEAST_NUMBER, below, deviation
 
-__all__ = ["BlockTimes"]
-
 TRIALS_A_COEFFICIENT = 4
 """A fit with more coefficients than this allows would explain a slow group away."""
 LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9

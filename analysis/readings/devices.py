@@ -19,16 +19,6 @@ from analysis.readings.roofline import image_seconds
 from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Table
 
-__all__ = [
-    "DeviceReadings",
-    "ceiling_text",
-    "device_table",
-    "energy_text",
-    "look",
-    "roofline_share_text",
-    "slow_text",
-]
-
 DEVICES_SHOWN = 64
 
 

@@ -15,21 +15,6 @@ from aiperf.wire.messages import Ready
 from aiperf.wording import bytes_text
 from analysis.table import Table
 
-__all__ = [
-    "changed_settings",
-    "configuration",
-    "devices_text",
-    "flat",
-    "listed",
-    "machine",
-    "rules",
-    "setting_text",
-    "software",
-    "surroundings",
-    "verdict_text",
-    "verdict_word",
-]
-
 VALUES_SHOWN = 4
 """Of one name that differs between ranks, as which cores a rank is bound to does."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}

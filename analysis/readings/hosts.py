@@ -11,8 +11,6 @@ from aiperf.wire.messages import Control
 from aiperf.wording import figure
 from analysis.table import Table
 
-__all__ = ["control_sizes", "hosts"]
-
 RANKS_SHOWN = 64
 """One by one; beyond, hosts are shown."""
 

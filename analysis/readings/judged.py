@@ -19,8 +19,6 @@ from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
 from aiperf.score.score import Score, score
 from analysis.readings import validation
 
-__all__ = ["COUNTED_AGAIN", "Judged", "examine", "glance", "read_run"]
-
 COUNTED_AGAIN = 500
 """Trials up to which a report counts all architectures again; more take the time of a `validate`."""
 NEEDS_GRAPHS = frozenset({"operations", "bounds", "search"})

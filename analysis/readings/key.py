@@ -10,8 +10,6 @@ from aiperf.score.score import Score
 from aiperf.wording import clock, figure, percent, rate, rates
 from analysis.readings.hosts import control_sizes
 
-__all__ = ["Fact", "key_facts", "num_devices"]
-
 CONTROL = "Control, images/s"
 
 

@@ -20,16 +20,6 @@ from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned
 from nas.record import RecordError, decode, encode
 
-__all__ = [
-    "Limits",
-    "Machine",
-    "Record",
-    "limits_of",
-    "machine_json",
-    "machine_text",
-    "read_limits",
-]
-
 FORM = "aiperf-hpc/peak/1"
 
 

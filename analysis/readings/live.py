@@ -23,8 +23,6 @@ from analysis.readings.facts import devices_text
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from nas.ops import OPS, Ops
 
-__all__ = ["Follower", "GroupNow", "Snapshot"]
-
 BINS = 60
 LONGEST_SILENCE_SECONDS = 60.0
 """A living master writes every few seconds."""

@@ -14,8 +14,6 @@ from aiperf.score.credit import Credit
 from aiperf.trial import State
 from analysis.readings.axis import SpanAxis
 
-__all__ = ["PARTS", "Bar", "Occupancy", "occupancy"]
-
 PARTS = ("train", "validate", "prepare", "wait", "lost")
 """In the order in which they are shown. Work that was not credited is lost, and so is what comes after
 the loss of a group; prepare is what a group waited for its next network to be ready."""

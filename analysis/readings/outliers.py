@@ -22,8 +22,6 @@ from analysis.readings.comparable import BlockTimes
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage
 
-__all__ = ["WINDOW_SECONDS", "Outlier", "outlier_text", "outliers"]
-
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
 FEW_WINDOWS = 4

@@ -12,8 +12,6 @@ from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
 from analysis.readings.axis import SpanAxis
 
-__all__ = ["Progress", "progress"]
-
 _NONE = np.zeros(0, dtype=np.int64)
 
 

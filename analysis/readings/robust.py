@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_NUMBER", "below", "deviation"]
-
 DEVIATIONS = 3.0
 LEAST_SHARE = 0.05
 LEAST_NUMBER = 4

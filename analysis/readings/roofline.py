@@ -19,8 +19,6 @@ from analysis.table import aligned
 from nas.graph import Graph, Node
 from nas.ops import OPS, TENSOR_OPS, Ops
 
-__all__ = ["LayerLimit", "image_seconds", "roofline", "roofline_json", "roofline_text"]
-
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 """Of an activation. Weights and their gradients are fp32 and read or written once a step."""
 WEIGHT_BYTES = 4

@@ -24,8 +24,6 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from analysis.readings.axis import SpanAxis
 
-__all__ = ["HostClock", "Quantity", "Telemetry", "read_telemetry", "records"]
-
 BINS = 240
 LEAST_BIN_SECONDS = 2.0
 """Hosts measure once a second: in a shorter bin there may be nothing, and no line goes through it."""

@@ -14,8 +14,6 @@ from aiperf.wording import spoken
 from analysis.readings.axis import SpanAxis
 from nas.ops import OPS
 
-__all__ = ["TrialRow", "line_of_descent", "most_telling", "rows"]
-
 
 @dataclass(frozen=True)
 class TrialRow:

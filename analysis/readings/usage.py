@@ -19,8 +19,6 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from analysis.readings.telemetry import HostClock, records
 
-__all__ = ["DeviceUse", "Usage", "read_usage"]
-
 LONGEST_GAP_SECONDS = 5.0
 """Between two samples; where there are none for longer, nobody knows what the device did."""
 LARGEST = 1e18

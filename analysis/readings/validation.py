@@ -15,8 +15,6 @@ from aiperf.rules.rule import Finding
 from aiperf.rules.verdict import Verdict
 from nas.record import RecordError, decode, encode
 
-__all__ = ["KeptValidation", "load", "save"]
-
 
 @dataclass(frozen=True)
 class KeptValidation:

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from aiperf.errors import AiperfError
 
-__all__ = ["ArchiveError", "read_archive", "write_archive"]
-
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|config\.toml|result\.json"

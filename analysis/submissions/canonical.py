@@ -10,8 +10,6 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 
-__all__ = ["CanonicalError", "canonical", "digest", "file_digest", "parse"]
-
 BLOCK_BYTES = 1 << 20
 
 

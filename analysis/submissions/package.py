@@ -23,8 +23,6 @@ from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions, division
 
-__all__ = ["FORM", "Contact", "PackageFiles", "write_package"]
-
 FORM = "aiperf-hpc/package/1"
 
 

@@ -18,8 +18,6 @@ from analysis.submissions.system import fields
 from analysis.submissions.verify import Checked, Submission, checked
 from analysis.table import Table
 
-__all__ = ["index_html", "rank"]
-
 VENDORS = (
     ("NVIDIA", r"NVIDIA|Tesla|GeForce"),
     ("AMD", r"AMD|Radeon|Instinct"),

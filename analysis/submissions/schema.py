@@ -13,8 +13,6 @@ from jsonschema.exceptions import ValidationError, best_match
 
 from aiperf.errors import AiperfError
 
-__all__ = ["SchemaError", "check", "schema"]
-
 
 class SchemaError(AiperfError):
     """A value that its schema does not allow."""

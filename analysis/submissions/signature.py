@@ -11,8 +11,6 @@ from typing import Any
 
 from aiperf.errors import AiperfError, MissingExtra
 
-__all__ = ["SignatureError", "make_key", "sign", "verify"]
-
 CONTEXT = b"aiperf-hpc package manifest 1\n"
 """Before what is signed, so that a signature of anything else cannot be passed off as one of a manifest."""
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Entry", "RefusedPackage", "Standing", "ValidRun", "standing"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -21,17 +21,6 @@ from analysis.readings.facts import software
 from analysis.readings.judged import Judged
 from analysis.submissions.schema import schema
 
-__all__ = [
-    "OF_JOURNAL",
-    "contradictions",
-    "division",
-    "fields",
-    "from_journal",
-    "from_this_machine",
-    "largest",
-    "needed",
-]
-
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
 """Fields that must say what the journal says."""
 

@@ -24,8 +24,6 @@ from analysis.submissions.schema import SchemaError, check
 from analysis.submissions.signature import SignatureError, verify
 from analysis.submissions.system import contradictions
 
-__all__ = ["Checked", "Reason", "Submission", "checked"]
-
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 """Parts of a result that depend on who validates; only its two answers are compared."""
 RELATIVE_ERROR = 1e-9

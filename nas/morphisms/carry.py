@@ -24,8 +24,6 @@ from nas.layers import Shape
 from nas.morphisms.channels import Channels, Index, Reading, follow, reading
 from nas.weights import Array, Weights, generator, starts
 
-__all__ = ["Edit", "Twin", "carried", "carried_momentum"]
-
 Shares = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from nas.graph import Graph, Node
 from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Flatten, Gate, Layer, Shape
 
-__all__ = ["NEW", "Block", "Channels", "Index", "MorphismError", "Reading", "follow", "reading"]
-
 NEW = -1
 Index = NDArray[np.intp]
 

@@ -26,8 +26,6 @@ from nas.morphisms.sites import (
     unused,
 )
 
-__all__ = ["DeepenBasic", "DeepenBottleneck"]
-
 WIDEST_BASIC = 512  # channels; the widest of ResNet-18 and 34
 
 

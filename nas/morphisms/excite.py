@@ -12,8 +12,6 @@ from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import activations, choose, inserted, known, non_negative, rounded, seed_from, unused
 
-__all__ = ["SqueezeExcite"]
-
 
 @dataclass(frozen=True)
 class SqueezeExcite(Morphism):

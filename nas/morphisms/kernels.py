@@ -12,8 +12,6 @@ from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, live, replaced
 
-__all__ = ["EnlargeKernel", "Ungroup"]
-
 LARGEST_KERNEL = 7  # that of ResNet's stem
 
 

@@ -11,8 +11,6 @@ from nas.morphisms.carry import Edit, carried, carried_momentum
 from nas.morphisms.channels import MorphismError
 from nas.weights import Array, Weights
 
-__all__ = ["Morphism"]
-
 
 @dataclass(frozen=True)
 class Morphism:

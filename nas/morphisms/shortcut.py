@@ -16,8 +16,6 @@ from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import activations, images, inserted, known, seed_from, unused
 from nas.morphisms.ties import unmixed
 
-__all__ = ["ConcatSkip", "Skip"]
-
 
 @dataclass(frozen=True)
 class Skip(Morphism):

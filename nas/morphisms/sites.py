@@ -24,20 +24,6 @@ from nas.layers import (
 )
 from nas.morphisms.channels import MorphismError
 
-__all__ = [
-    "activations",
-    "choose",
-    "images",
-    "inserted",
-    "known",
-    "live",
-    "non_negative",
-    "replaced",
-    "rounded",
-    "seed_from",
-    "unused",
-]
-
 T = TypeVar("T")
 
 

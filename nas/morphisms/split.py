@@ -12,8 +12,6 @@ from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, inserted, known, unused
 
-__all__ = ["BranchSplit"]
-
 
 @dataclass(frozen=True)
 class BranchSplit(Morphism):

@@ -8,8 +8,6 @@ from math import lcm
 from nas.graph import INPUT, Graph, Node, once
 from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Gate
 
-__all__ = ["Tie", "ties", "unmixed"]
-
 
 @dataclass(frozen=True)
 class Tie:

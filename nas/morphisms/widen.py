@@ -22,8 +22,6 @@ from nas.morphisms.sites import choose, replaced, rounded, seed_from
 from nas.morphisms.ties import Tie, ties
 from nas.weights import generator
 
-__all__ = ["Widen", "WidenByCopies", "WidenTrunk", "WidenTrunkByCopies"]
-
 FACTORS = (1.5, 2.0)
 
 

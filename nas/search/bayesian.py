@@ -17,8 +17,6 @@ from nas.search.forest import Forest
 from nas.search.search import Search
 from nas.search.trials import Candidate, Living, Observation
 
-__all__ = ["Bayesian"]
-
 RIVALS = 25  # parents that are looked at for one proposal, at the most
 CHILDREN = 2  # of each
 LINEAGE = 4  # features beside those of the graph

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from nas.graph import Graph
 
-__all__ = ["Bounds", "Size"]
-
 
 class Bounds(Protocol):
     """Multiples of the seed's own figures; the configuration's own class is one."""

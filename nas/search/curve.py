@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Estimate", "extrapolate"]
-
 # Power laws fall by a factor of two for each factor of 2^(1/exponent) in images: error = c + a·images^-e
 # (Domhan et al., "Speeding up automatic hyperparameter optimization of deep neural networks by
 # extrapolation of learning curves", IJCAI 2015, whose pow3 this is).

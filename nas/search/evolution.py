@@ -12,8 +12,6 @@ from nas.search.curve import extrapolate
 from nas.search.search import Search
 from nas.search.trials import Living
 
-__all__ = ["Evolution", "Foresight"]
-
 LARGEST_TOURNAMENT = 25
 
 

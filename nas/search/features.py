@@ -11,8 +11,6 @@ from nas.graph import INPUT, Graph
 from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, Dropout, Gate, MaxPool, ReLU
 from nas.ops import OPS
 
-__all__ = ["NUM_FEATURES", "features"]
-
 COUNTED = (Conv2d, BatchNorm, ReLU, Add, Concat, Gate, Dense, Dropout, MaxPool)
 NUM_FEATURES = 13 + len(COUNTED)
 

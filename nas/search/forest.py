@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Forest"]
-
 TREES = 16
 LEAST_IN_LEAF = 3
 GROWTH = 0.1  # of what was told, by which it may grow before the last tree is grown anew

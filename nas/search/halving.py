@@ -8,8 +8,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Container
 
-__all__ = ["FACTOR", "Halving"]
-
 FACTOR = 3
 """One in so many of a rung is trained on to the next."""
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from nas.search.search import Search
 from nas.search.trials import Living
 
-__all__ = ["RandomSearch"]
-
 
 class RandomSearch(Search):
     """The parent is any of the living, whatever its error.

@@ -11,8 +11,6 @@ from nas.morphisms import MIX, Morphism, MorphismError
 from nas.search.bounds import Bounds, Size
 from nas.search.trials import Candidate, Living, Observation, StoredTrial
 
-__all__ = ["Exhausted", "Search"]
-
 # A parent has no more children when so many draws in a row were out of bounds (every kind of morphism
 # has had its turn then), or after so many draws in all.
 BARREN = 16

@@ -11,8 +11,6 @@ from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.morphisms import Morphism
 
-__all__ = ["Candidate", "Living", "Observation", "StoredTrial"]
-
 
 @dataclass(frozen=True)
 class Candidate:

@@ -14,8 +14,6 @@ from typing import Any
 from nas.tuning.space import SPACE, Dimension, Point
 from nas.tuning.tuner import Tuner
 
-__all__ = ["NniTuner"]
-
 STARTUP = 10
 """Proposals are drawn evenly until so many trials ended; NNI's own 20 are more than a short run has."""
 

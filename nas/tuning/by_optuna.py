@@ -8,8 +8,6 @@ from typing import Any
 from nas.tuning.space import SPACE, Dimension, Point
 from nas.tuning.tuner import Tuner
 
-__all__ = ["OptunaTuner"]
-
 
 class OptunaTuner(Tuner):
     """Running trials are counted among the bad ones: Optuna's constant liar."""

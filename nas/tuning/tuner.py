@@ -9,8 +9,6 @@ from importlib.util import find_spec
 
 from nas.tuning.space import SPACE, Point
 
-__all__ = ["Tuner", "Untuned", "installed"]
-
 KEPT = 0.5
 """A child keeps each of its parent's hyper-parameters with this probability: so what was good for a
 lineage stays in it, and selection works on it as on the architecture."""

@@ -13,8 +13,6 @@ from aiperf.score.score import score
 from tests.mpi.executed import tensor_operations
 from tests.mpi.jobs import told
 
-__all__ = ["checked"]
-
 
 def checked(directory: Path) -> Replay:
     """The run as its journal tells it: without a contradiction, valid, and credited with exactly what its

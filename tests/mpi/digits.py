@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.mpi.checked import checked
 from tests.mpi.jobs import Mpi, started
 
-__all__ = ["LAYOUTS", "run_digits"]
-
 LAYOUTS = {"1+1": (2, 1), "1+2": (3, 1), "1+4": (5, 2)}
 """Ranks, and devices a trial."""
 LIBRARIES = {

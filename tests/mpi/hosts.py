@@ -15,8 +15,6 @@ from pathlib import Path
 
 from tests.mpi.jobs import OPEN_MPI
 
-__all__ = ["TwoHosts", "two_hosts"]
-
 ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2"}
 
 # AGENT HOST COMMAND…: what ssh is to mpiexec. Files of the host `beta` may hide those of `alpha`.

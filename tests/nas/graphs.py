@@ -27,7 +27,7 @@ from nas.layers import (
 IMAGE = (4, 6, 5)
 LAYERS = frozenset(
     kind
-    for kind in (getattr(nas.layers, name) for name in nas.layers.__all__)
+    for kind in vars(nas.layers).values()
     if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer
 )
 

@@ -16,9 +16,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from tests.house.tree import ROOT
-from tests.mpi.jobs import QUICK, TINY
-
-__all__ = ["TINY", "Cluster", "Job", "cluster_of"]
+from tests.mpi.jobs import QUICK
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 BIN = Path(sys.executable).parent

@@ -17,8 +17,6 @@ from analysis.readings.facts import listed
 from analysis.readings.occupancy import Bar, Occupancy
 from analysis.table import Table
 
-__all__ = ["gantt"]
-
 RASTERISED = 6_000
 """Bars beyond which they are drawn as an image."""
 HOVERED = 6_000

@@ -13,8 +13,6 @@ from analysis.table import Table
 from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS
 
-__all__ = ["operations_by_layer"]
-
 LEAST_SHARE = 0.001
 """Of a kind that is drawn; all stand in the table."""
 

@@ -17,8 +17,6 @@ from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
 from analysis.readings.trials import TrialRow, line_of_descent
 from analysis.table import Table
 
-__all__ = ["descent_table", "lineage"]
-
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
 """Below so many times the operations of the first trial, a dot is as wide as this."""
 Edge = tuple[tuple[float, float], tuple[float, float]]

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from analysis.pages.figures.style import Frame
 from analysis.table import Table
 
-__all__ = ["Drawing", "Key", "Marks", "Picture", "marks_of"]
-
 
 @dataclass(frozen=True)
 class Key:

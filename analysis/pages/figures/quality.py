@@ -13,8 +13,6 @@ from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, sca
 from analysis.readings.progress import Progress
 from analysis.table import Table
 
-__all__ = ["error_axis", "error_over_time", "regulated_over_time"]
-
 
 def error_over_time(found: Progress, score: Score) -> Picture:
     """Every validated trial, and the best so far."""

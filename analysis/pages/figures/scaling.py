@@ -12,8 +12,6 @@ from analysis.comparing.scaling import Published, Scaling
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.style import COLOURS, Frame, canvas
 
-__all__ = ["weak_scaling"]
-
 
 def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     """Log-log OPS with the ideal line; the efficiency below. `others`: drawn beside, as such."""

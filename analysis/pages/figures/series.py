@@ -10,8 +10,6 @@ from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_o
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.table import Table
 
-__all__ = ["throughput"]
-
 
 def throughput(score: Score) -> Picture:
     """Credited operations by bin, with the sustained rate and the stable window."""

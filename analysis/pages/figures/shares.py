@@ -10,8 +10,6 @@ from analysis.pages.figures.style import COLOURS, Frame, canvas
 from analysis.readings.occupancy import PARTS, Occupancy
 from analysis.table import Table
 
-__all__ = ["time_shares"]
-
 _COLOURS = {"train": "blue", "validate": "sky", "prepare": "amber", "wait": "faint", "lost": "plum"}
 _WORDS = {
     "train": "training that was credited",

@@ -19,19 +19,6 @@ from matplotlib.ticker import FuncFormatter
 
 from aiperf.wording import clock, scaled
 
-__all__ = [
-    "COLOURS",
-    "NARROW",
-    "POINTS_PER_INCH",
-    "WIDE",
-    "Frame",
-    "canvas",
-    "clock_axis",
-    "quiet",
-    "scaled_axis",
-    "styled",
-]
-
 COLOURS: Mapping[str, str] = {
     "ink": "#1c2128",
     "soft": "#5d6672",

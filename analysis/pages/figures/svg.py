@@ -15,8 +15,6 @@ from matplotlib.patches import Patch
 from analysis.pages.figures.picture import Key, Marks, Picture
 from analysis.pages.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
 
-__all__ = ["Inline", "inline", "write_files"]
-
 TITLE_HEIGHT = 24
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')

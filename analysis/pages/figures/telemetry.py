@@ -12,8 +12,6 @@ from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
 from analysis.readings.telemetry import Quantity, Telemetry
 from analysis.table import Table
 
-__all__ = ["telemetry"]
-
 
 def telemetry(found: Telemetry) -> Picture:
     """The median of the hosts, and the band from the lowest to the highest."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from tests.mpi.jobs import OPEN_MPI, environ
 
-__all__ = ["COMPRESSED", "TOLERANCE", "difference", "parameters"]
-
 # fp32: the sum over two halves of a batch differs from that over the whole in its last bits, and three
 # steps with momentum carry them on. A missing average would be off by 1e-2.
 TOLERANCE = 2e-6

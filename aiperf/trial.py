@@ -62,6 +62,20 @@ class Trial:
     """Of the order of the images, the augmentation and dropout."""
 
 
+@dataclass(frozen=True, slots=True)  # a long run has millions of them
+class StepBlock:
+    """Finished steps of one attempt inside a segment: what a group reports every few seconds."""
+
+    trial: int
+    attempt: int
+    segment: int
+    steps: int
+    images: int
+    seconds: float
+    loss: float | None
+    """Mean over the block; None when it was not finite."""
+
+
 @dataclass(frozen=True, slots=True)  # a long run has a million of them
 class Segment:
     """The steps of one attempt between two validations, with the validation that closes it.

@@ -42,7 +42,7 @@ from aiperf.run.run import starting_graph
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import HyperParameters, Segment, State, Trial
-from aiperf.wire.messages import Ready, Steps, Validated
+from aiperf.wire.messages import Finished, Ready, Started, Steps, Validated
 from benchmarks.quality import FASHION, FASHION_ROUNDS
 from benchmarks.search_table import ARMS, Result, figure, read, table
 from nas.modules import Network
@@ -114,7 +114,7 @@ class Run:
 
         def report(message: object) -> None:
             if isinstance(message, Steps):
-                self.spent.pending = (self.spent.pending or asked) + message.images * image
+                self.spent.pending = (self.spent.pending or asked) + message.block.images * image
             elif isinstance(message, Validated):
                 segment = message.segment
                 self.spent.operations += segment.train_images * image + asked
@@ -162,14 +162,14 @@ class Run:
                 waiting.append(job)
             trial = waiting.pop(0).trial
             number = trial.number
-            write(Began(number, 1, "", 0.0, time.monotonic() - now))
+            write(Began(Started(number, 1, "", 0.0), time.monotonic() - now))
             start = self._start(trial)
             if anew:
                 start = Kept(start.graph, initial(start.graph, trial.seed), {})
             state, reason = self.trained(
                 trial, start, lambda segment: write(Closed(segment, time.monotonic() - now))
             )
-            write(Ended(number, 1, state, reason, "", "", time.monotonic() - now))
+            write(Ended(Finished(number, 1, state, reason), time.monotonic() - now))
             needed = jobs.needed()
             self.kept = {old: network for old, network in self.kept.items() if old in needed}
         return len(replay.trials)

@@ -162,7 +162,7 @@ def _result(replay: Replay, files: RunFiles) -> int:
 
 def _untested(replay: Replay) -> str:
     ended, attempts = replay.leg.ended, replay.attempts
-    failed = next((a.ended for a in attempts if a.ended and a.state is State.FAILED), None)
+    failed = next((a.ended.finished for a in attempts if a.ended and a.state is State.FAILED), None)
     if ended is not None and ended.reason.startswith("error"):
         return ended.reason
     if replay.best is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
 from aiperf.trial import Segment, State, Trial
-from aiperf.wire.messages import Ceiling, Control
+from aiperf.wire.messages import Ceiling, Control, Ready
 
 AFTER_LAST_LINE_SECONDS = 10.0
 """The longest silence of a master that lives: a killed leg ends so long after its last line."""
@@ -20,6 +20,11 @@ class Leg:
     began: LegBegan
     ranks: list[RankReady] = field(default_factory=list)
     """In the order of their arrival; those of a restarted group stand again."""
+    devices: dict[int, Ready] = field(default_factory=dict)
+    """By rank, as it was last ready: a rank that was started again is one device."""
+    first_devices: dict[int, Ready] = field(default_factory=dict)
+    """By rank, as it was first ready. That is what bounds its speed: what it says once it was started again
+    may have been written at any time."""
     ceilings: dict[int, Ceiling] = field(default_factory=dict)
     """By rank."""
     controls: dict[int, Control] = field(default_factory=dict)
@@ -111,7 +116,7 @@ class Attempt:
     @property
     def state(self) -> State:
         if self.ended is not None:
-            return self.ended.state
+            return self.ended.finished.state
         if self.abandoned:
             return State.LOST
         return State.WAITING if self.began is None else State.RUNNING

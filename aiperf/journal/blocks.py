@@ -41,14 +41,15 @@ class Blocks:
     """Whether the loss was: 1 or 0."""
 
     def append(self, attempt: int, t: float, event: Stepped) -> None:
+        block = event.block
         self.attempts.append(attempt)
-        self.segments.append(event.segment)
-        self.steps.append(event.steps)
-        self.images.append(event.images)
-        self.seconds.append(event.seconds)
+        self.segments.append(block.segment)
+        self.steps.append(block.steps)
+        self.images.append(block.images)
+        self.seconds.append(block.seconds)
         self.ends.append(event.end)
         self.times.append(t)
-        self.finite.append(event.loss is not None)
+        self.finite.append(block.loss is not None)
 
     def __len__(self) -> int:
         return len(self.attempts)

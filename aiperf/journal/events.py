@@ -1,7 +1,8 @@
 """The lines of a journal: every key that may stand there, in one place.
 
 `t` of a line is seconds on the master's monotonic clock since its leg began. Within an event, `end`
-is on that same clock: when the work ended, not when the news of it arrived.
+is on that same clock: when the work ended, not when the news of it arrived. What a group said stands
+in its own words, as the message or the value that it sent.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.config import Config
-from aiperf.trial import Segment, State, Trial
-from aiperf.wire.messages import Ceiling, Control, Ready
+from aiperf.trial import Segment, StepBlock, Trial
+from aiperf.wire.messages import Ceiling, Control, Evaluated, Finished, Ready, Started
 
 TERMINATED = "terminated"
 """Why a leg ended: the scheduler asked for it, and the run is to be continued."""
@@ -114,11 +115,7 @@ class Dispatched(Event):
 class Began(Event):
     """A group made its first step of a trial."""
 
-    trial: int
-    attempt: int
-    graph_key: str
-    """As the group built it."""
-    prepare_seconds: float
+    started: Started
     end: float
 
 
@@ -126,15 +123,8 @@ class Began(Event):
 class Stepped(Event):
     """A block of finished steps."""
 
-    trial: int
-    attempt: int
-    segment: int
-    steps: int
-    images: int
-    seconds: float
+    block: StepBlock
     end: float
-    loss: float | None
-    """Mean over the block; None when it was not finite."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +139,8 @@ class Closed(Event):
 class Ended(Event):
     """A trial's attempt ended."""
 
-    trial: int
-    attempt: int
-    state: State
-    reason: str
-    traceback: str
-    weights: str
-    """SHA-256 of the kept file; empty when there is none."""
+    finished: Finished
     end: float
-    out_of_memory: bool = False
-    """It is tried again with half the batch."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +170,4 @@ class LegEnded(Event):
 class Tested(Event):
     """The best network on the test images, once, after the span."""
 
-    trial: int
-    correct: int
-    of: int
-    seconds: float
+    evaluated: Evaluated

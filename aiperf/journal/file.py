@@ -22,10 +22,11 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
+from aiperf.journal.version_1 import upgraded
 from nas.record import RecordError, decode, encode
 
-VERSION = 1
-"""Of the journal's form; a reader refuses what is newer."""
+VERSION = 2
+"""Of the journal's form; a reader reads every older one and refuses what is newer."""
 
 _TAIL = len(',"chain":""}') + 64
 LONGEST_LINE = 4 << 20
@@ -54,6 +55,7 @@ class JournalReader:
         """Bytes of whole lines read."""
         self.chain = ""
         self._number = 0
+        self._version: object = None
 
     def new_lines(self) -> Iterator[Line]:
         """The whole lines written since. An unfinished last line is left for later.
@@ -85,9 +87,12 @@ class JournalReader:
             record = strict.parsed(raw)
             if number == 1:
                 self._refuse_foreign(record)
+                self._version = record.get("version")
             if not isinstance(record, dict):
                 raise RecordError("it is no object")
             t, chain = record.pop("t"), record.pop("chain")
+            if self._version == 1:
+                record = upgraded(record)
             event = decode(Event, record)
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")

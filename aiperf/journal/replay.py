@@ -33,6 +33,7 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import Line
 from aiperf.trial import State
+from aiperf.wire.messages import Evaluated, Ready
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """How a group may say that a trial ended; LOST is what follows from its silence."""
@@ -59,7 +60,7 @@ class Replay:
         self.best: TrialStory | None = None
         """The lowest validation error among trials that ended by themselves or by a limit; of equals the
         first to end."""
-        self.tested: Tested | None = None
+        self.tested: Evaluated | None = None
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not follow."""
         self.faults: list[Fault] = []
@@ -92,6 +93,11 @@ class Replay:
     def ranks(self) -> list[RankReady]:
         """Of the last leg, in the order of their arrival."""
         return self.leg.ranks
+
+    @property
+    def devices(self) -> dict[int, Ready]:
+        """By rank, as it was in the last leg that it took part in."""
+        return {rank: ready for leg in self.legs for rank, ready in leg.devices.items()}
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -181,6 +187,8 @@ class Replay:
             )
         ready.add(rank)
         self.leg.ranks.append(event)
+        self.leg.devices[rank] = event.ready
+        self.leg.first_devices.setdefault(rank, event.ready)
         return ""
 
     def _ceiling_measured(self, t: float, event: CeilingMeasured) -> str:
@@ -224,24 +232,26 @@ class Replay:
         return ""
 
     def _began(self, t: float, event: Began) -> str:
-        attempt = self._open.get((event.trial, event.attempt))
+        started = event.started
+        attempt = self._open.get((started.trial, started.attempt))
         if attempt is None or attempt.state is not State.WAITING:
-            return f"of trial {event.trial}, attempt {event.attempt}, which does not wait"
+            return f"of trial {started.trial}, attempt {started.attempt}, which does not wait"
         attempt.began, attempt.begin_time = event, t
         return ""
 
     def _stepped(self, t: float, event: Stepped) -> str:
-        attempt = self._open.get((event.trial, event.attempt))
+        block = event.block
+        attempt = self._open.get((block.trial, block.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
-            return f"of trial {event.trial}, attempt {event.attempt}, which does not run"
-        if event.segment != len(attempt.validations):
+            return f"of trial {block.trial}, attempt {block.attempt}, which does not run"
+        if block.segment != len(attempt.validations):
             return (
-                f"of trial {event.trial}, segment {event.segment}, while {len(attempt.validations)} is open"
+                f"of trial {block.trial}, segment {block.segment}, while {len(attempt.validations)} is open"
             )
-        attempt.steps += event.steps
-        attempt.images += event.images
-        attempt.seconds += event.seconds
-        attempt.loss = event.loss
+        attempt.steps += block.steps
+        attempt.images += block.images
+        attempt.seconds += block.seconds
+        attempt.loss = block.loss
         self.blocks.append(attempt.index, t, event)
         return ""
 
@@ -258,17 +268,19 @@ class Replay:
         return ""
 
     def _ended(self, t: float, event: Ended) -> str:
-        attempt = self._open.pop((event.trial, event.attempt), None)
-        if attempt is None or attempt.abandoned or event.state not in TOLD:
-            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} cannot follow here"
-        if event.out_of_memory and event.state is not State.FAILED:
-            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value} without memory"
-        if attempt.began is None and event.state is not State.FAILED:
-            return f"of trial {event.trial}, attempt {event.attempt}: {event.state.value}, but it never began"
+        told = event.finished
+        attempt = self._open.pop((told.trial, told.attempt), None)
+        where = f"of trial {told.trial}, attempt {told.attempt}: {told.state.value}"
+        if attempt is None or attempt.abandoned or told.state not in TOLD:
+            return f"{where} cannot follow here"
+        if told.out_of_memory and told.state is not State.FAILED:
+            return f"{where} without memory"
+        if attempt.began is None and told.state is not State.FAILED:
+            return f"{where}, but it never began"
         attempt.ended, attempt.end_time = event, t
         self.arrivals.append(attempt)
         if attempt.chosen_from and attempt.error is not None and attempt.error < self._lowest:
-            self._lowest, self.best = attempt.error, self.trials[event.trial]
+            self._lowest, self.best = attempt.error, self.trials[told.trial]
         return ""
 
     def _group_lost(self, t: float, event: GroupLost) -> str:
@@ -295,9 +307,9 @@ class Replay:
             return "stands a second time: the test images are used once"
         if self.leg.ended is None:
             return "stands before the end of its leg: the test images are used at the end"
-        if event.of < 1:
-            return f"of {event.of} images"
-        self.tested = event
+        if event.evaluated.of < 1:
+            return f"of {event.evaluated.of} images"
+        self.tested = event.evaluated
         return ""
 
 

@@ -17,6 +17,7 @@ from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters,
 from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.messages import Finished
 from nas.graph import Graph
 from nas.search import Candidate, Halving, Observation, Search
 from nas.tuning import Point, Tuner
@@ -106,8 +107,8 @@ class Jobs:
         """Takes note of an event of the journal."""
         if isinstance(event, Dispatched):
             self._dispatched(event)
-        elif isinstance(event, Ended) and event.trial in self._open:
-            self._ended(self._open.pop(event.trial), event)
+        elif isinstance(event, Ended) and event.finished.trial in self._open:
+            self._ended(self._open.pop(event.finished.trial), event.finished)
         elif isinstance(event, (GroupLost, LegBegan)):
             for each in list(self._open.values()):
                 if isinstance(event, LegBegan) or each.job.group == event.group:
@@ -131,24 +132,24 @@ class Jobs:
             # Without a morphism it is the same network, trained on.
             self._halving.dispatched(trial.number, None if trial.morphisms else trial.parent)
 
-    def _ended(self, ended: _Open, event: Ended) -> None:
-        number, hyper, ranks = event.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
-        smaller = halved(hyper, ranks) if event.out_of_memory else None
-        if event.out_of_memory:
+    def _ended(self, ended: _Open, told: Finished) -> None:
+        number, hyper, ranks = told.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
+        smaller = halved(hyper, ranks) if told.out_of_memory else None
+        if told.out_of_memory:
             self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
         # A validation that ended after the deadline is none.
-        if event.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
+        if told.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
             self._complete(number)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:
             again = replace(_with(ended.job, smaller), attempt=ended.job.attempt + 1)
             self._again.append(replace(ended, job=again))
         else:
-            if event.state is State.FAILED and not event.out_of_memory:
+            if told.state is State.FAILED and not told.out_of_memory:
                 self._failed(ended.job.trial)
             else:
                 self.tuner.drop(number)
             self.search.drop(number)
-            if self._halving and event.state is State.STOPPED:
+            if self._halving and told.state is State.STOPPED:
                 self._halving.stopped(number)
 
     def _failed(self, trial: Trial) -> None:

@@ -98,7 +98,7 @@ def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
     for what in ("graph_key", "forward", "backward", "evaluate", "parameters"):
         if getattr(found, what) != getattr(claimed, what):
             yield f"trial {attempt.trial.number}: its {what.replace('_', ' ')} is not that of its lineage"
-    if attempt.began is not None and attempt.began.graph_key != found.graph_key:
+    if attempt.began is not None and attempt.began.started.graph_key != found.graph_key:
         yield f"trial {attempt.trial.number}: the group built another architecture"
 
 

@@ -87,7 +87,7 @@ def doubts(evidence: Evidence) -> list[str]:
 
 
 def _of_leg(leg: Leg, format: str) -> Iterator[str]:
-    ready = _first_ready(leg)
+    ready = leg.first_devices
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
         yield from _of_ceiling(measured, ready.get(measured.rank), format)
@@ -147,7 +147,7 @@ Most = Callable[[tuple[int, ...]], float]
 def _bounds(replay: Replay) -> list[Most]:
     """Of each leg."""
     format = replay.opened.config.training.format
-    return [_of_ready(_first_ready(leg), format) for leg in replay.legs]
+    return [_of_ready(leg.first_devices, format) for leg in replay.legs]
 
 
 def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
@@ -225,15 +225,10 @@ def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
 
 def _leg_bound(replay: Replay, leg: Leg) -> float | None:
     """Of all devices of a leg."""
-    ready = _first_ready(leg)
+    ready = leg.first_devices
     if any(rank not in ready for group in leg.began.groups for rank in group):
         return None
     return bound_ops_per_second(ready.values(), replay.opened.config.training.format)
-
-
-def _first_ready(leg: Leg) -> dict[int, Ready]:
-    """The first of a rank: what stands of it once its group was started again may be written at any time."""
-    return {event.ready.rank: event.ready for event in reversed(leg.ranks)}
 
 
 def mean_ceiling(replay: Replay) -> float | None:

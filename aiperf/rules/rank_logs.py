@@ -52,18 +52,18 @@ def weights(evidence: Evidence) -> Seen:
     """The best network's kept file is the one whose hash was recorded."""
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
-    if best is None or ended is None or not ended.weights:
+    if best is None or ended is None or not ended.finished.weights:
         return Seen("no network was kept", known=False)
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
         return Seen(f"the weights of trial {best.number} are not at hand", known=False)
-    if sha256(path.read_bytes()).hexdigest() != ended.weights:
+    if sha256(path.read_bytes()).hexdigest() != ended.finished.weights:
         return Seen("", [f"{path} is not the file that trial {best.number} left"])
     return Seen(f"the weights of trial {best.number} are those that it left")
 
 
 def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator[str]:
-    hosts = [{event.ready.rank: event.ready.host for event in leg.ranks} for leg in replay.legs]
+    hosts = [{rank: ready.host for rank, ready in leg.devices.items()} for leg in replay.legs]
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
     totals = replay.totals()

@@ -42,7 +42,7 @@ from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
 from aiperf.rules.who import CLOCK_SECONDS, misdeclared
 from aiperf.run.patience import step_seconds
-from aiperf.trial import State
+from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import (
     Assign,
@@ -232,7 +232,7 @@ class Master:
                 raise NotReady(f"{told}; see logs/")
 
     def _late(self) -> str:
-        ready = {event.ready.rank for event in self.replay.ranks}
+        ready = self.replay.leg.devices.keys()
         late = [rank for ranks in self.world.groups for rank in ranks if rank not in ready]
         return f", of {len(late)} no word came: rank {', '.join(map(str, late[:10]))}" if late else ""
 
@@ -313,10 +313,9 @@ class Master:
         """False for news of an attempt that was taken from the group since."""
         if isinstance(message, (Ready, Refused, Ceiling, Control, Evaluated, Meeting, Working)):
             return True
-        told = message.segment if isinstance(message, Validated) else message
-        assert isinstance(told, Started | Steps | Finished) or isinstance(message, Validated)
+        told = _work_of(message)
         return any(
-            (job.trial.number, job.attempt) == (told.trial, told.attempt)  # type: ignore[union-attr]
+            (job.trial.number, job.attempt) == (told.trial, told.attempt)
             for job in self.groups[index].assigned
         )
 
@@ -335,19 +334,18 @@ class Master:
             self._write(ControlMeasured(message))
             group.controls += 1
         elif isinstance(message, Started):
-            key = message.graph_key
-            self._write(Began(message.trial, message.attempt, key, message.prepare_seconds, now))
+            self._write(Began(message, now))
             group.patience = self._first_step_patience(index)
         elif isinstance(message, Steps):
-            group.patience = max(self.silence_seconds, BLOCKS * message.seconds)
-            self._write(_stepped(message, group.ended(now - message.age_seconds)))
+            group.patience = max(self.silence_seconds, BLOCKS * message.block.seconds)
+            self._write(Stepped(message.block, group.ended(now - message.age_seconds)))
         elif isinstance(message, Validated):
             self._write(Closed(message.segment, group.ended(now - message.age_seconds)))
             group.restarts = 0
         elif isinstance(message, Finished):
             self._finish(index, message, group.ended(now - message.age_seconds))
         elif isinstance(message, Evaluated):
-            self._write(Tested(message.trial, message.correct, message.of, message.seconds))
+            self._write(Tested(message))
 
     def _ready(self, index: int, ready: Ready) -> None:
         group = self.groups[index]
@@ -423,18 +421,7 @@ class Master:
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True
             return
-        self._write(
-            Ended(
-                trial=message.trial,
-                attempt=message.attempt,
-                state=message.state,
-                reason=message.reason,
-                out_of_memory=message.out_of_memory,
-                traceback=message.traceback,
-                weights=message.weights,
-                end=end,
-            )
-        )
+        self._write(Ended(message, end))
         self._drop_weights()
         group.failures = group.failures + 1 if message.state is State.FAILED else 0
         if group.failures > 2:  # where every trial fails at once, the journal must not fill with failures
@@ -523,14 +510,11 @@ class Master:
         self.jobs.follow(event)
 
 
-def _stepped(message: Steps, end: float) -> Stepped:
-    return Stepped(
-        trial=message.trial,
-        attempt=message.attempt,
-        segment=message.segment,
-        steps=message.steps,
-        images=message.images,
-        seconds=message.seconds,
-        end=end,
-        loss=message.loss,
-    )
+def _work_of(message: FromGroup) -> Started | StepBlock | Segment | Finished:
+    """What names the attempt that the news is of."""
+    if isinstance(message, Steps):
+        return message.block
+    if isinstance(message, Validated):
+        return message.segment
+    assert isinstance(message, Started | Finished), message
+    return message

@@ -140,8 +140,7 @@ def _available(replay: Replay) -> float | None:
 
 def _peak(leg: Leg, format: str) -> float | None:
     total = 0.0
-    # A rank's first: what stands of it once its group was started again may be written at any time.
-    for ready in {event.ready.rank: event.ready for event in reversed(leg.ranks)}.values():
+    for ready in leg.first_devices.values():
         peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
         if peak is None:
             return None

@@ -48,7 +48,7 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     if kept.graph != rebuild(replay, tested.trial):
         raise JournalError(f"{kept_file} holds another architecture than the lineage of trial {tested.trial}")
     ended = replay.trials[tested.trial].attempts[-1].ended
-    if ended is None or _digest(kept_file) != ended.weights:
+    if ended is None or _digest(kept_file) != ended.finished.weights:
         raise JournalError(f"{kept_file} is not the file that the journal recorded for trial {tested.trial}")
     config = replay.opened.config
     device = bind(kind, 0)

@@ -24,7 +24,7 @@ from aiperf.parallel.parallel import Parallel, agree, lead
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog, OwnLog
-from aiperf.trial import Segment, State, Trial
+from aiperf.trial import Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Started, Steps, Validated, Working
 from nas.modules import Network
 
@@ -283,7 +283,7 @@ class _Segment:
         self.seconds += ended - began
         self.attempt.step_seconds = (ended - began) / steps
         age = perf_counter() - ended
-        report(Steps(trial, attempt, self.index, steps, all_images, ended - began, age, loss))
+        report(Steps(StepBlock(trial, attempt, self.index, steps, all_images, ended - began, loss), age))
 
     def closed(self, correct: int, of: int, validate_seconds: float) -> Segment:
         trial = self.attempt.trial

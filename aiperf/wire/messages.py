@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import WorldError
-from aiperf.trial import Segment, State, Trial
+from aiperf.trial import Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
@@ -253,18 +253,11 @@ class Started(FromGroup):
 
 @dataclass(frozen=True)
 class Steps(FromGroup):
-    """A block of finished steps inside a segment."""
+    """A block of steps is finished."""
 
-    trial: int
-    attempt: int
-    segment: int
-    steps: int
-    images: int
-    seconds: float
+    block: StepBlock
     age_seconds: float
     """From the end of the last step to the sending of this."""
-    loss: float | None
-    """Mean over the block; None when it is not finite."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def _best(judged: Judged) -> dict[str, Any] | None:
     ended = best.attempts[-1].ended
     return {
         "trial": best.number,
-        "weights_sha256": ended.weights if ended is not None else "",
+        "weights_sha256": ended.finished.weights if ended is not None else "",
         "lineage": [
             {
                 "trial": row.number,
@@ -74,7 +74,7 @@ def _best(judged: Judged) -> dict[str, Any] | None:
 
 
 def _system(replay: Replay) -> dict[str, Any]:
-    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    ranks = replay.devices
     devices = Counter(ready.device for ready in ranks.values())
     return {
         "hosts": len({ready.host for ready in ranks.values()}),

@@ -97,7 +97,7 @@ def _verdict(verdict: Verdict) -> str:
 def _machine(replay: Replay) -> str:
     if not replay.legs or not replay.ranks:
         return "no rank was ready"
-    ranks = {event.ready.rank: event.ready for event in replay.ranks}  # one that came again is one device
+    ranks = replay.leg.devices
     devices = [ready.device for ready in ranks.values()]
     kinds = sorted(set(devices))
     hosts = len({ready.host for ready in ranks.values()})

@@ -59,7 +59,7 @@ def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:
     """A line for each that was slow, or why nobody is named."""
     if slow:
         return [outlier_text(outlier) for outlier in slow]
-    if replay.legs and len({event.ready.rank for event in replay.leg.ranks}) < LEAST_NUMBER:
+    if replay.legs and len(replay.leg.devices) < LEAST_NUMBER:
         return ["unknown (fewer than four ranks cannot be compared)"]
     return ["nobody was an outlier"]
 

@@ -24,7 +24,7 @@ def devices_text(replay: Replay) -> str:
     """ "8 × NVIDIA A100-SXM4-80GB on 4 hosts"."""
     if not replay.legs or not replay.ranks:
         return "no rank was ready"
-    by_rank = {event.ready.rank: event.ready for event in replay.ranks}
+    by_rank = replay.leg.devices
     kinds = Counter(ready.device for ready in by_rank.values())
     num_hosts = len({ready.host for ready in by_rank.values()})
     named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
@@ -35,7 +35,7 @@ def machine(replay: Replay) -> Table:
     """What all ranks have in common, and how the run was started."""
     rows = [["devices", devices_text(replay)]]
     for leg in replay.legs:
-        ready = {event.ready.rank: event.ready for event in leg.ranks}
+        ready = leg.devices
         name = "leg" if len(replay.legs) == 1 else f"leg {leg.index}"
         initialised = "" if leg.released is None else f", ready after {leg.released - leg.first:.0f} s"
         rows.append([name, f"{leg.began.started}{initialised}"])
@@ -73,7 +73,7 @@ def surroundings(replay: Replay) -> dict[str, str]:
 
 def _ready(replay: Replay) -> list[Ready]:
     """Each rank as it was in the last leg that it took part in."""
-    return list({event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}.values())
+    return list(replay.devices.values())
 
 
 def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -44,7 +44,7 @@ def key_facts(replay: Replay, score: Score) -> Sequence[Fact]:
 
 def num_devices(replay: Replay) -> int:
     """Ranks of the run; each has one device."""
-    return max((len({event.ready.rank for event in leg.ranks}) for leg in replay.legs), default=0)
+    return max((len(leg.devices) for leg in replay.legs), default=0)
 
 
 def _interval(score: Score) -> str:

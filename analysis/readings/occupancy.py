@@ -138,6 +138,6 @@ def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[
         leg_begin = float(axis.begins[attempt.leg.index])
         since = max(free.get(bar.group, 0.0), leg_begin)
         told = axis.at(attempt.leg, attempt.dispatch_time)
-        ready = told + attempt.began.prepare_seconds
+        ready = told + attempt.began.started.prepare_seconds
         seconds[bar.group, prepare] += max(0.0, min(ready, bar.begin) - max(told, since))
         free[bar.group] = max(bar.end, free.get(bar.group, 0.0))

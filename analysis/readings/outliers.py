@@ -67,7 +67,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
     for ceiling in leg.ceilings.values():
         by_device.setdefault(ceiling.device, []).append(ceiling)
     worst: dict[int, Outlier] = {}
-    ready = {event.ready.rank: event.ready for event in leg.ranks}
+    ready = leg.devices
     for device, ceilings in by_device.items():
         for what, unit, rates in _kinds(ceilings):
             values = np.array([one.typical for one in rates])
@@ -154,18 +154,17 @@ def _spoken(name: str, ready: Ready | None) -> str:
 
 
 def _ready(leg: Leg, group: int) -> list[Ready]:
-    by_rank = {event.ready.rank: event.ready for event in leg.ranks if event.group == group}
-    return [by_rank[rank] for rank in sorted(by_rank)]
+    return [leg.devices[rank] for rank in sorted(leg.began.groups[group]) if rank in leg.devices]
 
 
 def _with_sensors(outlier: Outlier, leg: Leg, usage: Usage | None) -> Outlier:
     """With what the sensors of its devices tell beside those of the others."""
     if usage is None:
         return outlier
-    ready = [event.ready for event in leg.ranks]
-    ranks = [one for one in ready if f"rank {one.rank}" == outlier.who]
     if outlier.who.startswith("group"):
-        ranks = [event.ready for event in leg.ranks if f"group {event.group}" == outlier.who]
+        ranks = _ready(leg, int(outlier.who.removeprefix("group ")))
+    else:
+        ranks = [ready for rank, ready in leg.devices.items() if f"rank {rank}" == outlier.who]
     own = {(one.host, one.device_id) for one in ranks}
     mine = [use for use in usage.devices if (use.host, use.device) in own]
     others = [use for use in usage.devices if (use.host, use.device) not in own]

@@ -62,7 +62,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 parent=trial.parent,
                 morphisms=tuple(spoken(type(morphism).__name__) for morphism in trial.morphisms),
                 state=story.state,
-                reason=attempt.ended.reason if attempt.ended else "",
+                reason=attempt.ended.finished.reason if attempt.ended else "",
                 error=story.error,
                 operations=None if counted is None else counted.train.price(OPS),
                 parameters=None if counted is None else counted.parameters,

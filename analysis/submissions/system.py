@@ -40,7 +40,7 @@ def needed() -> list[str]:
 
 
 def from_journal(replay: Replay) -> dict[str, str]:
-    ranks = {event.ready.rank: event.ready for leg in replay.legs for event in leg.ranks}
+    ranks = replay.devices
     if not ranks:
         return {}
     by_host = Counter(ready.host for ready in ranks.values())

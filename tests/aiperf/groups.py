@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from aiperf.ranks.world import Gone
-from aiperf.trial import Segment, State
+from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
@@ -133,7 +133,7 @@ class Obedient:
         self.say(Started(number, attempt, "key", 0.01))
         time.sleep(STEPS * STEP_SECONDS)
         images = STEPS * BATCH
-        self.say(Steps(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, 0.0, 1.5))
+        self.say(Steps(StepBlock(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, 1.5), 0.0))
         correct = 300 + 10 * min(number, 9)
         segment = Segment(
             number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, correct, VALIDATED, STEP_SECONDS

@@ -10,7 +10,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.training.rank_log import StepLog
-from aiperf.trial import Segment, State
-from aiperf.wire.messages import Ceiling, Control, Rate, Ready
+from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.messages import Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
@@ -120,6 +120,19 @@ def told(scene: Scene = Scene()) -> list[Timed]:
     return Simulation(scene).run()
 
 
+PARTS = {Began: "started", Stepped: "block", Closed: "segment", Ended: "finished", Tested: "evaluated"}
+
+
+def part(event: Event) -> Any:
+    """What a group said, in the event that tells it."""
+    return getattr(event, PARTS[type(event)])
+
+
+def within(event: Event, **changes: Any) -> Any:
+    """The event with something else said by the group."""
+    return replace(event, **{PARTS[type(event)]: replace(part(event), **changes)})
+
+
 def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
     """A run directory: the journal by the real writer, and the logs that the ranks would have written."""
     files = RunFiles(directory)
@@ -142,7 +155,7 @@ def write_witnesses(files: RunFiles, timed: list[Timed]) -> None:
         elif isinstance(event, Dispatched):
             group_of[event.trial.number, event.attempt] = event.group
         elif isinstance(event, Stepped | Closed):
-            work = event if isinstance(event, Stepped) else event.segment
+            work = part(event)
             group = ranks[group_of[work.trial, work.attempt]].values()
             for place, ready in enumerate(group):
                 with StepLog(files.witness(ready.host, ready.rank)) as log:
@@ -154,10 +167,11 @@ def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) 
         return images * (place + 1) // num_ranks - images * place // num_ranks
 
     if isinstance(event, Stepped):
-        log.steps(event.trial, event.attempt, event.segment, event.steps, share(event.images))
+        found = event.block
+        log.steps(found.trial, found.attempt, found.segment, found.steps, share(found.images))
     else:
-        found = event.segment
-        log.answers(found.trial, found.attempt, found.index, share(found.correct), share(found.of))
+        closed = event.segment
+        log.answers(closed.trial, closed.attempt, closed.index, share(closed.correct), share(closed.of))
 
 
 class Simulation:
@@ -247,7 +261,7 @@ class Simulation:
         best = self.replay.best
         if best is not None and best.error is not None:
             of = int(str(DATA["test_images"]))
-            self.write(self.now + 1.0, Tested(best.number, round(of * (1 - best.error)), of, 0.9))
+            self.write(self.now + 1.0, Tested(Evaluated(best.number, round(of * (1 - best.error)), of, 0.9)))
 
     def ready(self, t: float, which: range | list[int], groups: tuple[tuple[int, ...], ...]) -> None:
         for group in which:
@@ -284,10 +298,11 @@ class Simulation:
             t += 0.01
             if t >= self.deadline:
                 return
-            yield t, Began(number, job.attempt, job.graph_key, 0.5, t)
+            yield t, Began(Started(number, job.attempt, job.graph_key, 0.5), t)
             if number in self.scene.out_of_memory and job.attempt == 1:
                 t += 0.02
-                yield t, Ended(number, job.attempt, State.FAILED, "out of memory", "", "", t, True)
+                told = Finished(number, job.attempt, State.FAILED, "out of memory", out_of_memory=True)
+                yield t, Ended(told, t)
                 continue
             for timed in self.attempt(job, t):
                 yield timed
@@ -312,14 +327,10 @@ class Simulation:
                 if block:
                     t += block * step_seconds
                     steps, seconds = steps + block, seconds + block * step_seconds
-                    yield (
-                        t,
-                        Stepped(
-                            number, job.attempt, index, block, block * batch, block * step_seconds, t, 1.5
-                        ),
-                    )
+                    images, spent = block * batch, block * step_seconds
+                    yield t, Stepped(StepBlock(number, job.attempt, index, block, images, spent, 1.5), t)
             if not steps:
-                yield t, Ended(number, job.attempt, State.STOPPED, "the run ended", "", "", t)
+                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended"), t)
                 return
             done, t = done + steps, t + validate_seconds
             error = floor + 0.6 * 0.5 ** (done * batch / 2000) + 0.02 * chance.random()
@@ -330,9 +341,9 @@ class Simulation:
             yield t, Closed(segment, t)
             index += 1
             if halted and done < planned.steps:
-                yield t, Ended(number, job.attempt, State.STOPPED, "the run ended", "", "", t)
+                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended"), t)
                 return
-        yield t, Ended(number, job.attempt, State.COMPLETE, "", "", "", t)
+        yield t, Ended(Finished(number, job.attempt, State.COMPLETE, ""), t)
 
 
 def _price(vector: tuple[int, ...]) -> int:

@@ -48,8 +48,8 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.rules.who import PRODUCTS
-from aiperf.trial import Segment, State
-from aiperf.wire.messages import Control, Ready
+from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.messages import Control, Evaluated, Finished, Ready, Started
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json
@@ -167,7 +167,8 @@ class _Cluster:
         self.now += TEST_SECONDS
         if (best := self.replay.best) and best.error is not None:
             num = self.manifest["test_images"]
-            self.write(Tested(best.number, round(num * (1 - 1.02 * best.error)), num, TEST_SECONDS))
+            correct = round(num * (1 - 1.02 * best.error))
+            self.write(Tested(Evaluated(best.number, correct, num, TEST_SECONDS)))
         yield from self._flush()
 
     def write(self, event: Event) -> None:
@@ -243,7 +244,7 @@ class _Cluster:
             yield self.now + self.rng.uniform(0.01, 0.4)
             if self.now >= self.deadline:
                 return
-            self.write(Began(job.trial.number, job.attempt, job.graph_key, 0.2, self.now))
+            self.write(Began(Started(job.trial.number, job.attempt, job.graph_key, 0.2), self.now))
             following = self._dispatch(group)
             yield from self._trained(job, speed, dies)
             if self.now >= dies:
@@ -282,18 +283,9 @@ class _Cluster:
             if self.now >= dies:
                 return None
             loss = 2.3 * math.exp(-2 * done / planned.steps)
-            self.write(
-                Stepped(
-                    trial.number,
-                    job.attempt,
-                    index,
-                    steps,
-                    steps * trial.hyper.batch_size,
-                    seconds,
-                    self.now,
-                    loss,
-                )
-            )
+            images = steps * trial.hyper.batch_size
+            block = StepBlock(trial.number, job.attempt, index, steps, images, seconds, loss)
+            self.write(Stepped(block, self.now))
             yield self.now + validate
             done += steps
             error = limit + (0.9 - limit) * math.exp(-5 * done / planned.steps)
@@ -315,7 +307,7 @@ class _Cluster:
 
     def _end(self, job: Dispatched, state: State, reason: str) -> None:
         weights = f"{job.trial.number:064x}" if state is not State.FAILED else ""
-        self.write(Ended(job.trial.number, job.attempt, state, reason, "", weights, self.now))
+        self.write(Ended(Finished(job.trial.number, job.attempt, state, reason, weights=weights), self.now))
 
     def _error(self, job: Dispatched) -> float:
         """Falls along a lineage, and with the logarithm of the operations."""

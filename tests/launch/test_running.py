@@ -14,6 +14,7 @@ import pytest
 
 from aiperf.errors import StoppedEarly
 from aiperf.journal import events
+from aiperf.wire.messages import Evaluated
 from launch.job import Job
 from launch.schedulers import SCHEDULERS
 from launch.script import script_text
@@ -76,7 +77,7 @@ SLEEP = "#!/bin/sh\n"
 SQUEUE = "#!/bin/sh\n[ $3 = running ] && printf '%s\\n' $STILL_RUNNING\n"
 TESTED, TERMINATED = (
     json.dumps({"t": 1.0, **encode(event)}, separators=(",", ":"))
-    for event in (events.Tested(1, 90, 100, 0.1), events.LegEnded("terminated", 1.0))
+    for event in (events.Tested(Evaluated(1, 90, 100, 0.1)), events.LegEnded("terminated", 1.0))
 )
 
 

@@ -122,7 +122,7 @@ def test_a_trial_that_cannot_read_its_parent_fails_alone(tmp_path: Path) -> None
     for ended in failed:
         assert ended is not None
         told = r"rank \d on \S+: DataError: \S+/weights/\d+\.safetensors: the kept weights cannot be read .*"
-        assert re.fullmatch(told, ended.reason)
-        assert "Traceback" in ended.traceback
+        assert re.fullmatch(told, ended.finished.reason)
+        assert "Traceback" in ended.finished.traceback
     assert failed
     assert replay.leg.losses == []

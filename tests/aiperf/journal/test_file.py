@@ -18,6 +18,7 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, LegBegan, Opened, Stepped
 from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, read_journal
+from aiperf.trial import StepBlock
 from tests.aiperf.journals import Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0, max_trials=1)) if isinstance(event, Opened))
@@ -137,7 +138,7 @@ def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files:
     with pytest.raises(JournalError) as error:
         read_journal(files.journal)
     assert str(error.value) == (
-        f"{files.journal} is a journal of version 2, written by aiperf-hpc 9.0; this one reads up to 1: "
+        f"{files.journal} is a journal of version 3, written by aiperf-hpc 9.0; this one reads up to 2: "
         "install that or a later one"
     )
 
@@ -287,7 +288,7 @@ def test_writing_and_reading_are_fast_enough_for_millions_of_lines(files: RunFil
     journal = JournalWriter.resume(files, lambda line: None)
     began = process_time()
     for number in range(5000):
-        journal.write(2.0, Stepped(number, 1, 0, 100, 5000, 2.5, 1.5, 0.7))
+        journal.write(2.0, Stepped(StepBlock(number, 1, 0, 100, 5000, 2.5, 0.7), 1.5))
     journal.close()
     assert process_time() - began < 1.0
     began = process_time()

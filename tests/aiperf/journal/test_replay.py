@@ -24,8 +24,9 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.journal.replay import Replay
-from aiperf.trial import State
-from tests.aiperf.journals import RELEASE, Scene, Timed, told
+from aiperf.trial import State, StepBlock
+from aiperf.wire.messages import Finished
+from tests.aiperf.journals import RELEASE, Scene, Timed, told, within
 
 
 def replayed(timed: list[Timed]) -> Replay:
@@ -58,7 +59,7 @@ def test_a_whole_run_has_no_fault_and_adds_up(plain: list[Timed]) -> None:
     assert sorted(replay.leg.controls) == [1, 2]
     assert replay.next_number == len(replay.trials) == 1 + max(replay.trials)
     assert len(replay.blocks) == sum(isinstance(event, Stepped) for _, event in plain)
-    assert replay.tested == plain[-1][1]
+    assert replay.tested == plain[-1][1].evaluated  # type: ignore[attr-defined]
 
 
 def test_an_attempt_knows_its_steps_its_curve_and_its_lowest_error(plain: list[Timed]) -> None:
@@ -97,7 +98,7 @@ def test_a_trial_that_ended_by_a_failure_is_not_the_best(state: State, plain: li
     best = replayed(plain).best
     assert best is not None
     failed = [
-        (t, replace(e, state=state) if isinstance(e, Ended) and e.trial == best.number else e)
+        (t, within(e, state=state) if isinstance(e, Ended) and e.finished.trial == best.number else e)
         for t, e in plain
     ]
     other = replayed(failed).best
@@ -211,9 +212,9 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Time
     begun = until(Began, plain)
     t = begun[-1][0]
     wrong: list[Event] = [
-        Stepped(0, 1, 3, 5, 250, 0.1, t, 1.0),
-        Stepped(0, 2, 0, 5, 250, 0.1, t, 1.0),
-        Ended(0, 1, State.RUNNING, "", "", "", t),
+        Stepped(StepBlock(0, 1, 3, 5, 250, 0.1, 1.0), t),
+        Stepped(StepBlock(0, 2, 0, 5, 250, 0.1, 1.0), t),
+        Ended(Finished(0, 1, State.RUNNING, ""), t),
         GroupLost(9, "x"),
         LegBegan(5, "", (), ((1,),)),
     ]

@@ -23,6 +23,7 @@ from aiperf.journal.events import (
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.trial import Segment, State
+from aiperf.wire.messages import Finished, Started
 from nas.seeds import residual
 from nas.tuning import Point, Untuned
 from tests.aiperf.journals import Scene, told
@@ -57,11 +58,11 @@ class Story:
 
     def end(self, job: Dispatched, state: State, error: float = 0.1, out_of_memory: bool = False) -> None:
         number, attempt = job.trial.number, job.attempt
-        self.tell(Began(number, attempt, job.graph_key, 0.1, 0.0))
+        self.tell(Began(Started(number, attempt, job.graph_key, 0.1), 0.0))
         if state is State.COMPLETE:
             right = round(400 * (1 - error))
             self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, right, 400, 0.1), 0.0))
-        self.tell(Ended(number, attempt, state, "", "", "", 0.0, out_of_memory))
+        self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory), 0.0))
 
 
 def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
@@ -156,7 +157,7 @@ def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
     for attempt in live.replay.attempts:
         # The journal's own objects are not the ones that `next` handed out.
         events.append(replace(attempt.dispatched))
-        events.append(Began(attempt.trial.number, attempt.number, "", 0.1, 0.0))
+        events.append(Began(Started(attempt.trial.number, attempt.number, "", 0.1), 0.0))
         events += [Closed(validation.segment, 0.0) for validation in attempt.validations]
         if attempt.ended is not None:
             events.append(attempt.ended)
@@ -377,10 +378,10 @@ def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
     story, seen = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 64})), []
     monkeypatch.setattr(story.jobs.search, "tell", seen.append)
     job = story.dispatch()
-    story.tell(Began(0, 1, job.graph_key, 0.1, 0.0))
+    story.tell(Began(Started(0, 1, job.graph_key, 0.1), 0.0))
     for index, (steps, right) in enumerate([(10, 200), (9, 360)]):  # 6 passes of 200 images
         story.tell(Closed(Segment(0, 1, index, steps, 64 * steps, 1.0, right, 400, 0.1), 0.0))
-    story.tell(Ended(0, 1, State.COMPLETE, "", "", "", 0.0))
+    story.tell(Ended(Finished(0, 1, State.COMPLETE, ""), 0.0))
     (observation,) = seen
     assert observation.errors == ((640, 0.5), (1200, pytest.approx(0.1)))
     assert observation.error_within(observation.schedule) == pytest.approx(0.1)

@@ -38,7 +38,7 @@ from aiperf.score.lineage import counted, rebuild
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18
-from tests.aiperf.journals import Scene, Timed, told, write_witnesses
+from tests.aiperf.journals import PARTS, Scene, Timed, part, told, within, write_witnesses
 
 TIMED = told(Scene(minutes=0.25))
 VICTIM = 4  # a trial in the middle, with several segments
@@ -54,9 +54,7 @@ def each(change: Callable[[Event], Event]) -> Edit:
 def of_trial(event: Event) -> int | None:
     if isinstance(event, Dispatched):
         return event.trial.number
-    if isinstance(event, Closed):
-        return event.segment.trial
-    return getattr(event, "trial", None)
+    return part(event).trial if type(event) in PARTS else None
 
 
 def place_of(kind: type[Event], trial: int | None = None) -> int:
@@ -97,13 +95,13 @@ def an_image_count(timed: list[Timed]) -> list[Timed]:
     place = place_of(Stepped, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Stepped)
-    return with_event(timed, place, replace(event, images=event.images * 2))
+    return with_event(timed, place, within(event, images=event.block.images * 2))
 
 
 def image_counts_of_a_trial_everywhere(timed: list[Timed]) -> list[Timed]:
     def doubled(event: Event) -> Event:
         if of_trial(event) == VICTIM and isinstance(event, Stepped):
-            return replace(event, images=event.images * 2)
+            return within(event, images=event.block.images * 2)
         if of_trial(event) == VICTIM and isinstance(event, Closed):
             segment = event.segment
             return replace(event, segment=replace(segment, train_images=segment.train_images * 2))
@@ -129,11 +127,12 @@ def a_step_twice(timed: list[Timed]) -> list[Timed]:
 
 def a_step_twice_and_its_segment(timed: list[Timed]) -> list[Timed]:
     """The sums of the segment are corrected too."""
-    block = timed[place_of(Stepped, VICTIM)][1]
+    stepped = timed[place_of(Stepped, VICTIM)][1]
     place = place_of(Closed, VICTIM)
     closed = timed[place][1]
-    assert isinstance(block, Stepped)
+    assert isinstance(stepped, Stepped)
     assert isinstance(closed, Closed)
+    block = stepped.block
     segment = replace(
         closed.segment,
         steps=closed.segment.steps + block.steps,
@@ -158,9 +157,7 @@ def a_missing_trial_and_new_numbers(timed: list[Timed]) -> list[Timed]:
             parent = event.trial.parent
             later = parent - 1 if parent is not None and parent > VICTIM else parent
             return replace(event, trial=replace(event.trial, number=number - (number > VICTIM), parent=later))
-        if isinstance(event, Closed):
-            return replace(event, segment=replace(event.segment, trial=number - (number > VICTIM)))
-        return replace(event, trial=number - (number > VICTIM))  # type: ignore[call-arg]
+        return within(event, trial=number - (number > VICTIM))
 
     return each(moved)(a_missing_trial(timed))
 
@@ -178,7 +175,7 @@ def a_faster_clock(timed: list[Timed]) -> list[Timed]:
         if isinstance(event, (Began, Ended, LegEnded)):
             return replace(event, end=event.end / 2)
         if isinstance(event, Stepped):
-            return replace(event, end=event.end / 2, seconds=event.seconds / 2)
+            return replace(within(event, seconds=event.block.seconds / 2), end=event.end / 2)
         if isinstance(event, Closed):
             found = event.segment
             halves = replace(
@@ -206,7 +203,7 @@ def an_earlier_end(timed: list[Timed]) -> list[Timed]:
 def worked(event: Event, factor: float) -> Event:
     """The same work, said to have taken so many times as long."""
     if isinstance(event, Stepped):
-        return replace(event, seconds=event.seconds * factor)
+        return within(event, seconds=event.block.seconds * factor)
     if isinstance(event, Closed):
         segment = replace(event.segment, train_seconds=event.segment.train_seconds * factor)
         return replace(event, segment=segment)
@@ -253,7 +250,7 @@ def fewer_test_images(timed: list[Timed]) -> list[Timed]:
     place = place_of(events.Tested)
     event = timed[place][1]
     assert isinstance(event, events.Tested)
-    return with_event(timed, place, replace(event, of=event.correct))
+    return with_event(timed, place, within(event, of=event.evaluated.correct))
 
 
 def a_truncated_middle(timed: list[Timed]) -> list[Timed]:
@@ -288,14 +285,14 @@ def a_foreign_graph(timed: list[Timed]) -> list[Timed]:
         evaluate=found.evaluate.kinds,
         parameters=found.parameters,
     )
-    return with_event(with_event(timed, place, forged), began, replace(begin, graph_key=found.graph_key))
+    return with_event(with_event(timed, place, forged), began, within(begin, graph_key=found.graph_key))
 
 
 def a_foreign_graph_in_one_line(timed: list[Timed]) -> list[Timed]:
     place = place_of(Began, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Began)
-    return with_event(timed, place, replace(event, graph_key="0" * 64))
+    return with_event(timed, place, within(event, graph_key="0" * 64))
 
 
 @dataclass(frozen=True)
@@ -385,7 +382,7 @@ def edited_test_result(timed: list[Timed]) -> list[Timed]:
     place = place_of(events.Tested)
     event = timed[place][1]
     assert isinstance(event, events.Tested)
-    return with_event(timed, place, replace(event, correct=event.correct + 10))
+    return with_event(timed, place, within(event, correct=event.evaluated.correct + 10))
 
 
 def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:

@@ -32,9 +32,10 @@ from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.training.rank_log import StepLog
-from aiperf.trial import State
+from aiperf.trial import State, StepBlock
+from aiperf.wire.messages import Finished
 from tests.aiperf import journals
-from tests.aiperf.journals import Scene, Simulation, Timed, told, write_run
+from tests.aiperf.journals import Scene, Simulation, Timed, told, within, write_run
 from tests.aiperf.rules.test_falsify import TIMED, VICTIM, careful, verdict_on, worked
 from tests.aiperf.rules.test_falsify_facts import (
     BY_TRIALS,
@@ -59,7 +60,7 @@ def an_end_after_the_loss(timed: list[Timed]) -> list[Timed]:
     run = replay_of(timed[: place + 1])
     (lost,) = [a for a in run.attempts if a.abandoned and a.began is not None]
     t = timed[place][0]
-    end = Ended(lost.trial.number, lost.number, State.STOPPED, "", "", "", t)
+    end = Ended(Finished(lost.trial.number, lost.number, State.STOPPED, ""), t)
     return [*timed[: place + 1], (t, end), *timed[place + 1 :]]
 
 
@@ -82,9 +83,11 @@ def a_dispatch_before_the_release(timed: list[Timed]) -> list[Timed]:
 
 
 def the_last_complete_one(timed: list[Timed], **fields: object) -> list[Timed]:
-    place = max(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.state is State.COMPLETE)
+    place = max(
+        n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.finished.state is State.COMPLETE
+    )
     t, event = timed[place]
-    return [*timed[:place], (t, replace(event, **fields)), *timed[place + 1 :]]  # type: ignore[arg-type]
+    return [*timed[:place], (t, within(event, **fields)), *timed[place + 1 :]]
 
 
 def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
@@ -108,7 +111,7 @@ def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
     )
     assert segment.steps
     t, mine = timed[place][0], lost.trial.number
-    own = max(e.end for _, e in timed[:place] if isinstance(e, Stepped) and e.trial == mine)
+    own = max(e.end for _, e in timed[:place] if isinstance(e, Stepped) and e.block.trial == mine)
     return [*timed[:place], (t, Closed(segment, own + 1e-4)), *timed[place:]]
 
 
@@ -127,7 +130,7 @@ class _Impatient(Simulation):
         for timed in super().attempt(job, t):
             yield timed
             if isinstance(timed[1], Closed) and job.trial.number % 2 and timed[0] < 40:
-                yield timed[0], Ended(job.trial.number, job.attempt, State.STOPPED, "", "", "", timed[0])
+                yield timed[0], Ended(Finished(job.trial.number, job.attempt, State.STOPPED, ""), timed[0])
                 return
 
 
@@ -143,7 +146,7 @@ def a_step_beyond_the_plan(timed: list[Timed]) -> list[Timed]:
     place = max(n for n, (_, e) in enumerate(timed) if isinstance(e, Closed) and e.segment.trial == VICTIM)
     t, closed = timed[place]
     assert isinstance(closed, Closed)
-    more = Stepped(VICTIM, 1, closed.segment.index + 1, 1, 50, 1e-3, closed.end, 1.5)
+    more = Stepped(StepBlock(VICTIM, 1, closed.segment.index + 1, 1, 50, 1e-3, 1.5), closed.end)
     return [*timed[: place + 1], (t, more), *timed[place + 1 :]]
 
 
@@ -243,7 +246,7 @@ CASES = [
     Case("an end without a reason", with_end("", 0.0), "span", "ended by ''"),
     Case(
         "a test in no time",
-        each(events.Tested, lambda e: replace(e, seconds=0.0)),
+        each(events.Tested, lambda e: within(e, seconds=0.0)),
         "accuracy",
         "took no time",
     ),
@@ -283,7 +286,7 @@ def test_a_target_is_reached_by_the_very_error_of_a_network_that_ended_well(
     timed = [*TIMED[:following], (TIMED[following][0] + 1.0, TIMED[following][1])]
     error = next(a.error for a in replay_of(timed).attempts if a.ended)
     timed = with_config(**{"limits.target_error": error})(
-        each(Ended, lambda e: replace(e, state=state))(timed)
+        each(Ended, lambda e: within(e, state=state))(timed)
     )
     texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
     assert ("target_error" in texts.get("span", "")) == (state is State.COMPLETE)
@@ -396,7 +399,7 @@ def test_who_validates_for_long_stops_as_long_before_the_deadline(
     monkeypatch.setattr(journals, "OPS_PER_SECOND", 1e7)
     timed = told(Scene(minutes=60))
     (leg,) = replay_of(timed).legs
-    ends = [e.end for _, e in timed if isinstance(e, Ended) and e.state is State.STOPPED]
+    ends = [e.end for _, e in timed if isinstance(e, Ended) and e.finished.state is State.STOPPED]
     assert leg.deadline is not None
     assert min(ends) < leg.deadline - 15
     texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}

@@ -32,7 +32,7 @@ from aiperf.journal.events import (
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Rate
-from tests.aiperf.journals import Scene, Timed, told
+from tests.aiperf.journals import Scene, Timed, told, within
 from tests.aiperf.rules.test_falsify import TIMED, VICTIM, careful, careless, first_parent, verdict_on, worked
 
 Edit = Callable[[list[Timed]], list[Timed]]
@@ -83,8 +83,8 @@ def validations_without_steps(timed: list[Timed]) -> list[Timed]:
     for t, event in timed:
         if isinstance(event, Closed):
             last[event.segment.trial] = event
-        if isinstance(event, Ended) and event.trial in last:
-            closed = last[event.trial]
+        if isinstance(event, Ended) and event.finished.trial in last:
+            closed = last[event.finished.trial]
             for more in range(1, 6):
                 empty = replace(
                     closed.segment,
@@ -101,14 +101,15 @@ def validations_without_steps(timed: list[Timed]) -> list[Timed]:
 
 def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
     """The first segment of a trial made two, whose sums are right."""
-    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Stepped) and e.trial == VICTIM)
-    t, block = timed[place]
-    assert isinstance(block, Stepped)
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Stepped) and e.block.trial == VICTIM)
+    t, stepped = timed[place]
+    assert isinstance(stepped, Stepped)
+    block = stepped.block
     first = Segment(VICTIM, block.attempt, 0, block.steps, block.images, block.seconds, 200, 400, 1e-4)
 
     def later(event: Event) -> Event:
-        if isinstance(event, Stepped) and event.trial == VICTIM:
-            return replace(event, segment=event.segment + 1)
+        if isinstance(event, Stepped) and event.block.trial == VICTIM:
+            return within(event, segment=event.block.segment + 1)
         if not isinstance(event, Closed) or event.segment.trial != VICTIM:
             return event
         found = replace(event.segment, index=event.segment.index + 1)
@@ -122,14 +123,14 @@ def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
         return replace(event, segment=found)
 
     after = [(moment, later(event)) for moment, event in timed[place + 1 :]]
-    return [*timed[: place + 1], (t, Closed(first, block.end)), *after]
+    return [*timed[: place + 1], (t, Closed(first, stepped.end)), *after]
 
 
 def a_validation_without_steps(timed: list[Timed]) -> list[Timed]:
     """One more, after the last one of a trial."""
     more = [event for _, event in validations_without_steps(timed) if isinstance(event, Closed)]
     empty = next(event for event in more if event.segment.trial == VICTIM and not event.segment.steps)
-    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.trial == VICTIM)
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.finished.trial == VICTIM)
     return [*timed[:place], (timed[place][0], empty), *timed[place:]]
 
 
@@ -142,7 +143,7 @@ def an_early_validation_of_a_trial_that_goes_on(timed: list[Timed]) -> list[Time
 
 def stopped_trials_that_are_called_complete(timed: list[Timed]) -> list[Timed]:
     """At the deadline, after which the search decides nothing any more."""
-    return each(Ended, lambda e: replace(e, state=State.COMPLETE, reason=""))(timed)
+    return each(Ended, lambda e: within(e, state=State.COMPLETE, reason=""))(timed)
 
 
 def another_trial_in_a_further_attempt(timed: list[Timed]) -> list[Timed]:
@@ -155,7 +156,7 @@ def another_trial_in_a_further_attempt(timed: list[Timed]) -> list[Timed]:
 
 def an_attempt_that_nothing_called_for(timed: list[Timed]) -> list[Timed]:
     (job,) = [e for _, e in timed if isinstance(e, Dispatched) and e.trial.number == VICTIM]
-    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.trial == VICTIM)
+    place = next(n for n, (_, e) in enumerate(timed) if isinstance(e, Ended) and e.finished.trial == VICTIM)
     return [*timed[: place + 1], (timed[place][0], replace(job, attempt=2)), *timed[place + 1 :]]
 
 
@@ -170,7 +171,7 @@ def a_parent_that_still_trains(timed: list[Timed]) -> list[Timed]:
 
 
 def a_block_before_the_one_above(timed: list[Timed]) -> list[Timed]:
-    blocks = [n for n, (_, e) in enumerate(timed) if isinstance(e, Stepped) and e.trial == VICTIM]
+    blocks = [n for n, (_, e) in enumerate(timed) if isinstance(e, Stepped) and e.block.trial == VICTIM]
     t, block = timed[blocks[1]]
     assert isinstance(block, Stepped)
     return [*timed[: blocks[1]], (t, replace(block, end=block.end - 2.0)), *timed[blocks[1] + 1 :]]
@@ -184,7 +185,11 @@ def the_test_before_the_end(timed: list[Timed]) -> list[Timed]:
     """The test images would have been used while the search went on."""
     (test,) = [event for _, event in timed if isinstance(event, events.Tested)]
     rest = [entry for entry in timed if entry[1] is not test]
-    place = max(n for n, (_, e) in enumerate(rest) if isinstance(e, Ended) and e.trial == test.trial)
+    place = max(
+        n
+        for n, (_, e) in enumerate(rest)
+        if isinstance(e, Ended) and e.finished.trial == test.evaluated.trial
+    )
     return [*rest[: place + 1], (rest[place][0], test), *rest[place + 1 :]]
 
 
@@ -229,7 +234,7 @@ def the_second_leg_first(timed: list[Timed]) -> list[Timed]:
 
 def a_parent_that_failed(timed: list[Timed]) -> list[Timed]:
     mine = first_parent()
-    return each(Ended, lambda e: replace(e, state=State.FAILED) if e.trial == mine else e)(timed)
+    return each(Ended, lambda e: within(e, state=State.FAILED) if e.finished.trial == mine else e)(timed)
 
 
 @dataclass(frozen=True)
@@ -262,7 +267,7 @@ CASES = [
     ),
     Case("a failed parent", a_parent_that_failed, "lineage", "which had not completed then"),
     Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
-    Case("a faster block", each(Stepped, lambda e: replace(e, seconds=0.1)), "steps", "its blocks took"),
+    Case("a faster block", each(Stepped, lambda e: within(e, seconds=0.1)), "steps", "its blocks took"),
     Case("a block too early", a_block_before_the_one_above, "times", "before the one above it"),
     Case("no time", with_segment(validate_seconds=0.0), "times", "a validation took no time"),
     Case("an end after all", with_end("interrupted", -5.0), "span", "outside its lines"),
@@ -355,9 +360,7 @@ CASES = [
         "the test before the end", the_test_before_the_end, "order", "Tested stands before the end of its leg"
     ),
     Case("a leg after the test", a_leg_after_the_test, "order", "LegBegan follows the test"),
-    Case(
-        "no test images", each(events.Tested, lambda e: replace(e, of=0, correct=0)), "order", "of 0 images"
-    ),
+    Case("no test images", each(events.Tested, lambda e: within(e, of=0, correct=0)), "order", "of 0 images"),
 ]
 
 
@@ -405,7 +408,7 @@ def larger_batches(timed: list[Timed]) -> list[Timed]:
             hyper = replace(trial.hyper, batch_size=2 * trial.hyper.batch_size)
             return replace(event, trial=replace(trial, hyper=hyper, epochs=2 * trial.epochs))
         if isinstance(event, Stepped):
-            return replace(event, images=2 * event.images)
+            return within(event, images=2 * event.block.images)
         if isinstance(event, Closed):
             segment = event.segment
             return replace(event, segment=replace(segment, train_images=2 * segment.train_images))

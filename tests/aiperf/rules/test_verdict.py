@@ -29,7 +29,8 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Kind, Outcome, Rule, Seen
 from aiperf.rules.verdict import RULES, RunClass, Verdict, judge
-from tests.aiperf.journals import DATA, Scene, Timed, told, write_run, write_witnesses
+from aiperf.wire.messages import Evaluated
+from tests.aiperf.journals import DATA, Scene, Timed, told, within, write_run, write_witnesses
 from tests.aiperf.presets import resolved_preset
 
 TIMED = told(Scene(minutes=0.15))
@@ -147,7 +148,7 @@ BROKEN: list[tuple[str, list[Timed], str]] = [
     ),
     (
         "times",
-        changed(Stepped, lambda e: replace(e, seconds=-1.0)),  # type: ignore[call-arg]
+        changed(Stepped, lambda e: within(e, seconds=-1.0)),
         "holds no steps or took no time",
     ),
     ("times", changed(Ended, lambda e: replace(e, end=99.0)), "its end at 99.000 s"),  # type: ignore[call-arg]
@@ -304,10 +305,11 @@ def test_steps_that_were_written_but_never_reported_are_no_contradiction(tmp_pat
 
 def test_the_kept_weights_are_those_that_were_recorded(files: RunFiles) -> None:
     verdict = verdict_on(TIMED, files)
-    best = next(e.trial for _, e in TIMED if isinstance(e, events.Tested))
+    best = next(e.evaluated.trial for _, e in TIMED if isinstance(e, events.Tested))
     recorded = sha256(b"weights").hexdigest()
     kept = [
-        (t, replace(e, weights=recorded) if isinstance(e, Ended) and e.trial == best else e) for t, e in TIMED
+        (t, within(e, weights=recorded) if isinstance(e, Ended) and e.finished.trial == best else e)
+        for t, e in TIMED
     ]
     assert found(verdict, "weights") == (Outcome.UNKNOWN, "no network was kept")
     assert found(verdict_on(kept, files), "weights")[0] is Outcome.UNKNOWN
@@ -354,7 +356,7 @@ class Ranked:
         leg.ended = replace(leg.ended, end=leg.deadline)
         for attempt in self.replay.attempts:
             attempt.leg = leg
-        self.replay.tested = events.Tested(self.replay.best.number, 40_000, 50_000, 9.0)  # type: ignore[union-attr]
+        self.replay.tested = Evaluated(self.replay.best.number, 40_000, 50_000, 9.0)  # type: ignore[union-attr]
 
     def failed(self) -> dict[str, str]:
         verdict = judge(self.replay, None)
@@ -375,7 +377,7 @@ def test_an_error_of_thirty_percent_is_good_enough() -> None:
     ranked = Ranked()
     best = ranked.replay.best
     assert best is not None
-    ranked.replay.tested = events.Tested(best.number, 35_000, 50_000, 9.0)
+    ranked.replay.tested = Evaluated(best.number, 35_000, 50_000, 9.0)
     assert ranked.failed() == {}
 
 
@@ -409,7 +411,7 @@ def _killed_before_the_clock(run: Ranked) -> None:
 
 
 def _worse(run: Ranked) -> None:
-    run.replay.tested = events.Tested(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
+    run.replay.tested = Evaluated(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
 
 
 def _untested(run: Ranked) -> None:

@@ -9,7 +9,7 @@ from aiperf.journal.events import Closed, Dispatched, Event, Stepped
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding, Outcome
 from aiperf.rules.verdict import judge
-from tests.aiperf.journals import RELEASE, Scene, told
+from tests.aiperf.journals import RELEASE, Scene, told, within
 
 Timed = tuple[float, Event]
 
@@ -30,7 +30,7 @@ def of_one_trial(change: Callable[[float, Event], Timed], group: int = 0) -> lis
     def of_it(event: Event) -> bool:
         if isinstance(event, Closed):
             return event.segment.trial == number
-        return isinstance(event, Stepped) and event.trial == number
+        return isinstance(event, Stepped) and event.block.trial == number
 
     changed = [change(t, event) if of_it(event) else (t, event) for t, event in timed]
     return sorted(changed, key=lambda line: line[0])
@@ -52,7 +52,7 @@ def test_a_group_that_does_two_things_at_once_without_having_been_silent_is_name
 
     def shifted(t: float, event: Event) -> Timed:
         if isinstance(event, Stepped):
-            return t, replace(event, seconds=event.seconds * (0.5 if t < RELEASE + 30 else 1.45))
+            return t, within(event, seconds=event.block.seconds * (0.5 if t < RELEASE + 30 else 1.45))
         return t, event
 
     finding = times(of_one_trial(shifted))

@@ -139,7 +139,7 @@ class FailsOnce(Obedient):
 def test_a_failed_trial_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
     told = Run(tmp_path, FakeWorld(FailsOnce), max_trials=3).go()
     assert states(told) == [State.FAILED, State.COMPLETE, State.COMPLETE]
-    assert told.trials[0].attempts[0].ended.reason == "rank 1 on node1: ValueError: no"  # type: ignore[union-attr]
+    assert told.trials[0].attempts[0].ended.finished.reason == "rank 1 on node1: ValueError: no"  # type: ignore[union-attr]
     assert told.leg.losses == []
 
 

@@ -31,7 +31,8 @@ from aiperf.score.lineage import Counted, recount
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.score import regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
-from aiperf.trial import HyperParameters, Segment, State, Trial
+from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
+from aiperf.wire.messages import Evaluated, Finished, Started
 from nas.ops import Ops
 from nas.record import encode
 from nas.seeds import resnet50_v1
@@ -68,13 +69,15 @@ class Script:
     def begin(self, trial: int, attempt: int = 1, group: int = 0, t: float = 0.0) -> Script:
         given = Trial(trial, None, (), HyperParameters(0.1, 10), 1, 1, 1)
         self.add(t, Dispatched(given, attempt, group, "key", ZERO, ZERO, ZERO, 10))
-        return self.add(t, Began(trial, attempt, "key", 0.0, t))
+        return self.add(t, Began(Started(trial, attempt, "key", 0.0), t))
 
     def block(
         self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
         loss: float | None = 1.0,
     ) -> Script:  # fmt: skip
-        return self.add(end, Stepped(trial, attempt, segment, steps, 10 * steps, seconds, end, loss))
+        return self.add(
+            end, Stepped(StepBlock(trial, attempt, segment, steps, 10 * steps, seconds, loss), end)
+        )
 
     def close(
         self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
@@ -84,7 +87,7 @@ class Script:
         return self.add(end, Closed(found, end))
 
     def end(self, trial: int, t: float, state: State = State.COMPLETE, attempt: int = 1) -> Script:
-        return self.add(t, Ended(trial, attempt, state, "", "", "", t))
+        return self.add(t, Ended(Finished(trial, attempt, state, ""), t))
 
     def over(self, end: float, reason: str = "trials") -> Replay:
         for attempt in self.replay.running.values():
@@ -235,7 +238,8 @@ def test_a_device_without_a_listed_peak_has_no_utilisation() -> None:
 
 def after_test(correct: int, of: int) -> Replay:
     script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
-    return script.add(8.0, LegEnded("trials", 8.0)).add(9.0, events.Tested(0, correct, of, 1.0)).replay
+    tested = events.Tested(Evaluated(0, correct, of, 1.0))
+    return script.add(8.0, LegEnded("trials", 8.0)).add(9.0, tested).replay
 
 
 def test_the_regulated_score_is_the_logarithm_of_the_test_error_times_ops() -> None:

@@ -20,7 +20,7 @@ from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import Reevaluation, reevaluate
 from nas.seeds import residual
 from nas.weights import initial
-from tests.aiperf.journals import Scene, told
+from tests.aiperf.journals import Scene, told, within
 
 SCENE = Scene(groups=1, minutes=0.1)
 
@@ -38,12 +38,12 @@ class Best:
         """The run as if it had kept and tested these, on the images that are here."""
         found = Replay()
         for t, event in told(SCENE):
-            if isinstance(event, Ended) and event.trial == self.number:
-                event = replace(event, weights=self.digest)
+            if isinstance(event, Ended) and event.finished.trial == self.number:
+                event = within(event, weights=self.digest)
             elif isinstance(event, RankReady):
                 event = replace(event, ready=replace(event.ready, data=manifest()))
             elif isinstance(event, events.Tested):
-                event = replace(event, correct=self.correct)
+                event = within(event, correct=self.correct)
             found.add(t, change(event))
         return found
 

@@ -371,7 +371,7 @@ def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp
             channel.tell(Release(None), Assign(trial(0), 1))
         assert leader.wait(Finished).state is State.COMPLETE
     assert [type(message) for message in other.said] == [Ready]
-    images = sum(message.images for message in leader.said if isinstance(message, Steps))
+    images = sum(message.block.images for message in leader.said if isinstance(message, Steps))
     assert images == 128
     logs = [own_log(tmp_path, rank) for rank in (1, 2)]
     assert [sum(line.get("images", 0) for line in log) for log in logs] == [64, 64]

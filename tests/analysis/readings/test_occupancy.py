@@ -23,8 +23,8 @@ from aiperf.journal.events import (
 from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import credit
-from aiperf.trial import HyperParameters, Segment, State, Trial
-from aiperf.wire.messages import Ready
+from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
+from aiperf.wire.messages import Finished, Ready, Started
 from analysis.readings.judged import Judged
 from analysis.readings.occupancy import PARTS, occupancy
 from nas.record import graph_to_json
@@ -57,7 +57,7 @@ def trained(number: int, begin: float, end: float, validated: float) -> list[tup
     """One segment of ten steps."""
     segment = Segment(number, 1, 0, 10, 1000, end - begin, 50, 100, validated - end)
     return [
-        (end, Stepped(number, 1, 0, 10, 1000, end - begin, end, 1.0)),
+        (end, Stepped(StepBlock(number, 1, 0, 10, 1000, end - begin, 1.0), end)),
         (validated, Closed(segment, validated)),
     ]
 
@@ -76,12 +76,12 @@ def test_every_second_has_one_place() -> None:
     lines = [
         *opening(),
         dispatched(15.0, 0, 0),
-        (20.0, Began(0, 1, "g", 5.0, 20.0)),
+        (20.0, Began(Started(0, 1, "g", 5.0), 20.0)),
         *trained(0, 20.0, 80.0, 85.0),
-        (85.0, Ended(0, 1, State.COMPLETE, "", "", "", 85.0)),
+        (85.0, Ended(Finished(0, 1, State.COMPLETE, ""), 85.0)),
         dispatched(10.0, 1, 1),
-        (10.0, Began(1, 1, "g", 0.0, 10.0)),
-        (30.0, Stepped(1, 1, 0, 10, 1000, 20.0, 30.0, 1.0)),
+        (10.0, Began(Started(1, 1, "g", 0.0), 10.0)),
+        (30.0, Stepped(StepBlock(1, 1, 0, 10, 1000, 20.0, 1.0), 30.0)),
         (35.0, GroupLost(1, "silent")),
         (110.0, LegEnded("deadline", 110.0)),
     ]
@@ -105,13 +105,13 @@ def test_a_network_that_is_ready_early_costs_nothing() -> None:
     lines = [
         *opening(),
         dispatched(10.0, 0, 0),
-        (10.0, Began(0, 1, "g", 0.0, 10.0)),
+        (10.0, Began(Started(0, 1, "g", 0.0), 10.0)),
         dispatched(11.0, 1, 0),
         *trained(0, 10.0, 50.0, 52.0),
-        (52.0, Ended(0, 1, State.COMPLETE, "", "", "", 52.0)),
-        (55.0, Began(1, 1, "g", 4.0, 55.0)),
+        (52.0, Ended(Finished(0, 1, State.COMPLETE, ""), 52.0)),
+        (55.0, Began(Started(1, 1, "g", 4.0), 55.0)),
         *trained(1, 55.0, 100.0, 102.0),
-        (102.0, Ended(1, 1, State.COMPLETE, "", "", "", 102.0)),
+        (102.0, Ended(Finished(1, 1, State.COMPLETE, ""), 102.0)),
         (110.0, LegEnded("deadline", 110.0)),
     ]
     replay = folded(lines)
@@ -145,9 +145,9 @@ def test_a_second_leg_follows_without_a_gap() -> None:
     lines = [
         *opening(),
         dispatched(10.0, 0, 0),
-        (10.0, Began(0, 1, "g", 0.0, 10.0)),
+        (10.0, Began(Started(0, 1, "g", 0.0), 10.0)),
         *trained(0, 10.0, 50.0, 60.0),
-        (60.0, Ended(0, 1, State.COMPLETE, "", "", "", 60.0)),
+        (60.0, Ended(Finished(0, 1, State.COMPLETE, ""), 60.0)),
         (70.0, LegEnded("interrupted", 70.0)),
     ]
     replay = folded(lines)
@@ -157,9 +157,9 @@ def test_a_second_leg_follows_without_a_gap() -> None:
         (1.0, RankReady(0, ready, 0.0)),
         (5.0, Released(45.0)),
         dispatched(5.0, 1, 0),
-        (5.0, Began(1, 1, "g", 0.0, 5.0)),
+        (5.0, Began(Started(1, 1, "g", 0.0), 5.0)),
         *trained(1, 5.0, 35.0, 40.0),
-        (40.0, Ended(1, 1, State.COMPLETE, "", "", "", 40.0)),
+        (40.0, Ended(Finished(1, 1, State.COMPLETE, ""), 40.0)),
         (45.0, LegEnded("deadline", 45.0)),
     ]:
         replay.add(t, event)

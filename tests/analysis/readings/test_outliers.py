@@ -100,9 +100,8 @@ def test_a_slow_group_is_named(tmp_path: Path, random_seed: int) -> None:
 def test_its_sensors_are_evidence() -> None:
     replay = measured([100.0, 100.0, 70.0, 100.0])
     leg = replay.leg
-    leg.ranks[:] = [
-        replace(event, ready=replace(event.ready, device_id=f"GPU-{event.ready.rank}")) for event in leg.ranks
-    ]
+    for rank, ready in leg.devices.items():
+        leg.devices[rank] = replace(ready, device_id=f"GPU-{rank}")
     uses = tuple(
         DeviceUse(
             host=f"node{rank}",

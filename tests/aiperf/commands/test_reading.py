@@ -173,7 +173,7 @@ def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> No
 
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     newer = RunFiles(tmp_path)
-    text = run.journal.read_text(encoding="utf-8").replace('"version":1', '"version":99', 1)
+    text = run.journal.read_text(encoding="utf-8").replace('"version":2', '"version":99', 1)
     newer.journal.write_text(text, encoding="utf-8")
     assert typed("score", tmp_path) == 1
     assert typed("validate", tmp_path) == 2  # 1 is for INVALID alone

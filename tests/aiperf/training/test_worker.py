@@ -150,7 +150,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
         Validated,
         Finished,
     ]
-    blocks = [message for message in channel.said if isinstance(message, Steps)]
+    blocks = [message.block for message in channel.said if isinstance(message, Steps)]
     assert blocks[0].steps == 1  # the first step stands by itself
     assert sum(block.steps for block in blocks) == 16
     assert sum(block.images for block in blocks) == 128

@@ -14,7 +14,8 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.eligibility import ROUNDING_SECONDS
-from aiperf.run.master import AHEAD, Master
+from aiperf.run.groups import AHEAD
+from aiperf.run.master import Master
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Finished, Ready, Setup
 from nas.search import Candidate, Exhausted
@@ -90,7 +91,8 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
     asked: list[int] = []
 
     def exhaust(master: Master) -> None:
-        ask = master.jobs.search.ask
+        search = master.ledger.jobs.search
+        ask = search.ask
 
         def sometimes(number: int) -> Candidate:
             asked.append(number)
@@ -98,7 +100,7 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
                 raise Exhausted("none yet")
             return ask(number)
 
-        master.jobs.search.ask = sometimes  # type: ignore[method-assign]
+        search.ask = sometimes  # type: ignore[method-assign]
 
     run.before = exhaust
     told = run.go()
@@ -271,9 +273,7 @@ def test_a_further_leg_has_what_is_left_of_the_span(tmp_path: Path) -> None:
     def after_another(master: Master) -> None:
         begin = LegBegan(0, "", (), master.world.groups), RankReady(0, READY, 0.0), Released(1.2)
         for t, event in (*((0.0, event) for event in begin), (0.7, LegEnded(TERMINATED, 0.7))):
-            master.journal.write(t, event)
-            master.replay.add(t, event)
-            master.jobs.follow(event)
+            master.ledger.write(event, t)
 
     run.before = after_another
     told = run.go()

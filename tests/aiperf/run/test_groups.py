@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.journal.events import Dispatched
-from aiperf.run.patience import step_seconds
+from aiperf.run.groups import step_seconds
 from aiperf.wire.messages import Ceiling, Rate
 from tests.aiperf.journals import Scene, told
 

@@ -264,7 +264,8 @@ class Master:
                 end=end,
             )
         )
-        self.files.drop_weights_but(self.ledger.jobs.needed())
+        best = {self.replay.best.number} if self.replay.best else set()  # which is tested in the end
+        self.files.drop_weights_but(self.ledger.jobs.needed() | best)
         group.rest_after(message.state, self.ledger.now)
 
     def _fill(self) -> None:

@@ -41,7 +41,7 @@ run that took longer would be INVALID, so nothing is gained by waiting on."""
 
 STOP_SECONDS = 30.0
 """For the groups to obey, after a stop is asked for and after the deadline. They close the running trial
-with a validation, which lasts seconds; what comes later is not credited."""
+with a validation, which lasts seconds; a group that needs longer is taken for lost."""
 
 Watch = Callable[[Replay, float], None]
 
@@ -133,6 +133,11 @@ class Master:
                 ready = [event.ready for event in self.replay.ranks]
                 raise before_release.not_in_time(READY_SECONDS, self.world.groups, ready)
 
+    def _refuse_loss(self, index: int, reason: str) -> None:
+        if refused := self.groups.each[index].refused:
+            raise WorldError(refused)
+        raise before_release.lost(index, self.replay.leg.is_ready(index), reason)
+
     def _release(self) -> None:
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
@@ -140,6 +145,12 @@ class Master:
         self.ledger.write(events.Released(None if left is None else now + left), now)
         self.groups.say_all(messages.Release(left))
         self._fill()
+
+    def _fill(self) -> None:
+        try:
+            self.groups.fill()
+        except Exhausted as error:
+            self._close(f"exhausted: {error}")
 
     def _check_limits(self) -> None:
         if self._closing:
@@ -267,17 +278,6 @@ class Master:
         best = {self.replay.best.number} if self.replay.best else set()  # which is tested in the end
         self.files.drop_weights_but(self.ledger.jobs.needed() | best)
         group.rest_after(message.state, self.ledger.now)
-
-    def _fill(self) -> None:
-        try:
-            self.groups.fill()
-        except Exhausted as error:
-            self._close(f"exhausted: {error}")
-
-    def _refuse_loss(self, index: int, reason: str) -> None:
-        if refused := self.groups.each[index].refused:
-            raise WorldError(refused)
-        raise before_release.lost(index, self.replay.leg.is_ready(index), reason)
 
 
 def _stepped(message: messages.Steps, end: float) -> events.Stepped:

@@ -32,6 +32,7 @@ from nas.record import RecordError, graph_from_json, graph_to_json
 from nas.seeds import resolve_seed
 
 STDERR = 2
+"""The number of its file: a signal handler may write to it, but not print."""
 
 
 def new_run_id(config: Config) -> str:

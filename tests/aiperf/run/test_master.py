@@ -180,24 +180,13 @@ def with_devices(*ids: str, visible: int) -> type[Obedient]:
     return WithDevices
 
 
-@pytest.mark.parametrize(
-    ("ids", "visible", "message"),
-    [
-        (("a", "a"), 1, "2 ranks on node1 have the same device; start one rank for each device"),
-        (("a", "b"), 8, "node1 shows 8 devices to 2 rank(s) that train; start 9 ranks"),
-    ],
-)
-def test_devices_that_are_shared_or_idle_are_refused(
-    ids: tuple[str, ...], visible: int, message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(WorldError) as raised:
-        Run(tmp_path, FakeWorld(with_devices(*ids, visible=visible), ranks=2), max_trials=3).go()
-    assert str(raised.value).startswith(message)
+def test_devices_that_are_idle_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="node1 shows 8 devices to 2 rank"):
+        Run(tmp_path, FakeWorld(with_devices("a", "b", visible=8), ranks=2), max_trials=3).go()
 
 
-@pytest.mark.parametrize("visible", [1, 2])  # a device for each rank alone, or both for both
-def test_one_rank_for_each_device(visible: int, tmp_path: Path) -> None:
-    Run(tmp_path, FakeWorld(with_devices("a", "b", visible=visible), ranks=2), max_trials=1).go()
+def test_one_rank_for_each_device(tmp_path: Path) -> None:
+    Run(tmp_path, FakeWorld(with_devices("a", "b", visible=2), ranks=2), max_trials=1).go()
 
 
 def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:

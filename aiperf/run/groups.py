@@ -207,7 +207,7 @@ class Groups:
                 self.bury(index, reason)
 
     def bury(self, index: int, reason: str) -> None:
-        """It is not started again."""
+        """Records its loss; what it had to do goes to others."""
         self.ledger.write(GroupLost(index, reason))
         self.each[index].lose()
         self.last_idle = self.ledger.now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,12 @@ class RunFiles:
         """The file of every trial that lies there; what else lies beside them is not ours."""
         found = self.weights_directory.glob("*.safetensors")
         return [path for path in found if path.stem.isdecimal()]
+
+    def drop_weights_but(self, needed: Container[int]) -> None:
+        """Removes the weights of all trials but those, which a child or the test will read."""
+        for path in self.kept_weights():
+            if int(path.stem) not in needed:
+                path.unlink(missing_ok=True)
 
     @property
     def telemetry_directory(self) -> Path:

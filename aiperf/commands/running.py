@@ -24,7 +24,8 @@ from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved
 from aiperf.ranks.ranks import Ranks, Wanted, across
 from aiperf.run.display import Display
-from aiperf.run.run import Watch, begin, new_run_id
+from aiperf.run.master import Watch
+from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.trial import State
 from aiperf.wire.formats import AUTO

@@ -56,6 +56,10 @@ class Leg:
     def span_seconds(self) -> float:
         return 0.0 if self.released is None else max(0.0, self.end - self.released)
 
+    def is_ready(self, group: int) -> bool:
+        """Whether all ranks of a group are, now."""
+        return len(self.alive.get(group, ())) == len(self.began.groups[group])
+
     def in_time(self, end: float) -> bool:
         """Whether a validation that ended at `end` still counts."""
         return self.deadline is None or end <= self.deadline

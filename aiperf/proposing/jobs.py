@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
+from typing import Protocol
 
 from aiperf.config import Config
+from aiperf.journal.attempts import Attempt, Leg, TrialStory
 from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
-from aiperf.journal.replay import Replay
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
 from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
 from aiperf.proposing.proposals import new_search, new_tuner
@@ -24,6 +25,16 @@ from nas.tuning import Point, Tuner
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
 FORGOTTEN_EVERY = 64  # trials: to look through all that live is work for each group
+
+
+class RunSoFar(Protocol):
+    """What `Jobs` reads of a run, whose last event is the one that `Jobs` follows."""
+
+    trials: dict[int, TrialStory]
+
+    @property
+    def leg(self) -> Leg:
+        """The last one."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +56,10 @@ class _Completed:
 class Jobs:
     """The search as the master needs it: nothing is handed out twice, nothing that was lost is forgotten."""
 
-    def __init__(self, config: Config, search: Search, tuner: Tuner, replay: Replay) -> None:
-        """`replay` is that of the same events; each goes there first and then to `follow`."""
-        self.config, self.search, self.tuner, self.replay = config, search, tuner, replay
+    def __init__(self, config: Config, search: Search, tuner: Tuner, run: RunSoFar) -> None:
+        """`run` is that of the same events; each goes there first and then to `follow`."""
+        self.config, self.search, self.tuner, self.run = config, search, tuner, run
+        self._num_trials = 0  # that were dispatched; so it is the number of the next one
         self._open: dict[int, _Open] = {}
         self._again: deque[_Open] = deque()
         self._asked: _Open | None = None
@@ -58,21 +70,21 @@ class Jobs:
         self._halving = Halving(rungs) if rungs else None
 
     @classmethod
-    def of(cls, config: Config, seed: Graph, replay: Replay) -> Jobs:
+    def of(cls, config: Config, seed: Graph, run: RunSoFar) -> Jobs:
         """With the search and the tuner that the configuration names. Raises MissingExtra."""
-        return cls(config, new_search(config, seed), new_tuner(config), replay)
+        return cls(config, new_search(config, seed), new_tuner(config), run)
 
     @property
     def exhausted(self) -> bool:
         """Whether `next` has nothing more to hand out because of the limit of trials."""
         limit = self.config.limits.max_trials
-        return bool(limit) and self.replay.next_number >= limit and not self._again
+        return bool(limit) and self._num_trials >= limit and not self._again
 
     def next(self, group: int) -> Dispatched | None:
         """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
         if self.exhausted:
             return None
-        return self.again(group) or self.propose(self.replay.next_number, group)
+        return self.again(group) or self.propose(self._num_trials, group)
 
     def again(self, group: int) -> Dispatched | None:
         """The further attempt whose turn it is; it leaves the row when it is dispatched."""
@@ -93,15 +105,11 @@ class Jobs:
         return self._asked.job
 
     def needed(self) -> frozenset[int]:
-        """The trials whose kept weights are still of use, or are just being written."""
-        best = self.replay.best
+        """The trials whose kept weights a child may yet read, or are just being written."""
         # Those in flight, too: a group that is lost hands its trials on.
-        waiting = {
-            each.job.trial.parent
-            for each in (*self._again, *self._open.values())
-            if each.job.trial.parent is not None
-        }
-        return self.search.alive() | waiting | set(self._open) | ({best.trial.number} if best else set())
+        in_flight = [each.job.trial for each in (*self._again, *self._open.values())]
+        waiting = {trial.parent for trial in in_flight if trial.parent is not None}
+        return self.search.alive() | waiting | set(self._open)
 
     def follow(self, event: Event) -> None:
         """Takes note of an event of the journal."""
@@ -127,6 +135,7 @@ class Jobs:
         else:
             graph = self.search.dispatched(trial.number, trial.parent, trial.morphisms).graph
         self._open[trial.number] = _Open(event, graph)
+        self._num_trials += 1
         self.tuner.dispatched(trial.number, self._point(trial))
         if self._halving:
             # Without a morphism it is the same network, trained on.
@@ -138,26 +147,24 @@ class Jobs:
         if told.out_of_memory:
             self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
         # A validation that ended after the deadline is none.
-        if told.state is State.COMPLETE and self.replay.trials[number].attempts[-1].curve:
+        if told.state is State.COMPLETE and self.run.trials[number].attempts[-1].curve:
             self._complete(number)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:
             again = replace(_with(ended.job, smaller), attempt=ended.job.attempt + 1)
             self._again.append(replace(ended, job=again))
         else:
             if told.state is State.FAILED and not told.out_of_memory:
-                self._failed(ended.job.trial)
+                trial = ended.job.trial
+                loss = self._losses.of(TrialOutcome(ALL_WRONG, trial.epochs), self._outcome_of_parent(trial))
+                self.tuner.tell(number, self._point(trial), loss)
             else:
                 self.tuner.drop(number)
             self.search.drop(number)
             if self._halving and told.state is State.STOPPED:
                 self._halving.stopped(number)
 
-    def _failed(self, trial: Trial) -> None:
-        loss = self._losses.of(TrialOutcome(ALL_WRONG, trial.epochs), self._outcome_of_parent(trial))
-        self.tuner.tell(trial.number, self._point(trial), loss)
-
     def _complete(self, number: int) -> None:
-        attempt = self.replay.trials[number].attempts[-1]
+        attempt = self.run.trials[number].attempts[-1]
         trial, error = attempt.trial, attempt.error
         assert error is not None
         trained_with, outcome = self._point(trial), TrialOutcome(error, trial.epochs)
@@ -165,7 +172,7 @@ class Jobs:
         if self._halving:
             self._halving.tell(number, error)
         self._completed[number] = _Completed(trained_with, outcome)
-        self.search.tell(self._observation(number))
+        self.search.tell(self._observation(attempt))
         if number % FORGOTTEN_EVERY == 0:
             needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
             self._completed = {old: what for old, what in self._completed.items() if old in needed}
@@ -183,22 +190,21 @@ class Jobs:
             self.search.drop(job.trial.number)
 
     def _ranks(self, group: int) -> int:
-        return len(self.replay.leg.began.groups[group])
+        return len(self.run.leg.began.groups[group])
 
-    def _observation(self, number: int) -> Observation:
-        attempt = self.replay.trials[number].attempts[-1]
-        schedule = attempt.trial.epochs * int(self.replay.ranks[0].ready.data["training_images"])
+    def _observation(self, attempt: Attempt) -> Observation:
+        schedule = attempt.trial.epochs * int(self.run.leg.ranks[0].ready.data["training_images"])
         # The last step reads a whole batch, beyond the last pass where that is no multiple of it.
         curve = tuple((min(images, schedule), error) for images, error in attempt.curve)
-        return Observation(number, schedule, curve)
+        return Observation(attempt.trial.number, schedule, curve)
 
     def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:
-        round_ = 1 + number // len(self.replay.leg.began.groups)
+        round_ = 1 + number // len(self.run.leg.began.groups)
         return Trial(
             number=number,
             parent=candidate.parent,
             morphisms=candidate.morphisms,
-            hyper=self._hyper_parameters(number, candidate, round_, group),
+            hyper=self._hyper(number, candidate, round_, group),
             round=round_,
             epochs=self._epochs(candidate, round_),
             seed=int.from_bytes(sha256(f"{self.config.random_seed} {number}".encode()).digest()[:4], "big"),
@@ -213,16 +219,14 @@ class Jobs:
         rung = self._halving.rung_after(candidate.parent)
         return epochs[rung] - epochs[rung - 1]
 
-    def _hyper_parameters(
-        self, number: int, candidate: Candidate, round_: int, group: int
-    ) -> HyperParameters:
+    def _hyper(self, number: int, candidate: Candidate, round_: int, group: int) -> HyperParameters:
         """The parent's; from some round on, the tuner's."""
         training, ranks = self.config.training, self._ranks(group)
         parent = self._completed.get(candidate.parent)
         chosen = parent.point if parent else configured(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
-        device_bytes = min(event.ready.memory_bytes for event in self.replay.ranks)
+        device_bytes = min(event.ready.memory_bytes for event in self.run.leg.ranks)
         chosen = self._memory.bounded(chosen, candidate.graph, training, ranks, device_bytes)
         return hyper_parameters(chosen, training, candidate.parent is not None, ranks)
 

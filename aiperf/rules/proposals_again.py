@@ -6,9 +6,8 @@ tournament must change everything that came after it, training included.
 
 from __future__ import annotations
 
-from typing import cast
-
 from aiperf.errors import MissingExtra
+from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
@@ -30,7 +29,9 @@ class _Differs(Exception):
 
 
 class _SoFar:
-    """What `Jobs` reads of a replay, in the leg that the events have reached."""
+    """A run in the leg that its events have reached."""
+
+    leg: Leg
 
     def __init__(self, replay: Replay) -> None:
         self.trials = replay.trials
@@ -39,7 +40,6 @@ class _SoFar:
     def follow(self, event: Event) -> None:
         if isinstance(event, LegBegan):
             self.leg = next(self._legs)
-            self.ranks = self.leg.ranks
 
 
 def search(evidence: Evidence) -> Seen:
@@ -68,7 +68,7 @@ def _made_again(replay: Replay) -> int:
     """How many proposals are as they were. Raises _Differs for the first that is not."""
     config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
     so_far = _SoFar(replay)
-    jobs = Jobs.of(config, seed, cast(Replay, so_far))
+    jobs = Jobs.of(config, seed, so_far)
     every = -(-len(replay.trials) // MOST_ASKED)
     # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
     offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0

@@ -20,10 +20,17 @@ from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, rate
 from nas.ops import OPS, Ops
 
-PLAIN_SECONDS = 5.0  # between two lines where nobody watches, at the least
-PLAIN_LINES = 60  # of a whole run, about
+PLAIN_SECONDS = 5.0
+"""Between two lines where nobody watches, at the least: a quiet run writes to its journal as often."""
+
+PLAIN_LINES = 60
+"""Of a whole run, about: a line a minute in a run of an hour, so that a log stays short enough to be read."""
+
 LIVE_SECONDS = 0.25
+"""Between two drawings on a terminal: a clock that shows seconds then never skips one."""
+
 GROUPS_SHOWN, PLAIN_GROUPS_SHOWN = 8, 2
+"""Of the groups that train: what fits on a terminal below the other lines, and what fits into one line."""
 
 
 class Display:

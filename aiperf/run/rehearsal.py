@@ -21,8 +21,13 @@ from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
 
 MEASURED_SECONDS = 10.0
+"""For the rate of the seed on one device. Clocks settle within it, and a person waits for the answer."""
+
 GROUPS_SHOWN = 8
+"""Of the layout: a few show how ranks are numbered, and the others follow the same pattern."""
+
 REASONS_SHOWN = 3
+"""Why the run cannot be ranked: a small run has many reasons, and each would be a line on the terminal."""
 
 
 def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:

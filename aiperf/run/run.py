@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,7 +23,8 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
-from aiperf.run.master import Master
+from aiperf.run.ledger import Ledger
+from aiperf.run.master import Audience, Master, Watch
 from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -31,8 +32,7 @@ from nas.record import RecordError, graph_from_json, graph_to_json
 from nas.seeds import resolve_seed
 
 STDERR = 2
-
-Watch = Callable[[Replay, float], None]
+"""The number of its file: a signal handler may write to it, but not print."""
 
 
 def new_run_id(config: Config) -> str:
@@ -88,7 +88,7 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         )
         journal.write(0.0, opened)
         replay.add(0.0, opened)
-        _leg(config, files, seed, ranks, journal, replay, _jobs(opened, replay), watch)
+        _leg(files, ranks, journal, replay, _jobs(opened, replay), watch)
     return replay
 
 
@@ -117,8 +117,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         _refuse_other_program(opened, files)
         _refuse_edited(opened.config, files)
-        seed = graph_from_json(opened.seed_graph)
-        _leg(opened.config, files, seed, ranks, journal, replay, jobs[0], watch)
+        _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
 
 
@@ -158,29 +157,12 @@ def _jobs(opened: Opened, replay: Replay) -> Jobs:
 
 
 def _leg(
-    config: Config,
-    files: RunFiles,
-    seed: Graph,
-    ranks: Ranks,
-    journal: JournalWriter,
-    replay: Replay,
-    jobs: Jobs,
-    watch: Watch,
+    files: RunFiles, ranks: Ranks, journal: JournalWriter, replay: Replay, jobs: Jobs, watch: Watch
 ) -> None:
-    world = ranks.world(config, files)
+    world = ranks.world(replay.opened.config, files)
     try:
-        master = Master(
-            config,
-            files,
-            seed,
-            world,
-            jobs,
-            journal,
-            replay,
-            watch=lambda t: watch(replay, t),
-            silence_seconds=ranks.wanted.silence_seconds,
-            say=_say,
-        )
+        ledger, audience = Ledger(journal, replay, jobs), Audience(watch, _say)
+        master = Master(ledger, files, world, audience, ranks.wanted.silence_seconds)
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)

@@ -12,7 +12,8 @@ from aiperf.journal.file import VERSION, JournalWriter, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import World
-from aiperf.run.master import Master
+from aiperf.run.ledger import Ledger
+from aiperf.run.master import Audience, Master
 from aiperf.trial import State
 from aiperf.wire.messages import Assign
 from nas.record import graph_to_json
@@ -39,18 +40,9 @@ class Run:
             told = Replay()
             journal.write(0.0, opened)
             told.add(0.0, opened)
-            master = Master(
-                self.config,
-                self.files,
-                self.seed,
-                self.world,
-                Jobs.of(self.config, self.seed, told),
-                journal,
-                told,
-                watch=lambda t: None,
-                silence_seconds=self.silence_seconds,
-                say=self.said.append,
-            )
+            ledger = Ledger(journal, told, Jobs.of(self.config, self.seed, told))
+            audience = Audience(watch=lambda run, t: None, say=self.said.append)
+            master = Master(ledger, self.files, self.world, audience, self.silence_seconds)
             self.before(master)
             try:
                 master.run("now", ("aiperf-hpc",))

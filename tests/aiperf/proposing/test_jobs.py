@@ -165,11 +165,11 @@ def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
     assert [again.dispatch() for _ in range(5)] == [live.dispatch() for _ in range(5)]
 
 
-def test_weights_of_living_parents_and_of_the_best_network_are_needed() -> None:
+def test_weights_of_living_parents_are_needed() -> None:
     story = Story()
     for error in (0.05, 0.2, 0.2, 0.2, 0.2, 0.2):
         story.end(story.dispatch(), State.COMPLETE, error)
-    assert story.jobs.needed() == {0, 2, 3, 4, 5}  # 0 is dead and the best, 1 is dead
+    assert story.jobs.needed() == {2, 3, 4, 5}  # 0 and 1 are dead
 
 
 class Listening(Untuned):

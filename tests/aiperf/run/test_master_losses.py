@@ -14,7 +14,6 @@ from aiperf.journal.events import Closed, Event
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.ranks.world import Gone
-from aiperf.run import master as master_module
 from aiperf.run.master import Master
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Ready, Started
@@ -92,7 +91,7 @@ class FallsSilent(Obedient):
 def test_a_silent_group_is_lost_and_its_late_word_is_not_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_module, "FIRST_STEP", 1.0)
+    monkeypatch.setattr("aiperf.run.groups.FIRST_STEP", 1.0)
     world = FakeWorld(FallsSilent, Obedient, restartable=False)
     told = Run(tmp_path, world, silence_seconds=0.4, minutes=0.1).go()
     assert len(told.leg.losses) == 1
@@ -123,7 +122,7 @@ class KnownToBeSlow(FallsSilent):
 def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_module, "FIRST_STEP", 1.0)
+    monkeypatch.setattr("aiperf.run.groups.FIRST_STEP", 1.0)
     world = FakeWorld(KnownToBeSlow, restartable=False)
     told = Run(tmp_path, world, silence_seconds=0.4, max_trials=2).go()
     assert told.leg.losses == []
@@ -145,14 +144,14 @@ def test_what_a_held_up_master_did_not_hear_is_no_silence(tmp_path: Path) -> Non
     run = Run(tmp_path, FakeWorld(Obedient, Obedient, Obedient), silence_seconds=0.3, max_trials=30)
 
     def stall(master: Master) -> None:
-        write = master.journal.write
+        write = master.ledger.journal.write
 
         def slow(t: float, event: Event) -> None:
             write(t, event)
             if isinstance(event, Closed) and event.segment.trial == 4:
                 time.sleep(2.0)
 
-        master.journal.write = slow  # type: ignore[method-assign]
+        master.ledger.journal.write = slow  # type: ignore[method-assign]
 
     run.before = stall
     told = run.go()
@@ -202,7 +201,7 @@ def test_the_test_does_not_wait_for_a_group_that_may_never_come_back(
         return True
 
     monkeypatch.setattr(world, "restart", in_vain)
-    monkeypatch.setattr(master_module, "READY_SECONDS", 20.0)
+    monkeypatch.setattr("aiperf.run.master.READY_SECONDS", 20.0)
     began = time.monotonic()
     told = Run(tmp_path, world, max_trials=4).go()
     assert told.tested is not None
@@ -222,6 +221,6 @@ def test_hosts_of_other_times_of_day_are_refused_before_the_clock_runs(tmp_path:
 
 
 def test_ranks_that_never_are_ready_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(master_module, "READY_SECONDS", 0.5)
+    monkeypatch.setattr("aiperf.run.master.READY_SECONDS", 0.5)
     with pytest.raises(WorldError, match="of 1 no word came: rank 2; see logs/"):
         Run(tmp_path, FakeWorld(Obedient, NeverReady), max_trials=2).go()

@@ -1,0 +1,102 @@
+"""What follows from the ranks that came up, before the clock starts: most of all, what is refused.
+
+Functions of what the ranks said. Those that refuse raise WorldError for the first fault, with its remedy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from aiperf.errors import NotReady, WorldError
+from aiperf.journal.events import RankReady
+from aiperf.rules.who import CLOCK_SECONDS, misdeclared
+from aiperf.wire.formats import emulation_text
+from aiperf.wire.messages import Ready
+
+LATE_SHOWN = 10
+"""Ranks that are named when they are late: on a large machine whole nodes are, and one line must do."""
+
+
+def refuse_difference(ready: Ready, first: Ready) -> None:
+    """What differs between ranks would make their work incomparable."""
+    for what in ("code_hash", "data", "initial_weights"):
+        if getattr(ready, what) != getattr(first, what):
+            raise WorldError(
+                f"rank {ready.rank} on {ready.host} and rank {first.rank} on {first.host} differ in "
+                f"{what.replace('_', ' ')}; give all nodes the same installation and the same data"
+            )
+
+
+def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
+    """Devices of a host that no rank has, or that several have, are the commonest first mistake."""
+    shared = Counter((each.host, each.device_id) for each in ranks if each.device_id)
+    for (host, _), num_ranks in shared.items():
+        if num_ranks > 1:
+            raise WorldError(
+                f"{num_ranks} ranks on {host} have the same device; start one rank for each device and "
+                "one more for the master, and let the launcher show every rank all devices of its host"
+            )
+    workers = Counter(each.host for each in ranks)
+    for each in ranks:
+        if each.device_id and workers[each.host] < each.visible_devices and each.visible_devices > 1:
+            right = len(workers) * each.visible_devices + 1
+            raise WorldError(
+                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} rank(s) that "
+                f"train; start {right} ranks (one for each device and the master), or show fewer devices"
+            )
+
+
+def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
+    """A run whose products are narrower than declared would be INVALID."""
+    for ready in ranks:
+        for wrong in misdeclared(declared, ready):
+            raise WorldError(f"{wrong}; unset what makes its libraries do so, or declare that format")
+
+
+def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
+    """So would one whose hosts tell other times of day."""
+    for event in ranks:
+        if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
+            raise WorldError(
+                f"the clock of {event.ready.host} and that of the master differ by "
+                f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
+            )
+
+
+def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:
+    """Why a run does not begin whose groups were not as far after so many seconds; `ranks` were ready."""
+    ready = {each.rank for each in ranks}
+    late = [str(rank) for group in groups for rank in group if rank not in ready]
+    which = f", of {len(late)} no word came: rank {', '.join(late[:LATE_SHOWN])}" if late else ""
+    return NotReady(f"not all ranks were ready in {seconds / 60:.0f} minutes{which}; see logs/")
+
+
+def lost(group: int, was_ready: bool, reason: str) -> NotReady:
+    """Why a run does not begin of which a group was lost."""
+    what = "was lost before the clock started" if was_ready else "failed to start"
+    return NotReady(f"group {group} {what}: {reason}")
+
+
+def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
+    """What a person should know of hosts apart from the run's directory and of a format that is emulated."""
+    found = []
+    if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
+        found.append(
+            f"{directory} is not shared with {', '.join(apart)}: weights travel over MPI, and "
+            "the logs of their ranks stay there"
+        )
+    emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
+    if text := next(filter(None, emulated), ""):
+        found.append(f"{text}; --format auto takes the fastest format that is native")
+    return found
+
+
+def devices_by_host(ranks: Iterable[Ready]) -> dict[str, tuple[str, ...]]:
+    """The identities of the devices that the ranks of each host have."""
+    devices: dict[str, tuple[str, ...]] = {}
+    for ready in ranks:
+        known = devices.get(ready.host, ())
+        devices[ready.host] = known if ready.device_id in ("", *known) else (*known, ready.device_id)
+    return devices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -13,6 +13,8 @@ import tomli_w
 
 from aiperf.errors import ConfigError
 from nas.record import RecordError, decode
+from nas.search import SEARCHES
+from nas.tuning import TUNERS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,8 +29,7 @@ WANTED_FORMATS = ("auto", *FORMATS)
 DECAYS = ("cosine", "linear")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
-SEARCHES = ("evolution", "foresight", "random", "bayesian")
-TUNINGS = ("none", "nni", "optuna", "auto")
+TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
 LARGEST = (1 << 31) - 1
 """Of all numbers: no machine has that many of anything, and libraries in C stop here."""
@@ -95,9 +96,7 @@ class SearchConfig:
     """How architectures are found."""
 
     name: str = "evolution"
-    """evolution: aging evolution with carried weights. foresight: the same, by validation curves carried on
-    to the longest schedule. random: random walks from the seed. bayesian: the children of greatest
-    expected improvement, by a random forest on features of the architecture."""
+    """A key of `nas.search.SEARCHES`, whose classes say what they do."""
     population: int = 100
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
@@ -315,7 +314,7 @@ def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
             yield path + name, value
 
 
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
+def _one_of(key: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise ConfigError(f"{key} is {value!r}; it is one of {', '.join(known)}")
 

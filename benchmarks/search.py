@@ -48,6 +48,7 @@ from benchmarks.search_table import ARMS, Result, figure, read, table
 from nas.modules import Network
 from nas.ops import OPS
 from nas.record import graph_to_json
+from nas.search import SEARCHES
 from nas.weights import initial
 
 # Per data set: operations of a run relative to --gops, and what differs from the preset. Half of the preset's
@@ -56,7 +57,6 @@ DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "digits": (1.0, {"training.epochs": (6, *[3] * 15, 60)}),
     "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6)}),
 }
-SEARCHES = {name: {"search.name": name} for name in ("random", "evolution", "foresight", "bayesian")}
 ANEW = "-anew"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+nni": {"tuning.name": "nni"},
@@ -256,7 +256,7 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
         preset = with_overrides(preset, {"training.epochs": (longest,), "training.child_learning_rate": 0.0})
     base = name.partition("+")[0].removesuffix(ANEW)
     if base in SEARCHES:
-        preset = with_overrides(preset, SEARCHES[base])
+        preset = with_overrides(preset, {"search.name": base})
     if name != arm:
         training = preset.training
         slow = {

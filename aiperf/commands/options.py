@@ -12,8 +12,9 @@ import click
 from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.config import SEARCHES, WANTED_FORMATS
+from aiperf.config import WANTED_FORMATS
 from aiperf.ranks.ranks import BACKENDS, Wanted
+from nas.search import SEARCHES
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 

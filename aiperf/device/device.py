@@ -34,7 +34,7 @@ class Device(ABC):
     @property
     @abstractmethod
     def sensors(self) -> str:
-        """The library that tells its power and clocks: nvidia, amd or ascend; empty where there is none."""
+        """The module of aiperf.telemetry that reads its power and clocks; empty where there is none."""
 
     @classmethod
     @abstractmethod

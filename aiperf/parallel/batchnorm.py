@@ -1,7 +1,7 @@
 """Batch norm over all images of a step instead of a rank's share of them.
 
 torch.nn.SyncBatchNorm works on some devices only, and through torch.distributed only; this one works
-wherever a group can sum. What it counts for an image is the same: rule 2 of docs/measurement.md.
+wherever a group can sum. What it counts for an image is the same: docs/score.md, Operations.
 """
 
 from __future__ import annotations

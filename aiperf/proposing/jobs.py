@@ -33,8 +33,7 @@ class RunSoFar(Protocol):
     trials: dict[int, TrialStory]
 
     @property
-    def leg(self) -> Leg:
-        """The last one."""
+    def leg(self) -> Leg: ...
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,16 @@ SEARCH_VERSION = 1
 Raised only when a run would be proposed other trials than before, so that a journal written by older code can
 still be checked against the search that it was made by."""
 
-EXTRA_OF_A_SEARCH = {"bayesian": ("scikit-learn", "bayes")}
 DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
-FITTED = ("foresight",)  # searches that fit by it alone
 
 
 def new_search(config: Config, seed: Graph) -> Search:
     """Raises MissingExtra."""
-    settings = config.search
+    settings, kind = config.search, SEARCHES[config.search.name]
     try:
-        return SEARCHES[settings.name](
-            seed, config.random_seed, settings.bounds, settings.population, settings.morphisms
-        )
+        return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms)
     except ModuleNotFoundError:
-        raise MissingExtra(*EXTRA_OF_A_SEARCH[settings.name]) from None
+        raise MissingExtra(kind.libraries[0], kind.extra) from None
 
 
 def new_tuner(config: Config) -> Tuner:
@@ -58,10 +54,10 @@ def resolved(config: Config) -> tuple[Config, str]:
 
 def libraries(config: Config) -> Mapping[str, str]:
     """Versions of those that the proposals follow from, beside this program; of what is installed."""
-    wanted = [TUNERS[config.tuning.name].library] if TUNERS[config.tuning.name].library else []
-    wanted += [EXTRA_OF_A_SEARCH[config.search.name][0]] if config.search.name in EXTRA_OF_A_SEARCH else []
+    tuner, search = TUNERS[config.tuning.name], SEARCHES[config.search.name]
+    wanted = [name for name in (tuner.library, *search.libraries) if name]
     found = {}
-    for name in [*wanted, DRAWS] if wanted or config.search.name in FITTED else []:
+    for name in dict.fromkeys([*wanted, DRAWS]) if wanted else {}:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

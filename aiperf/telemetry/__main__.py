@@ -9,34 +9,31 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from aiperf.telemetry.amd import open_amd
-from aiperf.telemetry.ascend import open_ascend
 from aiperf.telemetry.host import open_host
-from aiperf.telemetry.nvidia import open_nvidia
-from aiperf.telemetry.sensor import Sensor
+from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
 LOWEST_PRIORITY = 19
 WAIT_SECONDS = 0.5  # for the sensors, together; one that needs longer is unknown in this second
-OPENERS = {"nvidia": open_nvidia, "amd": open_amd, "ascend": open_ascend}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code 0, always: nothing that goes wrong here is a reason to end anything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
-    parser.add_argument("--sensors", default="", help=f"Of the devices: {', '.join(OPENERS)}.")
+    parser.add_argument("--sensors", default="", help="Of the devices: a module of this package.")
     parser.add_argument("devices", nargs="*", help="Their identities.")
     options = parser.parse_args(words)
     host = Sensor("host", open_host)
-    opener = OPENERS.get(options.sensors)
-    devices = [Sensor(name, partial(opener, name)) for name in options.devices] if opener else []
+    known = options.devices if options.sensors else ()
+    devices = [Sensor(name, partial(_open_device, options.sensors, name)) for name in known]
     record = _Record(options.file)
     record.add(_line(host, devices))
     # Only now: on a busy machine a start at this priority would come after the clock's.
@@ -47,6 +44,12 @@ def main(words: Sequence[str] | None = None) -> int:
     # A thread that hangs in a driver must not hold up the end.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _open_device(sensors: str, identity: str) -> Callable[[], Reading]:
+    """Raises what the module of this name raises where it finds no such device."""
+    read: Callable[[], Reading] = import_module(f"aiperf.telemetry.{sensors}").open_device(identity)
+    return read
 
 
 class _Record:

@@ -27,7 +27,7 @@ REASONS: Mapping[int, str] = {
 }
 
 
-def open_amd(identity: str) -> Callable[[], Reading]:
+def open_device(identity: str) -> Callable[[], Reading]:
     """`identity` is the UUID as torch tells it. Raises what AMD SMI raises, and LookupError."""
     import amdsmi
 

@@ -31,7 +31,7 @@ class _AiCore(ctypes.Structure):
     _fields_ = (("freq", ctypes.c_uint), ("cur_freq", ctypes.c_uint))
 
 
-def open_ascend(identity: str) -> Callable[[], Reading]:
+def open_device(identity: str) -> Callable[[], Reading]:
     """`identity` is npu-N, with the device's number on its host. Raises OSError and LookupError."""
     dcmi = _library()
     if code := dcmi.dcmi_init():

@@ -20,7 +20,7 @@ REASONS: Mapping[int, str] = {
 }
 
 
-def open_nvidia(identity: str) -> Callable[[], Reading]:
+def open_device(identity: str) -> Callable[[], Reading]:
     """`identity` is the UUID as torch tells it, without NVML's prefix. Raises what NVML raises."""
     import pynvml
 

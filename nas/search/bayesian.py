@@ -39,6 +39,9 @@ class Bayesian(Search):
     A child carries its parent's weights, so that what its lineage was trained for says most of its error.
     """
 
+    libraries = ("scikit-learn",)
+    extra = "bayes"
+
     def __init__(
         self,
         seed: Graph,
@@ -48,7 +51,6 @@ class Bayesian(Search):
         morphisms: int = 1,
         mix: Mapping[type[Morphism], float] = MIX,
     ) -> None:
-        """Raises ModuleNotFoundError where scikit-learn is not installed."""
         super().__init__(seed, random_seed, bounds, population, morphisms, mix)
         self.forest = Forest(NUM_FEATURES + LINEAGE, random_seed)
         self._features: dict[int, np.ndarray] = {}  # of those in flight

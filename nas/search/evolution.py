@@ -34,6 +34,8 @@ class Foresight(Evolution):
     the validation curve says, and one standard deviation more, lest hope wins.
     """
 
+    libraries = ("numpy",)  # the fit
+
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
         rivals = rng.sample(living, min(self.tournament, len(living)))
         images = max(rival.observation.schedule for rival in rivals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -37,6 +38,11 @@ class Search:
     architecture ever dispatched.
     """
 
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose versions its proposals follow from, the one that is an extra first."""
+    extra: ClassVar[str] = ""
+    """That installs the first of these, where a run does without."""
+
     def __init__(
         self,
         seed: Graph,
@@ -46,7 +52,10 @@ class Search:
         morphisms: int = 1,
         mix: Mapping[type[Morphism], float] = MIX,
     ) -> None:
-        """`morphisms`: how many a child may get at the most. `mix`: how often each kind is drawn."""
+        """`morphisms`: how many a child may get at the most. `mix`: how often each kind is drawn.
+
+        Raises ModuleNotFoundError where a library is not installed.
+        """
         if population < 2 or morphisms < 1:
             raise ValueError(f"a population of {population} with {morphisms} morphisms; needs 2 and 1")
         self.seed = seed

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from tests.house.tree import ROOT, expect_none, files
 
+FOLDERS = ("aiperf", "nas", "launch", "analysis", "benchmarks", "tests", "docs", "slurm")
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
+NAMED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[a-z_0-9]+\.(?:py|md|toml|jsonl?)\b")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
@@ -42,6 +44,13 @@ def _has(target: Path, anchor: str) -> bool:
 def test_every_relative_link_resolves() -> None:
     documents = [ROOT / path for path in files() if path.endswith(".md")]
     expect_none(link for document in documents for link in broken(document, ROOT))
+
+
+def test_every_file_that_a_document_names_is_there() -> None:
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in files() if path.endswith(".md")}
+    named = {(path, file) for path, text in texts.items() for file in NAMED.findall(text)}
+    assert ("docs/architecture.md", "aiperf/run/master.py") in named
+    expect_none(f"{path}: {file}" for path, file in named if not (ROOT / file).exists())
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

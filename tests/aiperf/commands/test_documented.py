@@ -45,7 +45,7 @@ COMMANDS = dict(documented())
 
 def test_the_pages_were_read() -> None:
     for words in (
-        "README.md: validate runs/<id> --replay",
+        "docs/running.md: validate runs/<id> --replay",
         "README.md: run --preset ranked --data /data/imagenet",
         "README.md: launch slurm --nodes 4 --hours 1 --submit -- --preset synthetic",
         "docs/results.md: compare RUN RUN",

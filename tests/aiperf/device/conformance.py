@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -42,6 +44,7 @@ class DeviceConformance:
 
     def test_it_is_joined_and_watched_by_its_own_libraries(self, device: Device) -> None:
         assert (device.backend, device.sensors) == (self.backend, self.sensors)
+        assert not device.sensors or find_spec(f"aiperf.telemetry.{device.sensors}")
 
     def test_its_software_is_told(self, device: Device) -> None:
         found = device.software()

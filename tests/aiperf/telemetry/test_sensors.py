@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.telemetry import ascend, host, nvidia, sensor
-from aiperf.telemetry.amd import open_amd
-from aiperf.telemetry.ascend import open_ascend
+from aiperf.telemetry import amd, ascend, host, nvidia, sensor
 from aiperf.telemetry.host import open_host
-from aiperf.telemetry.nvidia import open_nvidia
 from aiperf.telemetry.sensor import plausible
 from tests.aiperf.telemetry.fakes import pynvml as fake
 
@@ -68,10 +65,10 @@ class AmdSmi(ModuleType):
         return self.energy
 
 
-def amd(monkeypatch: pytest.MonkeyPatch, identity: str, **changed: Any) -> dict[str, Any]:
+def read_amd(monkeypatch: pytest.MonkeyPatch, identity: str, **changed: Any) -> dict[str, Any]:
     energy = changed.pop("energy", {"energy_accumulator": 10**9, "counter_resolution": 15.3, "timestamp": 1})
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({**METRICS, **changed}, energy))
-    return plausible(open_amd(identity)())
+    return plausible(amd.open_device(identity)())
 
 
 AS_TORCH_PRINTS = "32663563-3361-3462-3164-366537663830"
@@ -80,7 +77,7 @@ AS_TORCH_PRINTS = "32663563-3361-3462-3164-366537663830"
 
 @pytest.mark.parametrize("identity", [AS_TORCH_PRINTS, "2f5c3a4b1d6e7f80"])
 def test_an_amd_device_is_found_by_its_serial_number(monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
-    assert amd(monkeypatch, identity) == {
+    assert read_amd(monkeypatch, identity) == {
         "utilisation": 0.93,
         "power_watts": 745,
         "temperature_celsius": 71,
@@ -94,11 +91,13 @@ def test_an_amd_device_is_found_by_its_serial_number(monkeypatch: pytest.MonkeyP
 
 def test_an_amd_device_that_is_another_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LookupError, match="knows no device"):
-        amd(monkeypatch, "32663563-3361-3462-3164-366537663831")
+        read_amd(monkeypatch, "32663563-3361-3462-3164-366537663831")
 
 
 def test_what_an_amd_device_has_not_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = amd(monkeypatch, AS_TORCH_PRINTS, energy=None, current_gfxclk=0xFFFF, current_socket_power="N/A")
+    found = read_amd(
+        monkeypatch, AS_TORCH_PRINTS, energy=None, current_gfxclk=0xFFFF, current_socket_power="N/A"
+    )
     assert "energy_joules" not in found
     assert "power_watts" not in found
     assert "clock_hertz" not in found
@@ -107,7 +106,7 @@ def test_what_an_amd_device_has_not_is_unknown(monkeypatch: pytest.MonkeyPatch) 
 def test_an_amd_device_without_metrics_still_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     energy = {"energy_accumulator": 10**9, "counter_resolution": 15.3}
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({}, energy))
-    assert plausible(open_amd(AS_TORCH_PRINTS)()) == {
+    assert plausible(amd.open_device(AS_TORCH_PRINTS)()) == {
         "memory_bytes": 64 << 30,
         "energy_joules": pytest.approx(15300.0),
     }
@@ -130,7 +129,7 @@ def test_what_held_an_amd_device_back_is_what_its_accumulators_rose_by(
     """Of MI300 and later, which have no status."""
     smi = AmdSmi({**METRICS, **MI300}, None)
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
-    read = open_amd(AS_TORCH_PRINTS)
+    read = amd.open_device(AS_TORCH_PRINTS)
     assert "throttled" not in plausible(read()), "nobody knows yet"
     assert plausible(read())["throttled"] == []
     smi.metrics |= {"ppt_residency_acc": 42, "hbm_thm_residency_acc": 3}
@@ -152,12 +151,12 @@ def test_what_held_an_amd_device_back_is_what_its_accumulators_rose_by(
 def test_an_older_amd_device_tells_reasons_by_bits(
     monkeypatch: pytest.MonkeyPatch, status: object, bits: object, reasons: list[str] | None
 ) -> None:
-    found = amd(monkeypatch, AS_TORCH_PRINTS, throttle_status=status, indep_throttle_status=bits)
+    found = read_amd(monkeypatch, AS_TORCH_PRINTS, throttle_status=status, indep_throttle_status=bits)
     assert found.get("throttled") == reasons
 
 
 def test_the_older_name_of_an_accumulator_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = amd(monkeypatch, AS_TORCH_PRINTS, energy={"power": 2 * 10**9, "counter_resolution": 15.3})
+    found = read_amd(monkeypatch, AS_TORCH_PRINTS, energy={"power": 2 * 10**9, "counter_resolution": 15.3})
     assert found["energy_joules"] == pytest.approx(30600.0)
 
 
@@ -197,14 +196,14 @@ class Dcmi:
 
 def test_an_ascend_device_is_found_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: Dcmi())
-    assert plausible(open_ascend("npu-5")()) == {
+    assert plausible(ascend.open_device("npu-5")()) == {
         "power_watts": 287.5,
         "temperature_celsius": 58.0,
         "utilisation": 0.96,
         "memory_bytes": 32 << 30,
     }
     with pytest.raises(LookupError, match="knows no device 6"):
-        open_ascend("npu-6")
+        ascend.open_device("npu-6")
 
 
 class OldDcmi(Dcmi):
@@ -221,10 +220,10 @@ class OldDcmi(Dcmi):
 def test_what_an_older_library_has_not_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: OldDcmi())
     monkeypatch.setattr(OldDcmi, "dcmi_get_device_utilization_rate", lambda *words: -8012)
-    assert plausible(open_ascend("npu-5")()) == {"power_watts": 287.5}
+    assert plausible(ascend.open_device("npu-5")()) == {"power_watts": 287.5}
     monkeypatch.setattr(OldDcmi, "dcmi_get_device_power_info", lambda *words: -8012)
     with pytest.raises(LookupError, match="DCMI tells nothing of device 1 on board 2"):
-        open_ascend("npu-5")()
+        ascend.open_device("npu-5")()
 
 
 def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +236,11 @@ def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.Monk
         return Dcmi()
 
     monkeypatch.setattr(ascend.ctypes, "CDLL", load)
-    assert plausible(open_ascend("npu-5")())["power_watts"] == 287.5
+    assert plausible(ascend.open_device("npu-5")())["power_watts"] == 287.5
     assert asked == ["libdcmi.so", "/usr/local/dcmi/libdcmi.so"]
     monkeypatch.setattr(ascend, "LIBRARIES", ("libdcmi.so", "/nowhere/libdcmi.so"))
     with pytest.raises(OSError, match=r"^libdcmi.so: cannot open"):
-        open_ascend("npu-5")
+        ascend.open_device("npu-5")
 
 
 def test_the_structures_are_as_large_as_in_c() -> None:
@@ -272,7 +271,7 @@ def test_a_value_that_nvml_cannot_read_hides_no_other(monkeypatch: pytest.Monkey
     broken = fake.NVMLError("Unknown Error")
     nvml = Nvml(nvmlDeviceGetTotalEnergyConsumption=broken, nvmlDeviceGetUtilizationRates=broken)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    found = plausible(open_nvidia(fake.UUID)())
+    found = plausible(nvidia.open_device(fake.UUID)())
     assert found["power_watts"] == fake.WATTS
     assert "throttled" in found
     assert not {"energy_joules", "utilisation"} & found.keys()
@@ -286,7 +285,7 @@ def test_a_device_of_which_nvml_reads_nothing_says_why(monkeypatch: pytest.Monke
     }
     del lost["nvmlDeviceGetHandleByUUID"]
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(**lost))
-    read = open_nvidia(fake.UUID)
+    read = nvidia.open_device(fake.UUID)
     with pytest.raises(fake.NVMLError_GpuIsLost):
         read()
 
@@ -303,7 +302,7 @@ def test_a_slice_of_a_device_is_found_by_its_own_name(monkeypatch: pytest.Monkey
 
     vars(nvml)["nvmlDeviceGetHandleByUUID"] = by_uuid
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert "memory_bytes" in open_nvidia(fake.UUID.removeprefix("GPU-"))()
+    assert "memory_bytes" in nvidia.open_device(fake.UUID.removeprefix("GPU-"))()
 
 
 def test_reasons_are_the_bits_of_the_real_module() -> None:

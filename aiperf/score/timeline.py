@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import Pieces, pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
@@ -60,8 +61,8 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
     span = replay.span_seconds
     if span <= 0:
         return Timeline(0.0, (), None, None, None, None, None)
-    found = pieces(replay)
-    ends = found.end + _offsets(replay)[found.leg]
+    found, axis = pieces(replay), SpanAxis(replay)
+    ends = found.end + axis.offsets[found.leg]
     operations = _operations(replay, found, counts, credit)
     width = max(min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN), span / MOST_BINS)
     num_bins = int(np.ceil(span / width - 1e-9))
@@ -127,18 +128,6 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
     return operations
 
 
-def _offsets(replay: Replay) -> Array:
-    """What to add to the clock of each leg to stand on the axis of the span."""
-    offsets: Array = _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
-    return offsets
-
-
-def _begins(replay: Replay) -> Array:
-    """Where each leg begins on the axis of the span."""
-    begins: Array = np.cumsum([0.0, *[leg.span_seconds for leg in replay.legs]])[:-1]
-    return begins
-
-
 def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_bins: int) -> Array:
     """Operations by the bin in which their step ended."""
     steps = np.maximum(found.steps, 1)
@@ -184,7 +173,7 @@ def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: in
     np.add.at(edges, (found.group, _bin(ends, width, num_bins) + 1), -1)
     at_work = (np.cumsum(edges, axis=1)[:, :num_bins] > 0).sum(axis=0)
     middles = (np.arange(num_bins) + 0.5) * width
-    legs = np.searchsorted(_begins(replay), middles, side="right") - 1
+    legs = np.searchsorted(SpanAxis(replay).begins, middles, side="right") - 1
     there = np.array([leg.groups for leg in replay.legs])[legs]
     busy: Array = at_work >= STABLE_SHARE * there
     return busy

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wording import clock, figure, percent, rate
 from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.pages.page import drawn, page
-from analysis.readings.axis import SpanAxis
 from analysis.readings.key import Fact
 from analysis.readings.live import Snapshot
 from analysis.table import Table

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from analysis.readings.axis import SpanAxis
 from analysis.readings.robust import LEAST_NUMBER, below, deviation
 
 TRIALS_A_COEFFICIENT = 4

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
 from aiperf.trial import State
-from analysis.readings.axis import SpanAxis
 
 PARTS = ("train", "validate", "prepare", "wait", "lost")
 """In the order in which they are shown. Work that was not credited is lost, and so is what comes after

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
-from analysis.readings.axis import SpanAxis
 
 _NONE = np.zeros(0, dtype=np.int64)
 

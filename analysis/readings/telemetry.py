@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from analysis.readings.axis import SpanAxis
 
 BINS = 240
 LEAST_BIN_SECONDS = 2.0

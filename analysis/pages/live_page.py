@@ -13,7 +13,7 @@ from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.pages.page import drawn, page
-from analysis.readings.key import Fact
+from analysis.readings.key import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.readings.live import Snapshot
 from analysis.table import Table
 
@@ -33,17 +33,16 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
     )
 
 
-def _key(now: Snapshot) -> Sequence[Fact]:
+def _key(now: Snapshot) -> Sequence[Figure]:
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
-    left = "unknown" if now.left_seconds is None else clock(now.left_seconds)
-    best = ("none", "no trial was validated")
+    best, told = (None, "no trial was validated")
     if now.best is not None:
-        best = (percent(now.best[1]), f"on validation, trial {now.best[0]}")
+        best, told = now.best[1], f"on validation, trial {now.best[0]}"
     return (
-        Fact("OPS so far", rate(now.ops_per_second), "credited, over the span so far"),
-        Fact("Best error", *best),
-        Fact("Time left", left, f"{clock(now.span_seconds)} of the span are over"),
-        Fact("Trials", f"{sum(now.trials.values()):,}", trials or "none"),
+        Figure("OPS so far", now.ops_per_second, RATE, "credited, over the span so far"),
+        Figure("best error", best, ERROR, told, "none"),
+        Figure("time left", now.left_seconds, SECONDS, f"{clock(now.span_seconds)} of the span are over"),
+        Figure("trials", sum(now.trials.values()), COUNT, trials or "none"),
     )
 
 

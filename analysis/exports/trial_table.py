@@ -7,29 +7,26 @@ from collections.abc import Sequence
 from aiperf.score.score import Score
 from aiperf.wording import clock, percent, plain
 from analysis.readings.trials import TrialRow
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 
 def trial_table(shown: Sequence[TrialRow]) -> Table:
-    texts: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for row in shown:
-        texts.append(
-            [
-                str(row.number),
-                "" if row.parent is None else str(row.parent),
-                row.origin,
-                row.state.value.lower(),
-                "" if row.error is None else percent(row.error),
-                "" if row.operations is None else f"{row.operations:,}",
-                "" if row.parameters is None else f"{row.parameters:,}",
-                f"{row.images:,}",
-                str(row.group),
-                "" if row.began is None else clock(row.began),
-                "" if row.ended is None else clock(row.ended),
-            ]
-        )
-        keys.append([None, None, None, None, row.error, None, None, None, None, row.began, row.ended])
+    cells: list[list[Cell]] = [
+        [
+            str(row.number),
+            "" if row.parent is None else str(row.parent),
+            row.origin,
+            row.state.value.lower(),
+            ("" if row.error is None else percent(row.error), row.error),
+            "" if row.operations is None else f"{row.operations:,}",
+            "" if row.parameters is None else f"{row.parameters:,}",
+            f"{row.images:,}",
+            str(row.group),
+            ("" if row.began is None else clock(row.began), row.began),
+            ("" if row.ended is None else clock(row.ended), row.ended),
+        ]
+        for row in shown
+    ]
     columns = (
         "trial",
         "parent",
@@ -43,8 +40,7 @@ def trial_table(shown: Sequence[TrialRow]) -> Table:
         "began",
         "ended",
     )
-    figures = (True, True, False, False, True, True, True, True, True, True, True)
-    return Table(columns, texts, figures, keys)
+    return Table.of(columns, cells, (True, True, False, False, *[True] * 7))
 
 
 def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> str:

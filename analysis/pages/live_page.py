@@ -15,7 +15,7 @@ from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, sca
 from analysis.pages.page import drawn, page
 from analysis.readings.key import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.readings.live import Snapshot
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 GROUPS_SHOWN = 1_024
 
@@ -108,15 +108,14 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
 
 def _groups(now: Snapshot) -> Table:
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
+    cells: list[list[Cell]] = []
     for group in now.groups[:GROUPS_SHOWN]:
-        trial = "" if group.trial is None else str(group.trial)
-        epoch = "" if group.trial is None else f"{group.share * group.epochs:.1f} / {group.epochs}"
-        error = "" if group.error is None else percent(group.error)
-        speed = "" if group.images_per_second is None else figure(group.images_per_second)
-        rows.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
         done = None if group.trial is None else group.share * group.epochs
-        keys.append([None, None, None, None, None, done, group.error, group.images_per_second])
+        trial = "" if group.trial is None else str(group.trial)
+        epoch = "" if done is None else f"{done:.1f} / {group.epochs}", done
+        error = "" if group.error is None else percent(group.error), group.error
+        rate = group.images_per_second
+        speed = "" if rate is None else figure(rate), rate
+        cells.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
     columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", "images/s")
-    return Table(columns, rows, (True, False, False, True, False, True, True, True), keys)
+    return Table.of(columns, cells, (True, False, False, True, False, True, True, True))

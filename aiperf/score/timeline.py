@@ -129,7 +129,12 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
 
 
 def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_bins: int) -> Array:
-    """Operations by the bin in which their step ended."""
+    """Operations by the bin in which their step ended.
+
+    The journal has one row for a block of many steps. Most blocks lie inside one bin and are added with one
+    `bincount`. Only a block that crosses the edge of a bin is split, into one row for each bin that it
+    touches, by how many of its steps ended there. No loop runs over blocks: a long run has millions.
+    """
     steps = np.maximum(found.steps, 1)
     starts, step_seconds = ends - found.seconds, found.seconds / steps
     first, last = _bin(starts + step_seconds, width, num_bins), _bin(ends, width, num_bins)
@@ -147,7 +152,10 @@ def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_
 
 
 def _ranges(first: Array, last: Array) -> Array:
-    """first[0] … last[0], first[1] … last[1], and so on."""
+    """first[0] … last[0], first[1] … last[1], and so on: the bins of every split block in one array.
+
+    `places` counts 0, 1, 2, … within each block: a running count, minus the count at which the block begins.
+    """
     sizes = last - first + 1
     places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     ranges: Array = np.repeat(first, sizes) + places
@@ -155,18 +163,25 @@ def _ranges(first: Array, last: Array) -> Array:
 
 
 def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array) -> Array:
-    """How many of the steps ended before a moment."""
+    """How many of the steps ended before a moment. A step that ends exactly then belongs to the next bin, as
+    it does in `_bin`, so `ceil - 1` and not `floor`."""
     before: Array = np.clip(np.ceil((moment - start) / step_seconds) - 1, 0, steps).astype(np.int64)
     return before
 
 
 def _bin(times: Array, width: float, num_bins: int) -> Array:
+    """Clipped: a bad journal may hold times outside the span, and they must not index outside the bins."""
     bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
     return bins
 
 
 def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: int) -> Array:
-    """For each bin, whether enough groups were at work in it."""
+    """For each bin, whether enough groups were at work in it.
+
+    Each piece of work adds 1 where it begins and −1 after the bin where it ends, so the running sum is the
+    number of pieces in progress, and its cost does not grow with how many bins a piece covers. The groups
+    that should be at work are those of the leg at the middle of the bin: a resumed run may have fewer.
+    """
     num_groups = max(leg.groups for leg in replay.legs)
     edges = np.zeros((num_groups, num_bins + 1), dtype=np.int64)
     np.add.at(edges, (found.group, _bin(ends - found.seconds, width, num_bins)), 1)

@@ -46,10 +46,6 @@ class Quantity:
     median: NDArray[np.float64]
     highest: NDArray[np.float64]
 
-    @property
-    def mean(self) -> float:
-        return float(np.nanmean(self.median)) if np.isfinite(self.median).any() else math.nan
-
 
 @dataclass(frozen=True)
 class Telemetry:

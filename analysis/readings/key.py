@@ -139,7 +139,9 @@ def _regulated(score: Score) -> Figure:
 
 def _mfu(score: Score) -> Figure:
     peak = score.peak_ops_per_second
-    aside = "no listed peak for this device" if peak is None else f"of {rate(peak)} dense peak"
+    aside = "no listed peak for this device" if score.span_seconds > 0 else "nothing was timed"
+    if peak is not None:
+        aside = f"of {rate(peak)} dense peak"
     return Figure("MFU", score.mfu, SHARE, aside, help="Tensor OPS over the dense peak.")
 
 
@@ -155,7 +157,9 @@ def _errors(score: Score) -> Mapping[str, Figure]:
             aside = f"{wrong}; {aside}"
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
-        "validation_error": Figure("validation error", validation, ERROR, help="Lowest so far."),
+        "validation_error": Figure(
+            "validation error", validation, ERROR, unknown="none", help="Lowest so far."
+        ),
         "error": Figure("test error", test, ERROR, aside, unknown, "Of the best network."),
     }
 

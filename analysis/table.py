@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+Cell = str | tuple[str, float | str | None]
+"""A text, or a text and what it is sorted by."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,13 @@ class Table:
     keys: Sequence[Sequence[float | str | None]] | None = None
     """What the cells are sorted by where that is not their text: figures before they were worded. None: by
     the text."""
+
+    @classmethod
+    def of(cls, columns: Iterable[str], cells: Iterable[Iterable[Cell]], figures: Sequence[bool]) -> Table:
+        """From cells of which some have another key than their text."""
+        pairs = [[(cell, None) if isinstance(cell, str) else cell for cell in row] for row in cells]
+        rows = [[text for text, _ in row] for row in pairs]
+        return cls(tuple(columns), rows, figures, [[key for _, key in row] for row in pairs])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

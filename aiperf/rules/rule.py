@@ -69,6 +69,9 @@ class Rule:
     name: str
     kind: Kind
     look: Callable[[Evidence], Seen]
+    needs_graphs: bool = False
+    """Only the rebuilt architectures can answer it. To rebuild them takes long, so the report of a long run
+    takes the answer of an earlier `validate`, or says "unknown"."""
 
     def find(self, evidence: Evidence) -> Finding:
         seen = self.look(evidence)

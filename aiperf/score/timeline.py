@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import Pieces, pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
@@ -60,8 +61,8 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
     span = replay.span_seconds
     if span <= 0:
         return Timeline(0.0, (), None, None, None, None, None)
-    found = pieces(replay)
-    ends = found.end + _offsets(replay)[found.leg]
+    found, axis = pieces(replay), SpanAxis(replay)
+    ends = found.end + axis.offsets[found.leg]
     operations = _operations(replay, found, counts, credit)
     width = max(min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN), span / MOST_BINS)
     num_bins = int(np.ceil(span / width - 1e-9))
@@ -127,20 +128,13 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
     return operations
 
 
-def _offsets(replay: Replay) -> Array:
-    """What to add to the clock of each leg to stand on the axis of the span."""
-    offsets: Array = _begins(replay) - np.array([leg.released or 0.0 for leg in replay.legs])
-    return offsets
-
-
-def _begins(replay: Replay) -> Array:
-    """Where each leg begins on the axis of the span."""
-    begins: Array = np.cumsum([0.0, *[leg.span_seconds for leg in replay.legs]])[:-1]
-    return begins
-
-
 def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_bins: int) -> Array:
-    """Operations by the bin in which their step ended."""
+    """Operations by the bin in which their step ended.
+
+    The journal has one row for a block of many steps. Most blocks lie inside one bin and are added with one
+    `bincount`. Only a block that crosses the edge of a bin is split, into one row for each bin that it
+    touches, by how many of its steps ended there. No loop runs over blocks: a long run has millions.
+    """
     steps = np.maximum(found.steps, 1)
     starts, step_seconds = ends - found.seconds, found.seconds / steps
     first, last = _bin(starts + step_seconds, width, num_bins), _bin(ends, width, num_bins)
@@ -158,7 +152,10 @@ def _deposited(found: Pieces, ends: Array, operations: Array, width: float, num_
 
 
 def _ranges(first: Array, last: Array) -> Array:
-    """first[0] … last[0], first[1] … last[1], and so on."""
+    """first[0] … last[0], first[1] … last[1], and so on: the bins of every split block in one array.
+
+    `places` counts 0, 1, 2, … within each block: a running count, minus the count at which the block begins.
+    """
     sizes = last - first + 1
     places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     ranges: Array = np.repeat(first, sizes) + places
@@ -166,25 +163,32 @@ def _ranges(first: Array, last: Array) -> Array:
 
 
 def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array) -> Array:
-    """How many of the steps ended before a moment."""
+    """How many of the steps ended before a moment. A step that ends exactly then belongs to the next bin, as
+    it does in `_bin`, so `ceil - 1` and not `floor`."""
     before: Array = np.clip(np.ceil((moment - start) / step_seconds) - 1, 0, steps).astype(np.int64)
     return before
 
 
 def _bin(times: Array, width: float, num_bins: int) -> Array:
+    """Clipped: a bad journal may hold times outside the span, and they must not index outside the bins."""
     bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
     return bins
 
 
 def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: int) -> Array:
-    """For each bin, whether enough groups were at work in it."""
+    """For each bin, whether enough groups were at work in it.
+
+    Each piece of work adds 1 where it begins and −1 after the bin where it ends, so the running sum is the
+    number of pieces in progress, and its cost does not grow with how many bins a piece covers. The groups
+    that should be at work are those of the leg at the middle of the bin: a resumed run may have fewer.
+    """
     num_groups = max(leg.groups for leg in replay.legs)
     edges = np.zeros((num_groups, num_bins + 1), dtype=np.int64)
     np.add.at(edges, (found.group, _bin(ends - found.seconds, width, num_bins)), 1)
     np.add.at(edges, (found.group, _bin(ends, width, num_bins) + 1), -1)
     at_work = (np.cumsum(edges, axis=1)[:, :num_bins] > 0).sum(axis=0)
     middles = (np.arange(num_bins) + 0.5) * width
-    legs = np.searchsorted(_begins(replay), middles, side="right") - 1
+    legs = np.searchsorted(SpanAxis(replay).begins, middles, side="right") - 1
     there = np.array([leg.groups for leg in replay.legs])[legs]
     busy: Array = at_work >= STABLE_SHARE * there
     return busy

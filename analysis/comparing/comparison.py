@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from aiperf.score.score import Score
-from aiperf.wording import clock, figure, percent, plain, rate, rates, scaled
+from aiperf.wording import percent, plain, rates
 from analysis.readings import facts
 from analysis.readings.hosts import control_sizes
 from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
+from analysis.readings.key import ERROR, PER_JOULE, Figure, figures
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.usage import read_usage
 from analysis.table import Table
@@ -92,62 +92,28 @@ def _beside(tables: Mapping[str, Table]) -> str:
 
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:
-    a, b = first.score, second.score
-    per_joule = _per_joule(first), _per_joule(second)
+    a, b = (figures(one.replay, one.score) for one in (first, second))
+    rows = {key: _row(one, b[key]) for key, one in a.items()}
+    energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
+    sizes = [control_sizes(one.replay) for one in (first, second)]
+    name, *controls, change = rows["control_images_per_second"]
+    controls = [f"{told} at {size}" if size else told for told, size in zip(controls, sizes)]
     return [
-        [
-            "sustained OPS",
-            rate(a.ops_per_second),
-            rate(b.ops_per_second),
-            _change(a.ops_per_second, b.ops_per_second),
-        ],
-        ["stable window, 95 % interval", _interval(a), _interval(b), ""],
-        [
-            "tensor OPS",
-            rate(a.tensor_ops_per_second),
-            rate(b.tensor_ops_per_second),
-            _change(a.tensor_ops_per_second, b.tensor_ops_per_second),
-        ],
-        [
-            "OPS a device",
-            *(_per_device(one) for one in (first, second)),
-            _change(_each(first), _each(second)),
-        ],
-        ["MFU", percent(a.mfu, 1), percent(b.mfu, 1), _points(a.mfu, b.mfu)],
-        [
-            "regulated score",
-            _rate(a.regulated_score),
-            _rate(b.regulated_score),
-            _change(a.regulated_score, b.regulated_score),
-        ],
-        [
-            "OPS/W, devices only",
-            *("unknown" if one is None else scaled(one, "OPS/W") for one in per_joule),
-            _change(*per_joule),
-        ],
-        ["test error", *(percent(_error(one)) for one in (a, b)), _points(_error(a), _error(b))],
-        _controls(first, second),
-        ["span", clock(a.span_seconds), clock(b.span_seconds), _change(a.span_seconds, b.span_seconds)],
-        ["trials", *(f"{sum(one.trials.values()):,}" for one in (a, b)), ""],
-        [
-            "verdict",
-            *(
-                f"{facts.verdict_word(one.verdict, one.validated)}, {one.verdict.run_class.value}"
-                for one in (first, second)
-            ),
-            "",
-        ],
+        rows["ops_per_second"],
+        ["stable window, 95 % interval", _interval(first.score), _interval(second.score), ""],
+        *(rows[key] for key in ("tensor_ops_per_second", "ops_per_second_per_device", "mfu")),
+        rows["regulated_score"],
+        _row(*energy),
+        rows["error"],
+        [name, *controls, change if sizes[0] == sizes[1] else ""],
+        rows["span_seconds"],
+        ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
+        ["verdict", *(facts.verdict_and_class(one.verdict, one.validated) for one in (first, second)), ""],
     ]
 
 
-def _controls(*both: Judged) -> list[str]:
-    """With the change where their images were equally large."""
-    sizes = [control_sizes(each.replay) for each in both]
-    rates = [None if (one := each.score.control) is None else one.images_per_second for each in both]
-    told = [
-        f"{figure(rate)} images/s at {size}" if rate else "not measured" for rate, size in zip(rates, sizes)
-    ]
-    return ["control", *told, _change(*rates) if sizes[0] == sizes[1] else ""]
+def _row(first: Figure, second: Figure) -> list[str]:
+    return [first.name, first.text, second.text, first.unit.change(first.value, second.value)]
 
 
 def _per_joule(judged: Judged) -> float | None:
@@ -157,7 +123,7 @@ def _per_joule(judged: Judged) -> float | None:
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:
     a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
-    return [[part, percent(a[part], 2), percent(b[part], 2), _points(a[part], b[part])] for part in PARTS]
+    return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
 
 
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
@@ -202,36 +168,6 @@ def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
 def _interval(score: Score) -> str:
     interval = score.timeline.stable_interval
     return "none" if interval is None else rates(*interval)
-
-
-def _error(score: Score) -> float | None:
-    return None if score.quality is None else score.quality.error
-
-
-def _each(judged: Judged) -> float | None:
-    devices = num_devices(judged.replay)
-    return judged.score.ops_per_second / devices if devices else None
-
-
-def _per_device(judged: Judged) -> str:
-    return _rate(_each(judged))
-
-
-def _rate(value: float | None) -> str:
-    return "unknown" if value is None else rate(value)
-
-
-def _change(first: float | None, second: float | None) -> str:
-    return "" if not first or second is None else _signed(100 * (second / first - 1), "%")
-
-
-def _points(first: float | None, second: float | None) -> str:
-    """Of shares: in percentage points."""
-    return "" if first is None or second is None else _signed(100 * (second - first), "points")
-
-
-def _signed(value: float, unit: str) -> str:
-    return f"{value:+.2f} {unit}".replace("-", "−")
 
 
 def _plain(table: Table) -> str:

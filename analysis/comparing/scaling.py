@@ -12,15 +12,27 @@ from importlib import resources
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.wording import percent, plain, rate, rates
+from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
 from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
-from analysis.table import Table
+from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
+from analysis.table import Cell, Table
 
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
+CSV_COLUMNS = (
+    "run",
+    "nodes",
+    "devices",
+    "ops_per_second",
+    "efficiency",
+    "error",
+    "training_share",
+    "mfu",
+    "verdict",
+    "aiperf1_ops_per_second",
+)
 
 
 class MixedError(AiperfError):
@@ -39,17 +51,11 @@ class ScalingPoint:
     """95 %, of the stable window."""
     efficiency: float
     """Weak scaling efficiency, (OPS_N / N) / (OPS_N0 / N0); N are devices."""
-    error: float | None
     training_share: float
     """Of the groups' time."""
-    mfu: float | None
     verdict: str
-    aiperf1_ops_per_second: float | None
-    """As AIPerf 1.0 counted the same run."""
-
-    @property
-    def ops_per_second_per_device(self) -> float:
-        return self.ops_per_second / self.devices
+    figures: Mapping[str, Figure]
+    """Of its score."""
 
 
 @dataclass(frozen=True)
@@ -95,66 +101,42 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
 
 
 def table(found: Scaling) -> Table:
-    columns = (
-        "run",
-        "nodes",
-        "devices",
-        "OPS",
-        "95 % interval",
-        "OPS a device",
-        f"efficiency, N0 = {found.base_devices:,}",
-        "test error",
-        "training",
-        "MFU",
-        "verdict",
-        "as AIPerf 1.0 counted",
-    )
-    rows = [
-        [
-            point.run,
-            f"{point.nodes:,}",
-            f"{point.devices:,}",
-            rate(point.ops_per_second),
-            "none" if point.interval is None else rates(*point.interval),
-            rate(point.ops_per_second_per_device),
-            percent(point.efficiency, 1),
-            percent(point.error),
-            percent(point.training_share, 1),
-            percent(point.mfu, 1),
-            point.verdict,
-            "unknown" if point.aiperf1_ops_per_second is None else rate(point.aiperf1_ops_per_second),
-        ]
-        for point in found.points
+    rows = [_row(point, found.base_devices) for point in found.points]
+    return Table.of(rows[0], [row.values() for row in rows], (False, *[True] * 9, False, True))
+
+
+def _row(point: ScalingPoint, base: int) -> Mapping[str, Cell]:
+    """By column."""
+    known = point.figures
+    low, interval = (point.interval[0], rates(*point.interval)) if point.interval else (0.0, "none")
+    before = [Figure("nodes", point.nodes, COUNT), known["devices"], known["ops_per_second"]]
+    after = [
+        known["ops_per_second_per_device"],
+        Figure(f"efficiency, N0 = {base:,}", point.efficiency, SHARE),
+        known["error"],
+        Figure("training", point.training_share, SHARE),
+        known["mfu"],
     ]
-    keys: list[list[float | str | None]] = [
-        [
-            None,
-            point.nodes,
-            point.devices,
-            point.ops_per_second,
-            point.interval[0] if point.interval else 0.0,
-            point.ops_per_second_per_device,
-            point.efficiency,
-            point.error,
-            point.training_share,
-            point.mfu,
-            None,
-            point.aiperf1_ops_per_second,
-        ]
-        for point in found.points
-    ]
-    return Table(columns, rows, (False, *[True] * 9, False, True), keys)
+    last = known["aiperf1_ops_per_second"]
+    return {
+        "run": point.run,
+        **{one.name: one.cell for one in before},
+        "95 % interval": (interval, low),
+        **{one.name: one.cell for one in after},
+        "verdict": point.verdict,
+        last.name: last.cell,
+    }
 
 
 def csv_text(found: Scaling) -> str:
     """Every figure in full; empty is: not known."""
     out = io.StringIO()
-    names = [name for name in ScalingPoint.__dataclass_fields__ if name != "interval"]
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([*names, "interval_low", "interval_high", "base_devices"])
+    writer.writerow([*CSV_COLUMNS, "interval_low", "interval_high", "base_devices"])
     for point in found.points:
         low, high = point.interval or (None, None)
-        cells = [getattr(point, name) for name in names]
+        known = {**vars(point), **{key: one.value for key, one in point.figures.items()}}
+        cells = [known[name] for name in CSV_COLUMNS]
         cells = [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
         writer.writerow([*cells, low, high, found.base_devices])
     return out.getvalue()
@@ -183,7 +165,7 @@ def published() -> list[Published]:
 
 
 def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:
-    score, quality = run.score, run.score.quality
+    score = run.score
     return ScalingPoint(
         run=run.replay.opened.run_id,
         nodes=max(len({event.ready.host for event in leg.ranks}) for leg in run.replay.legs),
@@ -191,11 +173,9 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
         ops_per_second=score.ops_per_second,
         interval=score.timeline.stable_interval,
         efficiency=(score.ops_per_second / devices) / (base_rate / base),
-        error=None if quality is None else quality.error,
         training_share=sum(share.train for share in score.shares) / max(1, len(score.shares)),
-        mfu=score.mfu,
-        verdict=f"{facts.verdict_word(run.verdict, run.validated)}, {run.verdict.run_class.value}",
-        aiperf1_ops_per_second=score.aiperf1_ops_per_second,
+        verdict=facts.verdict_and_class(run.verdict, run.validated),
+        figures=figures(run.replay, score),
     )
 
 

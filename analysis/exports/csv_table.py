@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Mapping
 
 from aiperf.wording import plain
 from analysis.readings.judged import Judged
-from analysis.readings.trials import rows
+from analysis.readings.trials import TrialRow, rows
 
-COLUMNS = (
-    "trial",
-    "parent",
-    "morphisms",
-    "state",
-    "reason",
-    "validation_error",
-    "ops_per_training_image",
-    "parameters",
-    "group",
-    "attempts",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "trained_images",
-    "began_seconds",
-    "ended_seconds",
-)
+COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
+    "trial": lambda row: row.number,
+    "parent": lambda row: row.parent,
+    "morphisms": lambda row: "; ".join(row.morphisms),
+    "state": lambda row: row.state.value,
+    "reason": lambda row: harmless(row.reason),
+    "validation_error": lambda row: row.error,
+    "ops_per_training_image": lambda row: row.operations,
+    "parameters": lambda row: row.parameters,
+    "group": lambda row: row.group,
+    "attempts": lambda row: row.attempts,
+    "epochs": lambda row: row.epochs,
+    "batch_size": lambda row: row.batch_size,
+    "learning_rate": lambda row: row.learning_rate,
+    "trained_images": lambda row: row.images,
+    "began_seconds": lambda row: row.began,
+    "ended_seconds": lambda row: row.ended,
+}
 
 
 def csv_text(judged: Judged) -> str:
@@ -35,26 +36,7 @@ def csv_text(judged: Judged) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for row in rows(judged.replay, judged.recount.counts):
-        writer.writerow(
-            [
-                row.number,
-                row.parent,
-                "; ".join(row.morphisms),
-                row.state.value,
-                harmless(row.reason),
-                row.error,
-                row.operations,
-                row.parameters,
-                row.group,
-                row.attempts,
-                row.epochs,
-                row.batch_size,
-                row.learning_rate,
-                row.images,
-                row.began,
-                row.ended,
-            ]
-        )
+        writer.writerow([cell(row) for cell in COLUMNS.values()])
     return out.getvalue()
 
 

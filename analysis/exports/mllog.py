@@ -13,8 +13,10 @@ from typing import Any
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from analysis.readings.judged import Judged
+from analysis.readings.key import figures
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
+FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
 
@@ -99,14 +101,12 @@ def _trials(replay: Replay) -> Iterator[Line]:
 
 def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
     ended, score = leg.ended, judged.score
+    found = figures(judged.replay, score)
     done = ended is not None and ended.reason in ("deadline", "trials", "target")
     return {
         "status": "success" if done else "aborted",
         "leg": leg.index,
-        "ops_per_second": score.ops_per_second,
-        "tensor_ops_per_second": score.tensor_ops_per_second,
-        "regulated_score": score.regulated_score,
-        "span_seconds": score.span_seconds,
+        **{key: found[key].value for key in FIGURES},
         "trained_samples": score.goodput.trained_images,
         "valid": judged.verdict.valid,
         "class": judged.verdict.run_class.value,

@@ -9,8 +9,21 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from aiperf.wording import plain
 from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
+from analysis.readings.key import figures
 from analysis.readings.live import Snapshot
+
+METRICS = {
+    "ops_per_second": "ops_per_second",
+    "tensor_ops_per_second": "tensor_ops_per_second",
+    "raw_ops_per_second": "raw_ops_per_second",
+    "regulated_score": "regulated_ops_per_second",
+    "mfu": "mfu_ratio",
+    "span_seconds": "span_seconds",
+    "devices": "devices",
+    "validation_error": "validation_error_ratio",
+    "error": "test_error_ratio",
+}
+"""By figure, with its unit at the end of the name, as OpenMetrics asks for."""
 
 
 def openmetrics_text(judged: Judged) -> str:
@@ -25,27 +38,9 @@ def openmetrics_text(judged: Judged) -> str:
         "format": replay.opened.config.training.format,
     }
     Info("aiperf_run", "What the run is.", registry=registry).info(about)
-    values = {
-        "ops_per_second": ("Sustained OPS: credited operations over the span.", score.ops_per_second),
-        "tensor_ops_per_second": (
-            "Multiply-accumulates, two each, over the span.",
-            score.tensor_ops_per_second,
-        ),
-        "raw_ops_per_second": ("All operations that were done, over the span.", score.raw_ops_per_second),
-        "regulated_ops_per_second": ("-ln(test error) times sustained OPS.", score.regulated_score),
-        "mfu_ratio": ("Tensor OPS over the dense peak.", score.mfu),
-        "span_seconds": ("Of all legs together.", score.span_seconds),
-        "devices": ("Ranks that train.", float(num_devices(replay))),
-        "validation_error_ratio": (
-            "Lowest so far.",
-            None if score.quality is None else score.quality.validation_error,
-        ),
-        "test_error_ratio": (
-            "Of the best network.",
-            None if score.quality is None else score.quality.error,
-        ),
-        "valid": ("1 where no rule of integrity failed.", float(judged.verdict.valid)),
-    }
+    found = figures(replay, score)
+    values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
+    values["valid"] = "1 where no rule of integrity failed.", float(judged.verdict.valid)
     _set(registry, run, values)
     _set_trials(registry, run, score.trials)
     groups = Gauge(

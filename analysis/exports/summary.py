@@ -6,36 +6,31 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict
-from aiperf.score.score import ControlResult, Quality, Score
+from aiperf.score.score import Quality, Score
 from aiperf.trial import State
-from aiperf.wording import clock, origin, percent, plain, rate, scaled
+from aiperf.wording import clock, origin, percent, plain
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
-from analysis.readings.hosts import control_sizes
+from analysis.readings.facts import devices_text
+from analysis.readings.key import figures
 
 WIDTH = 24
+FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
+"""Figures on the first lines."""
 
 
 def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles) -> str:
     """The score, what it rests on, whether it counts and why not."""
     opened, devices = replay.opened, look(files, replay)
-    head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {_machine(replay)}"
+    head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {devices_text(replay)}"
+    found = figures(replay, score)
     lines = [
-        ("sustained OPS", _sustained(score)),
-        ("regulated score", _regulated(score)),
-        (
-            "tensor OPS",
-            f"{rate(score.tensor_ops_per_second)} (multiply-accumulates of convolutions and dense layers)",
-        ),
-        (
-            "MFU",
-            f"{percent(score.mfu, 1)}{'' if score.mfu is not None else ' (no listed peak for this device)'}",
-        ),
+        *((found[key].name, found[key].line) for key in FIRST),
         ("of the ceiling", ceiling_text(replay, score)),
         ("energy", energy_text(devices.usage, score)),
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(score)),
         ("time", _time(score)),
-        ("control", _control(score.control, control_sizes(replay))),
+        ("control", found["control_images_per_second"].line),
         *_named("slow", slow_text(devices.slow, replay)),
         ("verdict", _verdict(verdict)),
     ]
@@ -57,7 +52,7 @@ def status_text(replay: Replay, files: RunFiles) -> str:
     best = replay.best
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
-        ("machine", _machine(replay)),
+        ("machine", devices_text(replay)),
         ("span so far", clock(replay.span_seconds)),
         ("trials", f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
         (
@@ -94,36 +89,6 @@ def _verdict(verdict: Verdict) -> str:
     return f"VALID, class {verdict.run_class.value}" if verdict.valid else "INVALID"
 
 
-def _machine(replay: Replay) -> str:
-    if not replay.legs or not replay.ranks:
-        return "no rank was ready"
-    ranks = replay.leg.devices
-    devices = [ready.device for ready in ranks.values()]
-    kinds = sorted(set(devices))
-    hosts = len({ready.host for ready in ranks.values()})
-    named = ", ".join(f"{devices.count(kind)} × {kind}" for kind in kinds)
-    return f"{named} on {hosts} host{'s' if hosts > 1 else ''}"
-
-
-def _sustained(score: Score) -> str:
-    interval = score.timeline.stable_interval
-    spread = ""
-    if interval is not None:
-        low, high = interval
-        stable = rate(score.timeline.stable_ops_per_second or 0.0)
-        spread = f"; stable part {stable} (95 %: {rate(low)} to {rate(high)})"
-    return f"{rate(score.ops_per_second)} over {clock(score.span_seconds)}{spread}"
-
-
-def _regulated(score: Score) -> str:
-    if score.regulated_score is None:
-        return "none: no network was tested"
-    bound = (
-        "; no test image was wrong, 1/(2N) is taken" if score.quality and score.quality.error_is_bound else ""
-    )
-    return f"{rate(score.regulated_score)} (−ln(test error) × sustained OPS{bound})"
-
-
 def _best(replay: Replay, quality: Quality | None) -> str:
     if quality is None:
         return "none: no trial was validated"
@@ -150,14 +115,3 @@ def _time(score: Score) -> str:
         for part in ("train", "validate", "rest")
     )
     return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
-
-
-def _control(control: ControlResult | None, sizes: str) -> str:
-    if control is None:
-        return "not measured"
-    slowest = (
-        f"; slowest {control.slowest_images_per_second:.4g} on {control.slowest_host}"
-        if control.devices > 1
-        else ""
-    )
-    return f"{scaled(control.images_per_second, 'images/s')} of ResNet-50 v1.5 at {sizes}{slowest}"

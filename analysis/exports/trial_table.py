@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aiperf.score.score import Score
 from aiperf.wording import clock, percent, plain
 from analysis.readings.trials import TrialRow
-from analysis.table import Table
+from analysis.table import Cell, Table
+
+_COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
+    "trial": lambda row: str(row.number),
+    "parent": lambda row: "" if row.parent is None else str(row.parent),
+    "morphism": lambda row: row.origin,
+    "state": lambda row: row.state.value.lower(),
+    "validation error": lambda row: ("" if row.error is None else percent(row.error), row.error),
+    "OPS an image": lambda row: "" if row.operations is None else f"{row.operations:,}",
+    "parameters": lambda row: "" if row.parameters is None else f"{row.parameters:,}",
+    "images trained": lambda row: f"{row.images:,}",
+    "group": lambda row: str(row.group),
+    "began": lambda row: ("" if row.began is None else clock(row.began), row.began),
+    "ended": lambda row: ("" if row.ended is None else clock(row.ended), row.ended),
+}
 
 
 def trial_table(shown: Sequence[TrialRow]) -> Table:
-    texts: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for row in shown:
-        texts.append(
-            [
-                str(row.number),
-                "" if row.parent is None else str(row.parent),
-                row.origin,
-                row.state.value.lower(),
-                "" if row.error is None else percent(row.error),
-                "" if row.operations is None else f"{row.operations:,}",
-                "" if row.parameters is None else f"{row.parameters:,}",
-                f"{row.images:,}",
-                str(row.group),
-                "" if row.began is None else clock(row.began),
-                "" if row.ended is None else clock(row.ended),
-            ]
-        )
-        keys.append([None, None, None, None, row.error, None, None, None, None, row.began, row.ended])
-    columns = (
-        "trial",
-        "parent",
-        "morphism",
-        "state",
-        "validation error",
-        "OPS an image",
-        "parameters",
-        "images trained",
-        "group",
-        "began",
-        "ended",
-    )
-    figures = (True, True, False, False, True, True, True, True, True, True, True)
-    return Table(columns, texts, figures, keys)
+    cells = ([cell(row) for cell in _COLUMNS.values()] for row in shown)
+    return Table.of(_COLUMNS, cells, (True, True, False, False, *[True] * 7))
 
 
 def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> str:

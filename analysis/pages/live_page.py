@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wording import clock, figure, percent, rate
 from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.pages.page import drawn, page
-from analysis.readings.axis import SpanAxis
-from analysis.readings.key import Fact
+from analysis.readings.key import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.readings.live import Snapshot
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 GROUPS_SHOWN = 1_024
 
@@ -33,17 +33,16 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
     )
 
 
-def _key(now: Snapshot) -> Sequence[Fact]:
+def _key(now: Snapshot) -> Sequence[Figure]:
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
-    left = "unknown" if now.left_seconds is None else clock(now.left_seconds)
-    best = ("none", "no trial was validated")
+    best, told = (None, "no trial was validated")
     if now.best is not None:
-        best = (percent(now.best[1]), f"on validation, trial {now.best[0]}")
+        best, told = now.best[1], f"on validation, trial {now.best[0]}"
     return (
-        Fact("OPS so far", rate(now.ops_per_second), "credited, over the span so far"),
-        Fact("Best error", *best),
-        Fact("Time left", left, f"{clock(now.span_seconds)} of the span are over"),
-        Fact("Trials", f"{sum(now.trials.values()):,}", trials or "none"),
+        Figure("OPS so far", now.ops_per_second, RATE, "credited, over the span so far"),
+        Figure("best error", best, ERROR, told, "none"),
+        Figure("time left", now.left_seconds, SECONDS, f"{clock(now.span_seconds)} of the span are over"),
+        Figure("trials", sum(now.trials.values()), COUNT, trials or "none"),
     )
 
 
@@ -109,15 +108,14 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
 
 def _groups(now: Snapshot) -> Table:
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
+    cells: list[list[Cell]] = []
     for group in now.groups[:GROUPS_SHOWN]:
-        trial = "" if group.trial is None else str(group.trial)
-        epoch = "" if group.trial is None else f"{group.share * group.epochs:.1f} / {group.epochs}"
-        error = "" if group.error is None else percent(group.error)
-        speed = "" if group.images_per_second is None else figure(group.images_per_second)
-        rows.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
         done = None if group.trial is None else group.share * group.epochs
-        keys.append([None, None, None, None, None, done, group.error, group.images_per_second])
+        trial = "" if group.trial is None else str(group.trial)
+        epoch = "" if done is None else f"{done:.1f} / {group.epochs}", done
+        error = "" if group.error is None else percent(group.error), group.error
+        rate = group.images_per_second
+        speed = "" if rate is None else figure(rate), rate
+        cells.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
     columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", "images/s")
-    return Table(columns, rows, (True, False, False, True, False, True, True, True), keys)
+    return Table.of(columns, cells, (True, False, False, True, False, True, True, True))

@@ -9,7 +9,7 @@ from pathlib import Path
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
 from aiperf.score.lineage import rebuild
-from aiperf.wording import clock, moment, rate
+from aiperf.wording import clock, moment
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
@@ -32,7 +32,7 @@ from analysis.readings.devices import (
 )
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
-from analysis.readings.key import Fact, key_facts
+from analysis.readings.key import Figure, figures
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
@@ -42,6 +42,18 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 
 TRIALS_SHOWN = 2_000
 """In the search's figure and in the table of trials."""
+KEY = (
+    "ops_per_second",
+    "regulated_score",
+    "error",
+    "ops_per_second_per_device",
+    "tensor_ops_per_second",
+    "mfu",
+    "control_images_per_second",
+    "goodput",
+    "aiperf1_ops_per_second",
+)
+"""Figures that are read first."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class Report:
     verdict_word: str
     verdict_outcome: str
     verdict_text: str
-    key: Sequence[Fact]
+    key: Sequence[Figure]
     sections: Sequence[Section]
     rules_text: str
     rules: Table
@@ -120,21 +132,21 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _report(judged: Judged) -> Report:
-    replay, verdict = judged.replay, judged.verdict
+    replay, verdict, known = judged.replay, judged.verdict, figures(judged.replay, judged.score)
     opened = replay.opened
     found = rows(replay, judged.recount.counts)
     shown = most_telling(found, TRIALS_SHOWN)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
         title=opened.run_id,
-        headline=rate(judged.score.ops_per_second),
+        headline=known["ops_per_second"].text,
         eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
         subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{clock(replay.span_seconds)} long",
         verdict_word=facts.verdict_word(verdict, judged.validated),
         verdict_outcome="failed" if not verdict.valid else "passed" if judged.validated else "unknown",
         verdict_text=facts.verdict_text(verdict, judged.validated),
-        key=key_facts(replay, judged.score),
+        key=[known[key] for key in KEY],
         sections=_sections(judged, found),
         rules_text=_rules_text(judged),
         rules=facts.rules(verdict),
@@ -209,11 +221,9 @@ def _kinds(judged: Judged) -> Table:
 
 
 def _rules_text(judged: Judged) -> str:
-    by = (
-        "The journal's every architecture was counted again for this."
-        if judged.validated
-        else ("What needs the architectures counted again stands as unknown.")
-    )
+    by = "What needs the architectures counted again stands as unknown."
+    if judged.validated:
+        by = "The journal's every architecture was counted again for this."
     return f"Two questions: is the result true, and if so, does it meet what a ranked result must? {by}"
 
 
@@ -224,9 +234,7 @@ def _configuration_text(judged: Judged) -> str:
     changed = len(facts.changed_settings(config))
     if not changed:
         return f"As the preset {config.preset} has it."
-    return (
-        f"{changed} setting{'' if changed == 1 else 's'} differ{'s' if changed == 1 else ''} from the preset."
-    )
+    return f"{changed} {'setting differs' if changed == 1 else 'settings differ'} from the preset."
 
 
 def _hovered(found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> Sequence[TrialRow]:

@@ -14,6 +14,7 @@ from analysis.pages.figures.svg import write_files
 from analysis.pages.page import drawn, page
 from analysis.readings.facts import devices_text
 from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices
 from analysis.table import Table
 
 
@@ -23,7 +24,7 @@ def comparison_html(found: Comparison) -> str:
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
     config = runs[0].replay.opened.config
-    largest = max(runs, key=lambda run: len(run.replay.ranks))
+    largest = max(runs, key=lambda run: num_devices(run.replay))
     beside = Table(
         ("system", "OPS", "source"),
         [[one.system, rate(one.ops_per_second), one.source] for one in others],

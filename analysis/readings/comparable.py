@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from analysis.readings.axis import SpanAxis
 from analysis.readings.robust import LEAST_NUMBER, below, deviation
 
 TRIALS_A_COEFFICIENT = 4
-"""A fit with more coefficients than this allows would explain a slow group away."""
+"""A fit of many coefficients to few trials follows each trial, also that of a slow group, which then looks
+normal. So the fit gets one coefficient for every four trials."""
 LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
+"""Of seconds, steps and images of a block. A journal may hold any number, and outside these a logarithm or a
+quotient could overflow."""
 DRIFT_SECONDS = 15.0
+"""A quarter of the shortest window that is looked through (`outliers.WINDOW_SECONDS`): what slows all groups
+for a part of a window is taken away where it happened."""
 LEAST_BLOCKS = 4
 """Of a trial before a time, to compare what comes after."""
 
@@ -40,16 +45,21 @@ class BlockTimes:
 
     @classmethod
     def of(cls, replay: Replay, leg: Leg) -> BlockTimes | None:
-        """None where there is too little to compare."""
+        """None where there is too little to compare.
+
+        The first block of each trial is left out, because it also holds what happens once: choosing kernels,
+        filling caches. What slows all groups at the same time is taken away (`_drift`): it is a property of
+        the machine, not of a group.
+        """
         column = replay.blocks.column
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
         rows = np.zeros(0, dtype=bool)
         if len(replay.blocks):
             rows = legs[column("attempts")] == leg.index
-            for name in ("seconds", "steps", "images"):  # a journal may hold any number
+            for name in ("seconds", "steps", "images"):
                 rows &= (column(name) > LEAST_AMOUNT) & (column(name) < MOST_AMOUNT)
             rows &= _operations(replay).sum(axis=1)[column("attempts")] > 0
-            rows[np.unique(column("attempts"), return_index=True)[1]] = False  # a first step is one of a kind
+            rows[np.unique(column("attempts"), return_index=True)[1]] = False
         if leg.groups < LEAST_NUMBER or rows.sum() < LEAST_NUMBER:
             return None
         attempts = column("attempts")[rows]
@@ -82,7 +92,12 @@ class BlockTimes:
         yield from found.items()
 
     def _slower_than_others(self, of_group: Mapping[int, NDArray[np.int64]]) -> Iterator[tuple[int, float]]:
-        """By what all groups let expect; trials differ in what the fit does not know."""
+        """Against the time that the fit expects of their work.
+
+        The fit does not know everything about an architecture, so one trial's slowness is uncertain by
+        `scatter`. What n trials say of a group is uncertain by `scatter` / √n: a group with few
+        trials in the window must be slower than one with many before it is named.
+        """
         rows = np.concatenate(list(of_group.values()))
         groups, medians = _medians(self.groups[rows], self.slowness[rows])
         speeds = dict(zip(groups.tolist(), -medians))
@@ -92,7 +107,8 @@ class BlockTimes:
     def _slower_than_before(
         self, of_group: Mapping[int, NDArray[np.int64]], begin: float
     ) -> Iterator[tuple[int, float]]:
-        """By what the same trial did there before: the work is the same to the last operation."""
+        """Against the same trial before the window. The architecture is the same, so the fit and its
+        uncertainty play no part, and a smaller change can be seen."""
         changes, own = dict[int, Any](), list[float]()
         for group, rows in of_group.items():
             first = self._rows[int(self.attempts[rows[0]])]  # of the trial that ran when the time began
@@ -125,9 +141,15 @@ def _named(speeds: Mapping[int, Any], own: Array) -> Iterator[tuple[int, float]]
 def _expected(
     replay: Replay, attempts: NDArray[np.int64], steps: Array, images: Array, seconds: Array
 ) -> Array:
-    """Seconds of each block, as a sum of its multiply-accumulates, its other operations and its steps, each
-    at one price for all groups: the fit with the least sum of relative errors, not of their squares, so that
-    a slow group does not draw it to itself."""
+    """Seconds of each block, as a sum of its multiply-accumulates, its steps and its other operations, each
+    at one price for all groups.
+
+    The prices are those with the least sum of relative errors. Relative, because a block of a large network
+    must not count for more than one of a small network. Not squared, because squares give most weight to
+    the largest errors: the fit would move towards a slow group and hide it. With few trials the last parts
+    are left out (TRIALS_A_COEFFICIENT). Each part is divided by its median first, so that prices of very
+    different size can be solved for together.
+    """
     kinds = _operations(replay)[attempts]
     macs, others = kinds[:, 0] * images, kinds[:, 1:].sum(axis=1) * images
     number = len(np.unique(attempts)) // TRIALS_A_COEFFICIENT
@@ -143,7 +165,12 @@ def _expected(
 
 
 def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
-    """What all groups had in common at the time of each block: the median of theirs, piece by piece."""
+    """What slowed all groups at the time of each block, as the file system or the network may.
+
+    Time is cut into pieces of DRIFT_SECONDS. In each piece first the median of every group is taken, then the
+    median over the groups: so a group with many blocks has one vote like the others, and a group that is
+    slow alone does not move the result. Between the middles of the pieces it changes on a straight line.
+    """
     pieces = np.floor(ends / DRIFT_SECONDS).astype(np.int64)
     number = int(groups.max()) + 1
     places, medians = _medians(pieces * number + groups, slowness)
@@ -160,14 +187,19 @@ def _operations(replay: Replay) -> Array:
 
 
 def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]:
-    """The values of each key, in the order of the keys."""
+    """The values of each key, in the order of the keys. One sort, where a selection for every key would read
+    all rows again for each."""
     order = np.argsort(keys, kind="stable")
     borders = np.nonzero(np.diff(keys[order]))[0] + 1
     return np.split(values[order], borders)
 
 
 def _medians(keys: NDArray[np.int64], values: Array, least: int = 1) -> tuple[NDArray[np.int64], Array]:
-    """The keys that have so many values at the least, in their order, and the median of each."""
+    """The keys that have so many values at the least, in their order, and the median of each.
+
+    The rows are sorted by key, then by value, so the values of a key are neighbours and its median stands in
+    their middle. A loop over the keys with `np.median` would be slow for a long run.
+    """
     order = np.lexsort((values, keys))
     keys, values = keys[order], values[order]
     first = np.nonzero(np.diff(keys, prepend=keys[:1] - 1))[0]
@@ -178,7 +210,13 @@ def _medians(keys: NDArray[np.int64], values: Array, least: int = 1) -> tuple[ND
 
 
 def _least_absolute(parts: Array) -> Array:
-    """Prices, none negative, with the least sum of |parts · prices − 1|: reweighted least squares."""
+    """Prices, none negative, with the least sum of |parts · prices − 1|.
+
+    Such a sum has no closed form, but a sum of squares has. So least squares are solved again and again, each
+    row weighted by 1 / its last error: weight × error² is then the error itself ("iteratively reweighted
+    least squares"). The floor of 1e-3 keeps the weight of a row that fits perfectly finite. Work cannot take
+    negative time: a part whose price comes out negative is dropped, and the rest is fitted again.
+    """
     chosen = list(range(parts.shape[1]))
     while True:
         prices = np.zeros(parts.shape[1])

@@ -17,7 +17,7 @@ from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.roofline import image_seconds
 from analysis.readings.usage import DeviceUse, Usage, read_usage
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 DEVICES_SHOWN = 64
 
@@ -93,33 +93,20 @@ def device_table(usage: Usage) -> Table:
         by_joules = sorted(found, key=lambda use: use.joules or 0.0)
         found = (*by_joules[: DEVICES_SHOWN // 2], *by_joules[-DEVICES_SHOWN // 2 :])
     columns = ("host", "device", "energy", "power", "clock, mean", "clock, least", "temperature", "held back")
-    rows = [_row(use) for use in found]
-    keys = [
-        [
-            None,
-            None,
-            use.joules,
-            use.joules,
-            use.mean_clock_hertz,
-            use.least_clock_hertz,
-            use.mean_temperature_celsius,
-            None,
-        ]
-        for use in found
-    ]
-    return Table(columns, rows, (False, False, True, True, True, True, True, False), keys)
+    return Table.of(columns, map(_row, found), (False, False, True, True, True, True, True, False))
 
 
-def _row(use: DeviceUse) -> list[str]:
-    span, held = use.span_seconds, use.throttled_seconds
+def _row(use: DeviceUse) -> list[Cell]:
+    span, held, heat = use.span_seconds, use.throttled_seconds, use.mean_temperature_celsius
+    power = None if use.joules is None or span <= 0 else use.joules / span
     return [
         use.host,
         use.device,
         _known(use.joules, "J"),
-        _known(None if use.joules is None or span <= 0 else use.joules / span, "W"),
+        _known(power, "W"),
         _known(use.mean_clock_hertz, "Hz"),
         _known(use.least_clock_hertz, "Hz"),
-        "unknown" if use.mean_temperature_celsius is None else f"{use.mean_temperature_celsius:.0f} °C",
+        ("unknown" if heat is None else f"{heat:.0f} °C", heat),
         "unknown" if held is None else _held(held) or "never, as far as is known",
     ]
 
@@ -128,5 +115,5 @@ def _held(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{clock(each)} {reason}" for reason, each in seconds.items())
 
 
-def _known(value: float | None, unit: str) -> str:
-    return "unknown" if value is None else scaled(value, unit)
+def _known(value: float | None, unit: str) -> Cell:
+    return "unknown" if value is None else scaled(value, unit), value

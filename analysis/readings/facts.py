@@ -147,6 +147,10 @@ def verdict_word(verdict: Verdict, validated: bool) -> str:
     return "VALID" if validated else "NOT VALIDATED"
 
 
+def verdict_and_class(verdict: Verdict, validated: bool) -> str:
+    return f"{verdict_word(verdict, validated)}, {verdict.run_class.value}"
+
+
 def verdict_text(verdict: Verdict, validated: bool) -> str:
     """One sentence after the word."""
     if not verdict.valid:

@@ -9,7 +9,7 @@ from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Control
 from aiperf.wording import figure
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 RANKS_SHOWN = 64
 """One by one; beyond, hosts are shown."""
@@ -26,24 +26,16 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     of_host: dict[str, list[RankReady]] = {}
     for event in ranks.values():
         of_host.setdefault(event.ready.host, []).append(event)
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
+    cells: list[list[Cell]] = []
     for host, events in sorted(of_host.items()):
         rates = [controls[e.ready.rank].images_per_second for e in events if e.ready.rank in controls]
         clock = max((e.clock_offset_seconds for e in events), key=abs)
         devices = Counter(event.ready.device for event in events)
-        rows.append(
-            [
-                host,
-                ", ".join(f"{num} × {device}" for device, num in sorted(devices.items())),
-                f"{figure(min(rates))} images/s" if rates else "not measured",
-                f"{figure(sum(rates))} images/s" if rates else "not measured",
-                f"{1000 * clock:+.1f} ms",
-            ]
-        )
-        keys.append([host, rows[-1][1], min(rates, default=0.0), sum(rates), clock])
+        named = ", ".join(f"{num} × {device}" for device, num in sorted(devices.items()))
+        slowest, together = (_rate(function(rates) if rates else None) for function in (min, sum))
+        cells.append([host, named, slowest, together, _offset(clock)])
     columns = ("host", "devices", "control, slowest", "control, all", "clock")
-    return Table(columns, rows, (False, False, True, True, True), keys)
+    return Table.of(columns, cells, (False, False, True, True, True))
 
 
 def control_sizes(replay: Replay) -> str:
@@ -58,27 +50,21 @@ def _controls(replay: Replay) -> Mapping[int, Control]:
 
 def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     controls = _controls(replay)
-    rows: list[list[str]] = []
-    keys: list[list[float | str | None]] = []
-    for rank in sorted(ranks):
-        event, control = ranks[rank], controls.get(rank)
-        rate = None if control is None else control.images_per_second
-        rows.append(
-            [
-                str(rank),
-                event.ready.host,
-                str(event.group),
-                event.ready.device,
-                "not measured" if rate is None else f"{figure(rate)} images/s",
-                f"{1000 * event.clock_offset_seconds:+.1f} ms",
-            ]
-        )
-        keys.append(
-            [rank, event.ready.host, event.group, event.ready.device, rate or 0.0, event.clock_offset_seconds]
-        )
-    return Table(
-        ("rank", "host", "group", "device", "control", "clock"),
-        rows,
-        (True, False, True, False, True, True),
-        keys,
-    )
+    cells: list[list[Cell]] = []
+    for rank, event in sorted(ranks.items()):
+        host, device, control = event.ready.host, event.ready.device, controls.get(rank)
+        rate = _rate(None if control is None else control.images_per_second)
+        clock = _offset(event.clock_offset_seconds)
+        cells.append([str(rank), host, str(event.group), device, rate, clock])
+    columns = ("rank", "host", "group", "device", "control", "clock")
+    return Table.of(columns, cells, (True, False, True, False, True, True))
+
+
+def _rate(images_per_second: float | None) -> Cell:
+    if images_per_second is None:
+        return "not measured", 0.0
+    return f"{figure(images_per_second)} images/s", images_per_second
+
+
+def _offset(seconds: float) -> Cell:
+    return f"{1000 * seconds:+.1f} ms", seconds

@@ -12,7 +12,7 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Finding, Kind, Outcome
+from aiperf.rules.rule import Evidence, Finding, Outcome
 from aiperf.rules.verdict import RULES, Verdict
 from aiperf.score.credit import Credit, credit
 from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
@@ -21,8 +21,6 @@ from analysis.readings import validation
 
 COUNTED_AGAIN = 500
 """Trials up to which a report counts all architectures again; more take the time of a `validate`."""
-NEEDS_GRAPHS = frozenset({"operations", "bounds", "search"})
-"""Rules that nothing but the rebuilt architectures can answer."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +125,13 @@ def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | 
 
 
 def _unvalidated(evidence: Evidence) -> Verdict:
-    findings = []
-    for rule in RULES:
-        if rule.name in NEEDS_GRAPHS:
-            text = "not looked at in a run of this size; `aiperf-hpc validate` does"
-            findings.append(Finding(rule.name, Kind.INTEGRITY, Outcome.UNKNOWN, text))
-        else:
-            findings.append(rule.find(evidence))
-    return Verdict(tuple(findings))
+    text = "not looked at in a run of this size; `aiperf-hpc validate` does"
+    return Verdict(
+        tuple(
+            Finding(rule.name, rule.kind, Outcome.UNKNOWN, text) if rule.needs_graphs else rule.find(evidence)
+            for rule in RULES
+        )
+    )
 
 
 class _ByLayer:

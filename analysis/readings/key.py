@@ -1,45 +1,117 @@
-"""The few figures of a run that are read first, each with what it rests on."""
+"""The figures of a score: the name, the value, the unit and the words of each, for all who print them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score
-from aiperf.wording import clock, figure, percent, rate, rates
+from aiperf.wording import clock, figure, percent, rate, rates, scaled
 from analysis.readings.hosts import control_sizes
-
-CONTROL = "Control, images/s"
+from analysis.table import Cell
 
 
 @dataclass(frozen=True)
-class Fact:
+class Unit:
+    """How a value is written, and how far two are apart."""
+
+    text: Callable[[float], str]
+    is_share: bool = False
+    """The difference of two shares is stated in percentage points, any other in per cent of the first."""
+
+    def change(self, first: float | None, second: float | None) -> str:
+        """From the first to the second; empty where one is not known."""
+        if first is None or second is None or not (first or self.is_share):
+            return ""
+        change, unit = (second - first, "points") if self.is_share else (second / first - 1, "%")
+        return f"{100 * change:+.2f} {unit}".replace("-", "−")
+
+
+COUNT = Unit("{:,.0f}".format)
+ERROR = Unit(percent, is_share=True)
+IMAGES = Unit(lambda value: f"{figure(value)} images/s")
+PER_JOULE = Unit(partial(scaled, unit="OPS/W"))
+RATE = Unit(rate)
+SECONDS = Unit(clock)
+SHARE = Unit(partial(percent, digits=1), is_share=True)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a run."""
+
     name: str
-    value: str
-    aside: str
+    value: float | None
+    unit: Unit
+    aside: str = ""
     """What it rests on, in a few words."""
+    unknown: str = "unknown"
+    """What stands for a value that there is not."""
+    help: str = ""
+    """What it is, in a sentence that is true of every run."""
+
+    @property
+    def text(self) -> str:
+        return self.unknown if self.value is None else self.unit.text(self.value)
+
+    @property
+    def cell(self) -> Cell:
+        return self.text, self.value
+
+    @property
+    def line(self) -> str:
+        return f"{self.text} ({self.aside})" if self.aside else self.text
 
 
-def key_facts(replay: Replay, score: Score) -> Sequence[Fact]:
-    return (
-        Fact("Sustained OPS", rate(score.ops_per_second), _interval(score)),
-        Fact(
-            "Regulated score",
-            "none" if score.regulated_score is None else rate(score.regulated_score),
-            "−ln(test error) × sustained OPS",
+def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
+    """By key, which is the name for machines."""
+    devices = num_devices(replay)
+    return {
+        "ops_per_second": Figure(
+            "sustained OPS",
+            score.ops_per_second,
+            RATE,
+            _stable(score),
+            help="Sustained OPS: credited operations over the span.",
         ),
-        _error(score),
-        Fact("OPS a device", *_per_device(replay, score)),
-        _mfu(score),
-        _control(replay, score),
-        Fact(
-            "Goodput",
-            percent(score.goodput.operations / score.raw.operations, 1) if score.raw.operations else "none",
+        "tensor_ops_per_second": Figure(
+            "tensor OPS",
+            score.tensor_ops_per_second,
+            RATE,
+            "multiply-accumulates of convolutions and dense layers",
+            help="Multiply-accumulates, two each, over the span.",
+        ),
+        "raw_ops_per_second": Figure(
+            "raw OPS", score.raw_ops_per_second, RATE, help="All operations that were done, over the span."
+        ),
+        "regulated_score": _regulated(score),
+        "mfu": _mfu(score),
+        "span_seconds": Figure("span", score.span_seconds, SECONDS, help="Of all legs together."),
+        "devices": Figure("devices", devices, COUNT, help="Ranks that train."),
+        "ops_per_second_per_device": Figure(
+            "OPS a device",
+            score.ops_per_second / devices if devices else None,
+            RATE,
+            f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
+        ),
+        **_errors(score),
+        "control_images_per_second": _control(replay, score),
+        "goodput": Figure(
+            "goodput",
+            score.goodput.operations / score.raw.operations if score.raw.operations else None,
+            SHARE,
             f"of the operations done were credited; {score.goodput.trained_images:,} training images",
+            "none",
         ),
-        _old(score),
-    )
+        "aiperf1_ops_per_second": Figure(
+            "as AIPerf 1.0 counted",
+            score.aiperf1_ops_per_second,
+            RATE,
+            "the same run by the rules of 2021; not a score",
+        ),
+    }
 
 
 def num_devices(replay: Replay) -> int:
@@ -47,54 +119,56 @@ def num_devices(replay: Replay) -> int:
     return max((len(leg.devices) for leg in replay.legs), default=0)
 
 
-def _interval(score: Score) -> str:
-    line = score.timeline
-    if line.stable_interval is None:
-        return f"over {clock(score.span_seconds)}; no stable window"
-    interval = rates(*line.stable_interval)
-    return f"over {clock(score.span_seconds)}; in the stable window {interval} (95 %)"
+def _stable(score: Score) -> str:
+    line, over = score.timeline, f"over {clock(score.span_seconds)}"
+    if line.stable_interval is None or line.stable_ops_per_second is None:
+        return f"{over}; no stable window"
+    stable = f"in the stable window {rate(line.stable_ops_per_second)}"
+    return f"{over}; {stable}, 95 % interval {rates(*line.stable_interval)}"
 
 
-def _error(score: Score) -> Fact:
-    quality = score.quality
-    if quality is None:
-        return Fact("Test error", "none", "no trial was validated")
-    validation = f"{percent(quality.validation_error)} on validation, trial {quality.trial}"
-    if quality.error is None or quality.of is None or quality.correct is None:
-        return Fact("Test error", "not tested", validation)
-    wrong = f"{quality.of - quality.correct:,} of {quality.of:,} wrong"
-    if quality.error_is_bound:
-        wrong = f"none of {quality.of:,} wrong, 1/(2N) taken"
-    return Fact("Test error", percent(quality.error), f"{wrong}; {validation}")
+def _regulated(score: Score) -> Figure:
+    aside = "−ln(test error) × sustained OPS"
+    if score.regulated_score is None:
+        aside = "no network was tested"
+    elif score.quality and score.quality.error_is_bound:
+        aside += "; no test image was wrong, 1/(2N) is taken"
+    about = "-ln(test error) times sustained OPS."
+    return Figure("regulated score", score.regulated_score, RATE, aside, "none", about)
 
 
-def _per_device(replay: Replay, score: Score) -> tuple[str, str]:
-    devices = num_devices(replay)
-    if not devices:
-        return "unknown", "no rank was ready"
-    return rate(score.ops_per_second / devices), f"{devices:,} device{'' if devices == 1 else 's'}"
+def _mfu(score: Score) -> Figure:
+    peak = score.peak_ops_per_second
+    aside = "no listed peak for this device" if score.span_seconds > 0 else "nothing was timed"
+    if peak is not None:
+        aside = f"of {rate(peak)} dense peak"
+    return Figure("MFU", score.mfu, SHARE, aside, help="Tensor OPS over the dense peak.")
 
 
-def _mfu(score: Score) -> Fact:
-    tensor = f"{rate(score.tensor_ops_per_second)} of tensor operations"
-    if score.mfu is None or score.peak_ops_per_second is None:
-        return Fact("MFU", "unknown", f"{tensor}; the device has no listed peak")
-    return Fact("MFU", percent(score.mfu, 1), f"{tensor} of {rate(score.peak_ops_per_second)} dense peak")
+def _errors(score: Score) -> Mapping[str, Figure]:
+    quality, unknown, aside = score.quality, "none", "no trial was validated"
+    if quality is not None:
+        unknown = "not tested"
+        aside = f"{percent(quality.validation_error)} on validation, trial {quality.trial}"
+        if quality.of is not None and quality.correct is not None:
+            wrong = f"{quality.of - quality.correct:,} of {quality.of:,} wrong"
+            if quality.error_is_bound:
+                wrong = f"none of {quality.of:,} wrong, 1/(2N) taken"
+            aside = f"{wrong}; {aside}"
+    validation, test = (quality.validation_error, quality.error) if quality else (None, None)
+    return {
+        "validation_error": Figure(
+            "validation error", validation, ERROR, unknown="none", help="Lowest so far."
+        ),
+        "error": Figure("test error", test, ERROR, aside, unknown, "Of the best network."),
+    }
 
 
-def _control(replay: Replay, score: Score) -> Fact:
-    control = score.control
+def _control(replay: Replay, score: Score) -> Figure:
+    name, control = "control", score.control
     if control is None:
-        return Fact(CONTROL, "not measured", "ResNet-50 v1.5 training, 224², before the span")
-    slowest = f"slowest device {figure(control.slowest_images_per_second)} on {control.slowest_host}"
-    name = f"ResNet-50 v1.5, {control_sizes(replay)}"
-    return Fact(CONTROL, figure(control.images_per_second), f"{name}; {slowest}")
-
-
-def _old(score: Score) -> Fact:
-    old = score.aiperf1_ops_per_second
-    return Fact(
-        "As AIPerf 1.0 counted",
-        "unknown" if old is None else rate(old),
-        "the same run by the rules of 2021; not a score",
-    )
+        return Figure(name, None, IMAGES, "ResNet-50 v1.5, before the span", "not measured")
+    aside = f"ResNet-50 v1.5 at {control_sizes(replay)}"
+    if control.devices > 1:
+        aside += f"; slowest {control.slowest_images_per_second:.4g} on {control.slowest_host}"
+    return Figure(name, control.images_per_second, IMAGES, aside)

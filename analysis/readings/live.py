@@ -12,13 +12,13 @@ import numpy as np
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.events import TERMINATED, Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
 from aiperf.trial import State
 from aiperf.wording import clock, origin
-from analysis.readings.axis import SpanAxis
 from analysis.readings.facts import devices_text
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from nas.ops import OPS, Ops

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
 from aiperf.trial import State
-from analysis.readings.axis import SpanAxis
 
 PARTS = ("train", "validate", "prepare", "wait", "lost")
 """In the order in which they are shown. Work that was not credited is lost, and so is what comes after
@@ -24,7 +24,6 @@ class Bar:
     """One attempt on its group, in seconds of the span."""
 
     trial: int
-    attempt: int
     group: int
     begin: float
     end: float
@@ -107,9 +106,7 @@ def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tup
         end = float(last_work[attempt.index])
         if attempt.ended is not None:
             end = max(end, axis.at(attempt.leg, attempt.ended.end))
-        bars.append(
-            Bar(attempt.trial.number, attempt.number, attempt.group, begin, max(begin, end), attempt.state)
-        )
+        bars.append(Bar(attempt.trial.number, attempt.group, begin, max(begin, end), attempt.state))
     return tuple(bars)
 
 

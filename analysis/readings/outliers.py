@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from aiperf.journal.attempts import Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
-from analysis.readings.axis import SpanAxis
 from analysis.readings.comparable import BlockTimes
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
-from analysis.readings.axis import SpanAxis
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -23,7 +23,6 @@ class Progress:
     """Of each trial that ended with a validation, in the order of their arrival."""
     errors: NDArray[np.float64]
     """Its lowest validation error."""
-    trials: Sequence[int]
     best_from: NDArray[np.float64]
     """The times at which the best error fell,"""
     best: NDArray[np.float64]
@@ -56,7 +55,6 @@ def progress(replay: Replay, score: Score) -> Progress:
     return Progress(
         ended=ended,
         errors=errors,
-        trials=[number for _, _, number in told],
         best_from=ended[better],
         best=lowest[better],
         best_trials=[told[place][2] for place in better.tolist()],

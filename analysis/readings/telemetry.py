@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Leg
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from analysis.readings.axis import SpanAxis
 
 BINS = 240
 LEAST_BIN_SECONDS = 2.0
@@ -45,10 +45,6 @@ class Quantity:
     """Of the hosts' means in a bin."""
     median: NDArray[np.float64]
     highest: NDArray[np.float64]
-
-    @property
-    def mean(self) -> float:
-        return float(np.nanmean(self.median)) if np.isfinite(self.median).any() else math.nan
 
 
 @dataclass(frozen=True)

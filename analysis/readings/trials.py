@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Counted
 from aiperf.trial import State
 from aiperf.wording import spoken
-from analysis.readings.axis import SpanAxis
 from nas.ops import OPS
 
 

@@ -48,8 +48,6 @@ class DeviceUse:
     mean_temperature_celsius: float | None
     throttled_seconds: Mapping[str, float] | None
     """By reason, as the device's driver calls it; None where it never said whether there was one."""
-    seconds: float
-    """Of the span, those that its samples cover."""
     span_seconds: float
     """Of the legs in which a rank had it."""
 
@@ -59,7 +57,6 @@ class Usage:
     """All devices that the ranks of the run had and that can be told apart."""
 
     devices: tuple[DeviceUse, ...]
-    span_seconds: float
     missing: str
     """Why the energy is not known; empty where it is."""
 
@@ -86,7 +83,7 @@ def read_usage(files: RunFiles, replay: Replay) -> Usage:
     found = tuple(
         use for host, devices in sorted(wanted.items()) for use in _of_host(files, replay, host, devices)
     )
-    return Usage(found, replay.span_seconds, _missing(found, nameless))
+    return Usage(found, _missing(found, nameless))
 
 
 def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
@@ -139,7 +136,6 @@ def _use(
         least_clock_hertz=float(clocks.min()) if len(clocks) else None,
         mean_temperature_celsius=float(heat.mean()) if len(heat) else None,
         throttled_seconds=_throttled(readings, spans),
-        seconds=sum(_covered(power if len(power[0]) else counter, span) for span in spans),
         span_seconds=math.fsum(last - first for first, last in spans),
     )
 
@@ -215,12 +211,6 @@ def _over(parts: Sequence[float | None]) -> float | None:
     """The sum over all legs, if each is known."""
     known = [part for part in parts if part is not None]
     return math.fsum(known) if known and len(known) == len(parts) else None
-
-
-def _covered(column: Samples, span: tuple[float, float]) -> float:
-    times = np.clip(column[0], *span)
-    steps = np.diff(times)
-    return float(steps[steps <= LONGEST_GAP_SECONDS].sum())
 
 
 def _throttled(

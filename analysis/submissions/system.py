@@ -19,6 +19,7 @@ from aiperf.rules.verdict import RunClass
 from aiperf.wording import bytes_text
 from analysis.readings.facts import software
 from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices
 from analysis.submissions.schema import schema
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
@@ -87,7 +88,7 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
 
 def largest(replays: Sequence[Replay]) -> Replay:
     """The run that a description of several is of: the one with the most ranks."""
-    return max(replays, key=lambda replay: max((len(leg.ranks) for leg in replay.legs), default=0))
+    return max(replays, key=num_devices)
 
 
 def division(runs: Sequence[Judged]) -> str:

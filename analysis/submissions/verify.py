@@ -58,7 +58,6 @@ class Checked:
 class Submission:
     """A package that could be read. Its runs lie in a folder that is gone after `checked` is left."""
 
-    path: Path
     manifest_sha256: str
     created: str
     licence: str
@@ -99,7 +98,6 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         told = contradictions(system, [run.judged for run in runs])
         reasons += [Reason("system.json", text) for text in told]
         yield Submission(
-            path=path,
             manifest_sha256=file_digest(files.manifest),
             created=manifest["created"],
             licence=manifest["licence"],

@@ -196,7 +196,7 @@ def test_rank_writes_a_site(typed: Typed, run: RunFiles, described: Path, tmp_pa
 def test_scaling_refuses_and_names(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", told(Scene(groups=1)))
     assert typed("scaling", one.directory, run.directory, "-o", tmp_path / "study") == 0
-    assert typed.out.startswith("| run | nodes | devices | OPS |")
+    assert typed.out.startswith("| run | nodes | devices | sustained OPS |")
     assert (tmp_path / "study" / "scaling.png").stat().st_size > 1000
     other = write_run(tmp_path / "other", told(Scene(groups=1, epochs=5)))
     assert typed("scaling", other.directory, run.directory, "-o", tmp_path / "study") == 1

@@ -113,12 +113,11 @@ def test_its_sensors_are_evidence() -> None:
             least_clock_hertz=1e9,
             mean_temperature_celsius=60.0,
             throttled_seconds={"temperature": 42.0} if rank == 3 else None,
-            seconds=60.0,
             span_seconds=60.0,
         )
         for rank in range(1, 5)
     )
-    (found,) = outliers(replay, Usage(uses, 60.0, ""))
+    (found,) = outliers(replay, Usage(uses, ""))
     assert found.devices == ("NVIDIA H200 GPU-3",)
     assert found.evidence.endswith("; clock 1.200 GHz against 1.900 GHz; held back for 0:42 by: temperature")
 

@@ -55,7 +55,6 @@ def test_hosts_are_averaged_and_set_side_by_side(copied: RunFiles, judged: Judge
     assert set(power.lowest) == {110.0}
     assert set(power.median) == {210.0}
     assert set(power.highest) == {610.0}
-    assert power.mean == 210.0
     assert found.edges[-1] == span
 
 
@@ -71,7 +70,7 @@ def test_what_lies_outside_the_span_is_left_out(copied: RunFiles, judged: Judged
     )
     found = read_telemetry(copied, judged.replay)
     assert found is not None
-    assert found.quantities[0].mean == 2.0
+    assert np.nanmean(found.quantities[0].median) == 2.0
 
 
 def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged) -> None:
@@ -92,7 +91,7 @@ def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged)
     found = read_telemetry(copied, judged.replay)
     assert found is not None
     assert [quantity.name for quantity in found.quantities] == ["x"]
-    assert found.quantities[0].mean == 7.0
+    assert np.nanmean(found.quantities[0].median) == 7.0
     assert found.unread == 3
 
 

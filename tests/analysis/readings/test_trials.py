@@ -79,7 +79,7 @@ def test_the_last_regulated_score_is_of_all_operations(judged: Judged) -> None:
 
 def test_the_csv_is_read_back_as_it_is(judged: Judged) -> None:
     found = list(csv.DictReader(io.StringIO(csv_text(judged))))
-    assert tuple(found[0]) == COLUMNS
+    assert list(found[0]) == list(COLUMNS)
     for read, one in zip(found, rows(judged.replay, judged.recount.counts), strict=True):
         assert int(read["trial"]) == one.number
         assert int(read["ops_per_training_image"]) == one.operations

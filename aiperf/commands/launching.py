@@ -15,10 +15,10 @@ from aiperf.commands.options import take_asked
 from aiperf.commands.studying import scaling, status
 from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
+from launch import SCHEDULERS
 from launch.job import Job
 from launch.machine import GUESSED, QUESTIONS, site_text
 from launch.scheduler import Scheduler
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text
 from launch.site import load_site
 
@@ -34,8 +34,8 @@ def launch() -> None:
     """
 
 
-def _of(scheduler: Scheduler) -> click.Command:
-    @click.command(scheduler.name, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
+def _of(word: str, scheduler: Scheduler) -> click.Command:
+    @click.command(word, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
     @site_option
     @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
     @hours_option
@@ -72,8 +72,8 @@ def _of(scheduler: Scheduler) -> click.Command:
     return command
 
 
-for _scheduler in SCHEDULERS.values():
-    launch.add_command(_of(_scheduler))
+for _word, _scheduler in SCHEDULERS.items():
+    launch.add_command(_of(_word, _scheduler))
 launch.add_command(scaling)
 launch.add_command(status)
 

@@ -22,8 +22,8 @@ from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text, table_text
 from launch.site import load_site
 from launch.study import (
@@ -83,10 +83,11 @@ def scaling(
         write_script(path, script_text(chosen, machine, job))
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
+    scripts = {files.script(size): script_text(chosen, machine, study.job(size, files)) for size in sizes}
     write_script(files.config, config)
     write_script(files.study, study_json(study))
-    for size in sizes:
-        write_script(files.script(size), script_text(chosen, machine, study.job(size, files)))
+    for path, text in scripts.items():
+        write_script(path, text)
     write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
     if submit:
         _submit(study, files, _standings(study, files, ask=True))

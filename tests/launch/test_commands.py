@@ -35,6 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     """The command, in a folder with a site file and an sbatch that writes down what it is given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "site.toml").write_text(SITE, encoding="utf-8")
+    (tmp_path / "mpirn.toml").write_text("mpi.launcher = 'mpirn'", encoding="utf-8")
     (tmp_path / "bin").mkdir()
     for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\necho '1 RUNNING'\n")):
         (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
@@ -92,7 +93,9 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has one"),
         (("scaling", "--nodes", "4,4", "--one-job"), "give every size once"),
         (("scaling", "--nodes", "8,4", "--one-job"), "from the smallest to the largest"),
-        (("pbs", "--nodes", "2"), "mpi.launcher is srun, which is Slurm's"),
+        (("pbs",), "mpi.launcher is 'srun'; under PBS it is one of mpiexec, mpirun, torchrun"),
+        (("slurm", "--site", "mpirn.toml"), "under Slurm it is one of srun, mpiexec, mpirun, torchrun"),
+        (("scaling", "--scheduler", "lsf", "--nodes", "1,2"), "under LSF it is one of mpiexec, mpirun"),
         (("scaling", "--nodes", "4,x"), "give whole numbers with commas between"),
         (("scaling", "--nodes", "8,4"), "from the smallest to the largest"),
         (("status", "nowhere"), "give the directory of a study"),

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.launchers import once_a_node, ranks
+from launch.launchers import LAUNCHERS
 from launch.scheduler import JobState, Scheduler
-from launch.schedulers import SCHEDULERS
-from launch.site import LAUNCHERS, Mpi
+from launch.site import Mpi
+from launch.slurm import SRUN
 from tests.launch.golden import SITE
 
 PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
@@ -19,9 +20,8 @@ PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
 @pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 class TestEveryScheduler:
     def test_directives_are_comments_of_one_mark(self, scheduler: Scheduler) -> None:
-        marks = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB "}
         for line in scheduler.directives(SITE, Job(2, 1, repeat=2)):
-            assert line.startswith((marks[scheduler.name], "# EDIT "))
+            assert line.startswith((f"{scheduler.mark} -", "# EDIT "))
 
     def test_size_length_and_name_are_said(self, scheduler: Scheduler) -> None:
         text = "\n".join(scheduler.directives(SITE, Job(7, 1, "one-name")))
@@ -72,7 +72,8 @@ def test_states() -> None:
 
 def test_launchers_whole() -> None:
     count = '"$(wc -l <"$hosts")"'
-    assert [" ".join(ranks(Mpi(launcher, "pmi2"))) for launcher in LAUNCHERS] == [
+    launchers = (SRUN, *LAUNCHERS)
+    assert [" ".join(launcher.ranks(Mpi(plugin="pmi2"))) for launcher in launchers] == [
         (
             f'env SLURM_HOSTFILE="$hosts" srun --mpi=pmi2 --nodes="$nodes" --ntasks={count} '
             '--distribution=arbitrary --cpus-per-task="$cores"'
@@ -84,7 +85,7 @@ def test_launchers_whole() -> None:
             "--nproc-per-node=$((devices + 1)) --no-python"
         ),
     ]
-    assert [" ".join(once_a_node(Mpi(launcher))) for launcher in LAUNCHERS] == [
+    assert [" ".join(launcher.once_a_node) for launcher in launchers] == [
         'srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1',
         'mpiexec -n "$nodes" --hostfile "$hosts.once"',
         'mpirun -n "$nodes" --hostfile "$hosts.once"',

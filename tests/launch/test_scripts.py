@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from tests.launch.golden import GOLDEN, HERE, SHIPPED, SITE, Golden

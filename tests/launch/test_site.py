@@ -49,7 +49,6 @@ environment = { A = "1" }
         ("[devices]\ngpus = 8", "unknown key devices.gpus; known: per_node, request, cores_per_node"),
         ("[devices]\nper_node = 0", "devices.per_node is 0; it must be at least 1"),
         ("[devices]\nper_node = '8'", "devices.per_node is '8'; it must be of type int"),
-        ("[mpi]\nlauncher = 'mpirn'", "it is one of srun, mpiexec, mpirun, torchrun"),
         ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
         ("modules = ", "s: "),
         ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is no name of a variable"),

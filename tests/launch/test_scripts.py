@@ -28,6 +28,7 @@ def test_no_script_lies_there_unread() -> None:
         path for folder in (HERE, SHIPPED) for path in folder.iterdir() if path.suffix not in (".md", ".def")
     }
     assert there == {golden.path for golden in GOLDEN}
+    assert {golden.scheduler for golden in GOLDEN} == {*SCHEDULERS}
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=NAMES)

@@ -139,7 +139,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     [
         (("run", "--minuts", "1"), 2, "there is no option --minuts; there are: --preset, --minutes"),
         (("rum",), 2, "There are: compare, count, "),
-        (("launch", "slrum"), 2, "There are: init-site, lsf, pbs, scaling, slurm, status."),
+        (("launch", "slrum"), 2, "There are: init-site, lsf, "),
         (("launch", "slurm", "--", "--presett", "x"), 2, "there is no option --presett; there are: --preset"),
         (("run", "--minutes", "nan"), 2, "'nan' is no number"),
         (("run", "--dry-run", "--images-per-second", "inf"), 2, "inf is not in the range"),

@@ -17,7 +17,7 @@ SEARCH_VERSION = 1
 Raised only when a run would be proposed other trials than before, so that a journal written by older code can
 still be checked against the search that it was made by."""
 
-EXTRA_OF_A_SEARCH = {"bayesian": ("scikit-learn", "bayes")}
+LIBRARY_OF_A_SEARCH = {"bayesian": "scikit-learn"}  # of the extra run
 DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 FITTED = ("foresight",)  # searches that fit by it alone
 
@@ -30,7 +30,7 @@ def new_search(config: Config, seed: Graph) -> Search:
             seed, config.random_seed, settings.bounds, settings.population, settings.morphisms
         )
     except ModuleNotFoundError:
-        raise MissingExtra(*EXTRA_OF_A_SEARCH[settings.name]) from None
+        raise MissingExtra(LIBRARY_OF_A_SEARCH[settings.name], "run") from None
 
 
 def new_tuner(config: Config) -> Tuner:
@@ -59,7 +59,7 @@ def resolved(config: Config) -> tuple[Config, str]:
 def libraries(config: Config) -> Mapping[str, str]:
     """Versions of those that the proposals follow from, beside this program; of what is installed."""
     wanted = [TUNERS[config.tuning.name].library] if TUNERS[config.tuning.name].library else []
-    wanted += [EXTRA_OF_A_SEARCH[config.search.name][0]] if config.search.name in EXTRA_OF_A_SEARCH else []
+    wanted += [LIBRARY_OF_A_SEARCH[config.search.name]] if config.search.name in LIBRARY_OF_A_SEARCH else []
     found = {}
     for name in [*wanted, DRAWS] if wanted or config.search.name in FITTED else []:
         try:

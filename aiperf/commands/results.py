@@ -60,8 +60,8 @@ def status(directory: Path, watch: bool) -> None:
 
 @click.command()
 @click.argument("path", metavar="RUN|PACKAGE", type=click.Path(path_type=Path))
-@click.option("--replay", "again", is_flag=True, help="Evaluate the best network again, from its weights.")
-@click.option("--data", default="", help="For --replay: folder of the images, if not the run's.")
+@click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
+@click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
 @device_option
 def validate(path: Path, again: bool, data: str, device: str) -> int:
     """Check every rule against the journal; operations are counted again, nothing recorded is believed.
@@ -70,7 +70,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
     nothing could be judged.
     """
-    only_with("--replay", again, "data", "device")
+    only_with("--reevaluate", again, "data", "device")
     try:
         return _validate(path, again, data, device)
     except AiperfError as error:
@@ -81,7 +81,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if path.is_file():
         if again:
-            raise click.UsageError("--replay needs the directory of a run: a package holds no weights.")
+            raise click.UsageError("--reevaluate needs the directory of a run: a package holds no weights.")
         return validate_package(path)
     if not path.is_dir():
         raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
@@ -100,7 +100,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
 
         seen = reevaluate(run, files, device, data)
         click.echo(
-            f"replay: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
+            f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
             f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
         )
         valid = valid and seen.agrees

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from aiperf.commands.measuring import measured_limits
-from aiperf.commands.options import only_with
-from aiperf.errors import AiperfError, ConfigError
+from aiperf.commands.options import only_with, writing
+from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
@@ -110,7 +110,5 @@ def graph(directory: Path, trial: int, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
+    with writing(output):
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AiperfError(f"{output} cannot be written: {error.strerror}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.errors import AiperfError
+from aiperf.commands.options import writing
 from aiperf.files import RunFiles
 
 
@@ -48,10 +48,8 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
     if output is not None:
         with extra("report"):
             from analysis.pages.study import comparison_html
-        try:
+        with writing(output):
             output.write_text(comparison_html(found), encoding="utf-8")
-        except OSError as error:
-            raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def refuse_no_table() -> None:

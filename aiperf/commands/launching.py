@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import take_asked
+from aiperf.commands.options import take_asked, writing
 from aiperf.commands.studying import scaling, status
 from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
@@ -86,7 +86,8 @@ def init_site(output: Path) -> None:
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
         raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
-    _write(output, text)
+    with writing(output):
+        output.write_text(text, encoding="utf-8")
     told = ", ".join(answers) or "nothing"
     click.echo(
         f"{output}, from what {told} told; {text.count(GUESSED)} values are guessed and marked so. "
@@ -110,10 +111,3 @@ def _asked(*words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (answer.stdout or answer.stderr).strip() if answer.returncode == 0 else ""
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}") from None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,7 @@ from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.config import SEARCHES, WANTED_FORMATS
+from aiperf.errors import AiperfError
 from aiperf.ranks.ranks import BACKENDS, Wanted
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
@@ -185,6 +188,17 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
     for option in options:
         if not is_given and _typed(option, context):
             raise click.UsageError(f"--{option.replace('_', '-')} is for {other}", context)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes a file that a person named. Raises AiperfError where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise AiperfError(
+            f"{path} cannot be written: {error.strerror}; make room, or give another place"
+        ) from None
 
 
 def _typed(option: str, context: click.Context) -> bool:

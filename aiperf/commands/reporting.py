@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.errors import AiperfError
+from aiperf.commands.options import writing
 from aiperf.files import RunFiles
 
 _run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
@@ -75,8 +75,6 @@ def export(directory: Path, output: Path | None, kind: str | None) -> None:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    try:
+    with writing(path):
         path.write_bytes(content)
-    except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}; give another place by -o") from None
     return path

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import take_asked, writing
+from aiperf.commands.options import output_option, take_asked, writing
 from aiperf.commands.studying import scaling, status
 from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
@@ -47,7 +47,7 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         show_default=True,
         help="Runs of the same, one after another, with random seeds 1, 2, …: for the spread.",
     )
-    @click.option("-o", "--output", type=click.Path(path_type=Path), help="The script; default: NAME-NODES.")
+    @output_option("The script; default: NAME-NODES.")
     @click.option("--submit", is_flag=True, help="Submit it at once.")
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
@@ -79,7 +79,7 @@ launch.add_command(status)
 
 
 @launch.command("init-site")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="site.toml", show_default=True)
+@output_option("", "site.toml")
 def init_site(output: Path) -> None:
     """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to correct."""
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}

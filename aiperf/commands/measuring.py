@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Number, device_option, writing
+from aiperf.commands.options import Number, device_option, output_option, writing
 from aiperf.config import FORMATS
 from aiperf.errors import WorldError
 from analysis.readings.limits import Limits, Machine, Record, machine_json, machine_text
@@ -38,7 +38,7 @@ SHARE_OF_COPIES = 0.2
     help="For all of it [s], data and warm-up apart.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
+@output_option("Write the JSON to this file as well.")
 def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, output: Path | None) -> None:
     """Measure what one device can do at the most: matrix products by size and format, and its memory.
 

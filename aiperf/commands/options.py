@@ -19,6 +19,9 @@ from aiperf.errors import AiperfError
 from aiperf.ranks.ranks import BACKENDS, Wanted
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
+PATH = click.Path(path_type=Path)
+
+run_argument = click.argument("directory", metavar="RUN", type=PATH)
 
 
 class Number(click.FloatRange):
@@ -39,6 +42,15 @@ device_option = click.option(
     help="Kind of device to compute on; auto takes an accelerator where there is one.",
 )
 
+
+def output_option(
+    told: str, default: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "-o", "--output", type=PATH, default=default, show_default=default is not None, help=told or None
+    )
+
+
 _CONFIG_OPTIONS = (
     click.option(
         "--preset",
@@ -51,9 +63,7 @@ _CONFIG_OPTIONS = (
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
     click.option("--max-trials", type=click.IntRange(1), help="End after so many trials."),
     click.option(
-        "--target-error",
-        type=Number(0, 1, min_open=True),
-        help="End at this validation error [0 to 1].",
+        "--target-error", type=Number(0, 1, min_open=True), help="End at this validation error [0 to 1]."
     ),
     click.option(
         "--data",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import device_option, only_with
+from aiperf.commands.options import PATH, device_option, only_with, run_argument
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
@@ -25,7 +25,6 @@ from analysis.readings.judged import Judged, examine
 from nas.record import encode
 
 INVALID, NOT_JUDGED = 1, 2
-_run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 
 
 def result_text(run: Replay, files: RunFiles) -> str:
@@ -34,7 +33,7 @@ def result_text(run: Replay, files: RunFiles) -> str:
 
 
 @click.command()
-@_run
+@run_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
 def score(directory: Path, as_json: bool) -> None:
     """Compute the result again from the journal alone, to the last digit."""
@@ -47,7 +46,7 @@ def score(directory: Path, as_json: bool) -> None:
 
 
 @click.command()
-@_run
+@run_argument
 @click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
     """Show where a run stands, while it goes on or afterwards."""
@@ -59,7 +58,7 @@ def status(directory: Path, watch: bool) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="RUN|PACKAGE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="RUN|PACKAGE", type=PATH)
 @click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
 @click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
 @device_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.comparing import refuse_no_table, write_table
-from aiperf.commands.options import rank_words, take_asked
+from aiperf.commands.options import PATH, rank_words, take_asked
 from aiperf.commands.submission import (
     hand_in,
     hours_option,
@@ -46,7 +46,7 @@ from launch.study import (
 @hours_option
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default="scaling-study",
     show_default=True,
     help="Of the study; all nodes must see it.",
@@ -96,7 +96,7 @@ def scaling(
 
 
 @click.command()
-@click.argument("directory", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="STUDY", type=PATH)
 @click.option("--submit", is_flag=True, help="Submit again what failed or is missing, and the table.")
 @click.option("--table", is_flag=True, help="Make the table of the sizes that are done.")
 def status(directory: Path, submit: bool, table: bool) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from aiperf.commands.options import Number, writing
+from aiperf.commands.options import PATH, Number, writing
 from aiperf.commands.running import run as run_command
 from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
@@ -28,11 +28,7 @@ DECIDED: Mapping[str, tuple[str, str]] = {
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
 site_option = click.option(
-    "--site",
-    type=click.Path(path_type=Path),
-    default="site.toml",
-    show_default=True,
-    help="The machine's site file.",
+    "--site", type=PATH, default="site.toml", show_default=True, help="The machine's site file."
 )
 hours_option = click.option(
     "--hours",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from aiperf.doctor import drivers, onednn, storage
 from aiperf.doctor.check import Check, Grade, failed, ok, warning
@@ -165,12 +166,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _hosts(seen: Examination) -> Sequence[object]:
-    return seen.host_reports
-
-
-def _answers(seen: Examination) -> Sequence[object]:
-    return seen.device_reports
+_hosts, _answers = attrgetter("host_reports"), attrgetter("device_reports")
 
 
 def _bound(seen: Examination) -> Sequence[object]:

@@ -44,7 +44,6 @@ EXTRAS = {
     # Its last release; `nnictl` imports pkg_resources, which setuptools 81 dropped.
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
-    "bayes": ["scikit-learn>=1.4"],
     "report": REPORT,
     "sign": SIGN,
     # Drives a Chromium that is there already; Debian's is the package chromium.

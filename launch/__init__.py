@@ -1,1 +1,15 @@
 """From what is wanted, "8 nodes, for an hour", to the text of a batch script: pure functions of data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launch.lsf import Lsf
+from launch.pbs import Pbs
+from launch.scheduler import Scheduler
+from launch.slurm import Slurm
+
+__all__ = ["SCHEDULERS"]
+
+SCHEDULERS: Mapping[str, Scheduler] = {each.name.lower(): each for each in (Slurm(), Pbs(), Lsf())}
+"""All that the program knows of each; by the word of the command."""

@@ -6,11 +6,13 @@ import math
 import re
 from dataclasses import dataclass
 
-from aiperf.batch_job import MARGIN_SECONDS
 from aiperf.errors import ConfigError
 
 WARNING_SECONDS = 120
 """Before its limit a job is told to stop: thirty seconds for that, the rest for whoever is slow."""
+MARGIN_SECONDS = 300.0
+"""For initialisation before the span, the test and the summary after it. The batch scripts ask for a warning
+two minutes before the limit, which Slurm may give a minute early: a span that fits must not hear it."""
 START_MINUTES = 25.0
 """Asked for beside the span and `MARGIN_SECONDS`: doctor, staging, and initialisation, which may take long
 where a thousand ranks import torch from one file system."""

@@ -1,4 +1,4 @@
-"""What starts the ranks: each launcher as a pure function from a site to the words of a command.
+"""What starts the ranks: each launcher as the words of a command.
 
 Words are shell text: `$hosts` names a file with the host of every rank, a line each; `$nodes` is the
 number of nodes, `$devices` that of the devices of one node, `$cores` that of the cores of a rank.
@@ -7,74 +7,56 @@ number of nodes, `$devices` that of the devices of one node, `$cores` that of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from launch.site import Mpi
 
 COUNT = '"$(wc -l <"$hosts")"'
 
-UNBOUND: Mapping[str, str] = {
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-}
-"""Open MPI, up to 4 and from 5 on, binds a rank to one core or to a part of the node; the ranks of this
-program share the cores out themselves. Other MPIs do not read these variables."""
+
+@dataclass(frozen=True)
+class Launcher:
+    name: str
+    ranks: Callable[[Mpi], list[str]]
+    """The words before the program: one rank for each line of the host file."""
+    once_a_node: tuple[str, ...]
+    """The words before a command that runs once on every node."""
+    rank_variables: tuple[str, str] = ("", "")
+    """Of a scheduler's own launcher: what holds a rank's number and the number of ranks."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """To be exported before it starts."""
+    warn: str = 'kill -USR1 "$run"'
+    """Hands a warning on to the ranks, which the process $run started."""
 
 
-def srun(mpi: Mpi) -> list[str]:
-    """Only the arbitrary distribution gives the first node one rank more and keeps ranks consecutive: with
-    block and cyclic the master shares a device or a node is left with one rank less."""
-    return [
-        'env SLURM_HOSTFILE="$hosts"',
-        "srun",
-        f"--mpi={mpi.plugin}",
-        '--nodes="$nodes"',
-        f"--ntasks={COUNT}",
-        "--distribution=arbitrary",
-        '--cpus-per-task="$cores"',
-    ]
+def _of_mpi(name: str) -> Launcher:
+    """Open MPI, up to 4 and from 5 on, binds a rank to one core or to a part of the node; the ranks of this
+    program share the cores out themselves. Other MPIs do not read these variables."""
+    return Launcher(
+        name,
+        lambda mpi: [name, "-n", COUNT, "--hostfile", '"$hosts"'],
+        (name, "-n", '"$nodes"', "--hostfile", '"$hosts.once"'),
+        environment={
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+        },
+    )
 
 
-def mpiexec(mpi: Mpi) -> list[str]:
-    return ["mpiexec", "-n", COUNT, "--hostfile", '"$hosts"']
-
-
-def mpirun(mpi: Mpi) -> list[str]:
-    return ["mpirun", "-n", COUNT, "--hostfile", '"$hosts"']
-
-
-def torchrun(mpi: Mpi) -> list[str]:
-    """Of one node, where no MPI is needed. A warning would kill it before any rank has heard of it."""
-    return [
+TORCHRUN = Launcher(
+    "torchrun",
+    # A warning would kill it before any rank has heard of it.
+    lambda mpi: [
         'bash -c \'trap "" USR1; exec "$@"\' ranks',
         "torchrun",
         "--standalone",
         "--nproc-per-node=$((devices + 1))",
         "--no-python",
-    ]
+    ],
+    once_a_node=(),
+    warn='pkill -USR1 -P "$run"',
+)
+"""Of one node, where no MPI is needed."""
 
-
-_LAUNCHERS: Mapping[str, Callable[[Mpi], list[str]]] = {
-    "srun": srun,
-    "mpiexec": mpiexec,
-    "mpirun": mpirun,
-    "torchrun": torchrun,
-}
-
-
-def ranks(mpi: Mpi) -> list[str]:
-    """The words before the program: one rank for each line of the host file."""
-    return [*_LAUNCHERS[mpi.launcher](mpi), *mpi.options]
-
-
-def warn(mpi: Mpi) -> str:
-    """What hands a warning on to the ranks, which the process $run started."""
-    return 'pkill -USR1 -P "$run"' if mpi.launcher == "torchrun" else 'kill -USR1 "$run"'
-
-
-def once_a_node(mpi: Mpi) -> list[str]:
-    """The words before a command that runs once on every node."""
-    if mpi.launcher == "srun":
-        return ["srun", '--nodes="$nodes"', '--ntasks="$nodes"', "--ntasks-per-node=1"]
-    if mpi.launcher == "torchrun":
-        return []
-    return [mpi.launcher, "-n", '"$nodes"', "--hostfile", '"$hosts.once"']
+LAUNCHERS = (_of_mpi("mpiexec"), _of_mpi("mpirun"), TORCHRUN)
+"""Those that need no scheduler."""

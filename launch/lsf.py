@@ -7,45 +7,38 @@ import re
 from collections.abc import Mapping, Sequence
 
 from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import JobState, Scheduler, marked
+from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
 from launch.site import Site
 
 CONTINUE = 75
 
 
 class Lsf(Scheduler):
-    name, title = "lsf", "IBM Spectrum LSF"
+    name, title = "LSF", "IBM Spectrum LSF"
     ending = "lsf"
+    mark, account, partition = "#BSUB", "-P ", "-q "
+    size = "how large (nodes x (devices + 1)), and how long"
     job_id = "LSB_JOBID"
     element = "LSB_JOBINDEX"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
 
-    def directives(self, site: Site, job: Job) -> list[str]:
+    def options(self, site: Site, job: Job) -> list[str]:
         """Every host gets a slot for the master, which only the first uses. Exit code 75 queues it again."""
-        queue, devices = site.queue, site.devices
-        slots = devices.per_node + 1
-        where = [f"-P {queue.account}"] * bool(queue.account) + [f"-q {queue.partition}"] * bool(
-            queue.partition
-        )
-        array = f"[1-{job.repeat}]%1" if job.repeat > 1 else ""
-        lines = [f'#BSUB -J "{job.name}{array}"']
-        if where:
-            lines += marked(f"#BSUB {' '.join(where)}", 1, "who pays, and where it runs")
-        minutes = job.limit_seconds // 60
-        size = f'-n {job.nodes * slots} -R "span[ptile={slots}]" -W {minutes // 60}:{minutes % 60:02d}'
-        lines += marked(f"#BSUB {size}", 2, "how large (nodes x (devices + 1)), and how long")
+        devices = site.devices
+        array = f"[1-{job.repeat}]%1" * (job.repeat > 1)
+        slots, minutes = devices.per_node + 1, job.limit_seconds // 60
+        request = [f'-R "rusage[{devices.request}={devices.per_node}]"'] * (devices.request != "none")
         if devices.request == "gpus":
-            lines.append(f'#BSUB -gpu "num={devices.per_node}:mode=shared:j_exclusive=yes"')
-        elif devices.request != "none":
-            lines.append(f'#BSUB -R "rusage[{devices.request}={devices.per_node}]"')
+            request = [f'-gpu "num={devices.per_node}:mode=shared:j_exclusive=yes"']
         return [
-            *lines,
-            *["#BSUB -x"] * job.alone,
-            f"#BSUB -o {job.name}-%J{'_%I' * (job.repeat > 1)}.out",
-            f'#BSUB -r -Q "{CONTINUE}"',
-            f"#BSUB -wa USR1 -wt {WARNING_SECONDS // 60}",
-            *(f"#BSUB {option}" for option in queue.options),
+            f'-J "{job.name}{array}"',
+            f'-n {job.nodes * slots} -R "span[ptile={slots}]" -W {minutes // 60}:{minutes % 60:02d}',
+            *request,
+            *["-x"] * job.alone,
+            f"-o {job.name}-%J{'_%I' * (job.repeat > 1)}.out",
+            f'-r -Q "{CONTINUE}"',
+            f"-wa USR1 -wt {WARNING_SECONDS // 60}",
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
@@ -68,3 +61,10 @@ class Lsf(Scheduler):
             is_running = JobState.RUNNING if state in ("RUN", "SSUSP", "USUSP") else JobState.GONE
             found[told["JOBID"]] = JobState.PENDING if state in ("PEND", "PSUSP", "WAIT") else is_running
         return found
+
+    def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
+        """Hours and minutes, and L where they are a limit, not somebody's estimate (bjobs(1), -WL)."""
+        element = environment.get(self.element, "0")
+        job = environment[self.job_id] + f"[{element}]" * (element != "0")
+        left = re.fullmatch(r"(\d+:\d+) L", answer("bjobs", "-noheader", "-o", "time_left", job))
+        return clock_seconds(f"{left[1]}:00") if left else None

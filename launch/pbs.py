@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 from launch.job import Job
-from launch.scheduler import JobState, Scheduler, marked
+from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
 from launch.site import Site
 
 RUNNING, PENDING = "RBESU", "QHWTM"
 
 
 class Pbs(Scheduler):
-    name, title = "pbs", "OpenPBS and PBS Professional"
+    name, title = "PBS", "OpenPBS and PBS Professional"
     ending = "pbs"
+    mark, account, partition = "#PBS", "-A ", "-q "
     job_id = "PBS_JOBID"
     element = "PBS_ARRAY_INDEX"
     hosts = 'uniq "$PBS_NODEFILE"'
@@ -24,23 +26,13 @@ class Pbs(Scheduler):
     warned = False
     requeue = ('echo "to go on: qsub -v AIPERF_DIRECTORY=$directory, with this script"',)
 
-    def directives(self, site: Site, job: Job) -> list[str]:
-        queue = site.queue
-        where = [f"-A {queue.account}"] * bool(queue.account) + [f"-q {queue.partition}"] * bool(
-            queue.partition
-        )
-        lines = [f"#PBS -N {job.name}"]
-        if where:
-            lines += marked(f"#PBS {' '.join(where)}", 1, "who pays, and where it runs")
+    def options(self, site: Site, job: Job) -> list[str]:
         return [
-            *lines,
-            *marked(
-                f"#PBS -l select={_select(site, job)} -l walltime={job.clock}", 2, "how large, and how long"
-            ),
-            *[f"#PBS -J 1-{job.repeat}%1"] * (job.repeat > 1),
-            f"#PBS -l place={'scatter:excl' if job.alone else 'free'}",
-            "#PBS -j oe -r y",
-            *(f"#PBS {option}" for option in queue.options),
+            f"-N {job.name}",
+            f"-l select={_select(site, job)} -l walltime={job.clock}",
+            *[f"-J 1-{job.repeat}%1"] * (job.repeat > 1),
+            f"-l place={'scatter:excl' if job.alone else 'free'}",
+            "-j oe -r y",
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
@@ -62,6 +54,19 @@ class Pbs(Scheduler):
             is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
             found[job] = JobState.PENDING if state in PENDING else is_running
         return found
+
+    def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
+        """The limit less the time since the job began: OpenPBS says stime, Torque start_time (qstat(1B))."""
+        told = answer("qstat", "-f", environment[self.job_id])
+        limit = re.search(r"^\s*Resource_List\.walltime = (\S+)$", told, re.MULTILINE)
+        began = re.search(r"^\s*(?:stime|start_time) = (.+)$", told, re.MULTILINE)
+        seconds = clock_seconds(limit[1]) if limit else None
+        if seconds is None or began is None:
+            return None
+        try:
+            return time.mktime(time.strptime(began[1].strip())) + seconds - now
+        except ValueError:  # not as ctime(3) writes it
+            return None
 
 
 def _select(site: Site, job: Job) -> str:

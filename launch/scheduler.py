@@ -1,13 +1,18 @@
-"""What differs between schedulers: directives, variables, and the words of their commands."""
+"""What a scheduler is: directives, variables, its launcher, and the words of its commands."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+from aiperf.errors import ConfigError
 from launch.job import Job
-from launch.site import Site
+from launch.launchers import LAUNCHERS, Launcher
+from launch.site import Mpi, Site
+
+Answer = Callable[..., str]
+"""Runs the words of a command, and returns what it prints; nothing where it fails."""
 
 
 class JobState(Enum):
@@ -23,10 +28,19 @@ class Scheduler(ABC):
     """One scheduler. Everything is text or words; nothing here runs a command."""
 
     name: str
+    """As the journal has it, before the job's number."""
     title: str
     """As its makers call it."""
     ending: str
     """Of the scripts."""
+    mark: str
+    """Begins the line of a directive."""
+    account: str
+    """Begins the option that says who pays."""
+    partition: str
+    """Begins the option that says where a job runs."""
+    size: str = "how large, and how long"
+    """What a person is told of the directive that says so."""
     job_id: str
     """The variable that holds it; it stays the same when the job is queued again."""
     element: str
@@ -37,8 +51,8 @@ class Scheduler(ABC):
     """Shell text for the number of the job's nodes."""
     arguments: bool = False
     """Whether a script can be given arguments when it is submitted."""
-    srun: bool = False
-    """Whether its own launcher starts ranks."""
+    launcher: Launcher | None = None
+    """Its own, where it starts ranks itself."""
     workdir: str = ""
     """A line that goes to where the job was submitted, where the scheduler does not go there itself."""
     warned: bool = True
@@ -47,8 +61,20 @@ class Scheduler(ABC):
     """Lines that queue the job again when it was stopped in time."""
 
     @abstractmethod
+    def options(self, site: Site, job: Job) -> list[str]:
+        """Of a job, a directive each: its name; how large and how long it is; and all others."""
+
     def directives(self, site: Site, job: Job) -> list[str]:
         """The lines at the head of a script."""
+        queue = site.queue
+        where = [f"{self.account}{queue.account}"] * bool(queue.account)
+        where += [f"{self.partition}{queue.partition}"] * bool(queue.partition)
+        name, size, *others = self.options(site, job)
+        lines = [f"{self.mark} {name}"]
+        if where:
+            lines += marked(f"{self.mark} {' '.join(where)}", 1, "who pays, and where it runs")
+        lines += marked(f"{self.mark} {size}", 2, self.size)
+        return lines + [f"{self.mark} {option}" for option in (*others, *queue.options)]
 
     def devices(self, site: Site) -> list[str]:
         """Lines that set `devices`, the number of devices of a node."""
@@ -57,6 +83,15 @@ class Scheduler(ABC):
     def cores(self, site: Site) -> list[str]:
         """Lines that set `cores`, the number of cores of a rank."""
         return [f"cores={site.devices.cores_a_rank}"]
+
+    def chosen_launcher(self, mpi: Mpi) -> Launcher:
+        """Raises ConfigError for one that is not there under this scheduler."""
+        known = {each.name: each for each in (self.launcher, *LAUNCHERS) if each}
+        if mpi.launcher not in known:
+            raise ConfigError(
+                f"mpi.launcher is {mpi.launcher!r}; under {self.name} it is one of {', '.join(known)}"
+            )
+        return known[mpi.launcher]
 
     @abstractmethod
     def submit(self, after: Sequence[str] = ()) -> list[str]:
@@ -75,7 +110,24 @@ class Scheduler(ABC):
     def states(self, answer: str) -> Mapping[str, JobState]:
         """Of the jobs in what `ask` printed; a job that is not there is GONE."""
 
+    @abstractmethod
+    def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
+        """To the end of the job around this process, whose id `environment` holds; None where its limit
+        cannot be learnt. `now` is the time of day in seconds since 1970."""
+
 
 def marked(line: str, number: int, what: str) -> list[str]:
     """A line that a person edits, below its mark: not every scheduler takes a comment beside a directive."""
     return [f"# EDIT {number}: {what}", line]
+
+
+def clock_seconds(text: str) -> float | None:
+    """Days-hours:minutes:seconds, of which only the last must be there."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or not (days.isdigit() or not days):
+        return None  # UNLIMITED, INVALID, NOT_SET
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return float(seconds + 86400 * int(days or 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import join, quote
@@ -11,9 +11,9 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Tested
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import UNBOUND, once_a_node, ranks, warn
+from launch.launchers import TORCHRUN, Launcher
 from launch.scheduler import Scheduler, marked
-from launch.site import Mpi, Site
+from launch.site import Site
 
 WIDTH = 100
 
@@ -28,22 +28,21 @@ TESTED, STOPPED = f'"type":"{Tested.__name__}"', f'"reason":"(error: )?{TERMINAT
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     """The whole script. Raises ConfigError where the site cannot do what the job wants."""
-    if site.mpi.launcher == "torchrun" and job.nodes > 1:
+    launcher = scheduler.chosen_launcher(site.mpi)
+    if launcher is TORCHRUN and job.nodes > 1:
         raise ConfigError(f"mpi.launcher is torchrun, which starts ranks on one node; --nodes is {job.nodes}")
-    if site.mpi.launcher == "srun" and not scheduler.srun:
-        raise ConfigError(f"mpi.launcher is srun, which is Slurm's; under {scheduler.title} take mpiexec")
     one = [
-        _ranks(scheduler, site),
-        _staging(scheduler, site),
+        _ranks(scheduler, [*launcher.ranks(site.mpi), *site.mpi.options]),
+        _staging(scheduler, site, launcher),
         _doctor(),
-        _run(scheduler, site, job),
+        _run(scheduler, launcher, job),
     ]
     sections = [
         [*_title(scheduler, job), *scheduler.directives(site, job)],
-        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site)],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site, launcher.environment)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
-        _warning(site),
+        _warning(launcher),
         *([_each_size(job, one)] if job.sizes else one),
         _end(scheduler),
     ]
@@ -52,12 +51,11 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
 
 def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
     """The script that makes a study's table when its jobs have ended: one process, no device."""
-    one_core = replace(site.devices, per_node=1, request="none", cores_per_node=0)
-    machine = replace(site, devices=one_core, mpi=Mpi())
+    machine = replace(site, devices=replace(site.devices, per_node=1, request="none", cores_per_node=0))
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
     sections = [
         ["# The table of a scaling study.", *scheduler.directives(machine, job)],
-        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine)],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine, {})],
         [status],
     ]
     return "#!/usr/bin/env bash\n" + _paragraphs(sections)
@@ -69,19 +67,19 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
         where = f"{', '.join(map(str, job.sizes))} nodes, one after another: weak scaling in one job"
     how = f"then: {join(scheduler.submit())} < THIS FILE"
     if scheduler.arguments:
-        how = "then: sbatch THIS FILE [options of `aiperf-hpc run`]"
+        how = f"then: {scheduler.submit()[0]} THIS FILE [options of `aiperf-hpc run`]"
     return [f"# aiperf-hpc on {where}.", f"# Edit the line below each EDIT, {how}"]
 
 
-def _setup(site: Site) -> list[str]:
+def _setup(site: Site, of_the_launcher: Mapping[str, str]) -> list[str]:
     """Modules, variables, and where the program is."""
     lines = []
     if site.modules:
         lines = [KNOW_MODULE, "module purge", f"module load {join(site.modules)} || exit 1"]
     lines += [f"export {name}={quote(value)}" for name, value in site.environment.items()]
-    if site.mpi.launcher in ("mpiexec", "mpirun"):
+    if of_the_launcher:
         lines += ["# Open MPI must not bind ranks to cores: they share the cores out themselves."]
-        lines += [f"export {name}={value}" for name, value in UNBOUND.items()]
+        lines += [f"export {name}={value}" for name, value in of_the_launcher.items()]
     program = ["aiperf-hpc"]
     if site.container.image:
         program = [site.container.command, "exec", *site.container.options, site.container.image, *program]
@@ -115,16 +113,16 @@ def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
     ]
 
 
-def _warning(site: Site) -> list[str]:
+def _warning(launcher: Launcher) -> list[str]:
     """Before anything begins: whoever is warned while doctor looks is warned, too."""
     return [
         "# A warning before the job's limit is handed on to the run, which stops in time.",
         "run= warned=",
-        f"trap 'warned=1; [[ -z $run ]] || {warn(site.mpi)}' USR1 TERM",
+        f"trap 'warned=1; [[ -z $run ]] || {launcher.warn}' USR1 TERM",
     ]
 
 
-def _ranks(scheduler: Scheduler, site: Site) -> list[str]:
+def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
     return [
         "# One rank for each device, and on the first node one more: the master, which has none.",
         "hosts=$(mktemp)",
@@ -132,12 +130,12 @@ def _ranks(scheduler: Scheduler, site: Site) -> list[str]:
         f'{scheduler.hosts} | head -n "$nodes" |',
         '    awk -v devices="$devices" \'{ for (i = (NR > 1); i <= devices; i++) print }\' >"$hosts"',
         "ranks=(",
-        *_filled(ranks(site.mpi)),
+        *_filled(words),
         ")",
     ]
 
 
-def _staging(scheduler: Scheduler, site: Site) -> list[str]:
+def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     if not site.scratch.directory:
         return []
     stage = site.scratch.stage
@@ -146,7 +144,7 @@ def _staging(scheduler: Scheduler, site: Site) -> list[str]:
         f"export scratch={site.scratch.directory}/aiperf-hpc-${scheduler.job_id}",
         "export TMPDIR=$scratch",
         'uniq "$hosts" >"$hosts.once"',
-        f"each=({' '.join(once_a_node(site.mpi))})",
+        f"each=({' '.join(launcher.once_a_node)})",
         'trap \'"${each[@]}" rm -rf "$scratch"; rm -f "$hosts" "$hosts.once"\' EXIT',
         '"${each[@]}" mkdir -p "$scratch" || exit 1',
         *([f'"${{each[@]}}" bash -c {quote(stage)} || exit 1'] if stage else []),
@@ -160,7 +158,7 @@ def _doctor() -> list[str]:
     ]
 
 
-def _run(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
+def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
     where = '"$directory/$nodes"' if job.sizes else '"$directory"'
@@ -187,13 +185,13 @@ def _run(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
         "    run=",
         "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
         f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(TESTED)} || code=75",
-        *_lost_code(site, job),
+        *_lost_code(launcher, job),
         "fi",
     ]
 
 
-def _lost_code(site: Site, job: Job) -> list[str]:
-    if site.mpi.launcher != "torchrun":
+def _lost_code(launcher: Launcher, job: Job) -> list[str]:
+    if launcher is not TORCHRUN:
         return []
     told = f"tail -n 1 {_journal(job)} | grep -qE {quote(STOPPED)}"
     return [

@@ -16,8 +16,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LAUNCHERS = ("srun", "mpiexec", "mpirun", "torchrun")
-
 
 @dataclass(frozen=True)
 class Queue:
@@ -67,10 +65,6 @@ class Mpi:
     """Of srun --mpi: `srun --mpi=list` shows those there are."""
     options: tuple[str, ...] = ()
     """Further options of the launcher, as shell text."""
-
-    def __post_init__(self) -> None:
-        if self.launcher not in LAUNCHERS:
-            raise ConfigError(f"mpi.launcher is {self.launcher!r}; it is one of {', '.join(LAUNCHERS)}")
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,43 @@ import re
 from collections.abc import Mapping, Sequence
 
 from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import JobState, Scheduler, marked
+from launch.launchers import COUNT, Launcher
+from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
 from launch.site import Site
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 MOST_RESTARTS = 20  # a job that is stopped before it gets anywhere must not circle for ever
+UNLIMITED_SECONDS = 360 * 86400.0  # a job without a limit ends in a year (slurmctld/job_mgr.c)
+
+SRUN = Launcher(
+    "srun",
+    # Only the arbitrary distribution gives the first node one rank more and keeps ranks consecutive: with
+    # block and cyclic the master shares a device or a node is left with one rank less.
+    lambda mpi: [
+        'env SLURM_HOSTFILE="$hosts"',
+        "srun",
+        f"--mpi={mpi.plugin}",
+        '--nodes="$nodes"',
+        f"--ntasks={COUNT}",
+        "--distribution=arbitrary",
+        '--cpus-per-task="$cores"',
+    ],
+    ("srun", '--nodes="$nodes"', '--ntasks="$nodes"', "--ntasks-per-node=1"),
+    rank_variables=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # a batch script has the first alone
+)
 
 
 class Slurm(Scheduler):
-    name, title = "slurm", "Slurm"
+    name = title = "Slurm"
     ending = "sbatch"
+    mark, account, partition = "#SBATCH", "--account=", "--partition="
     job_id = "SLURM_JOB_ID"
     element = "SLURM_ARRAY_TASK_ID"
     hosts = "scontrol show hostnames"
     nodes = "$SLURM_JOB_NUM_NODES"
     arguments = True
-    srun = True
+    launcher = SRUN
     requeue = (
         "# Unless Slurm ends the job itself: because of scancel, or to queue it again.",
         'if squeue -h -t running -j "$SLURM_JOB_ID" -o %A | grep -qx "$SLURM_JOB_ID" &&',
@@ -33,24 +53,15 @@ class Slurm(Scheduler):
         "fi",
     )
 
-    def directives(self, site: Site, job: Job) -> list[str]:
-        queue = site.queue
-        where = [f"--account={queue.account}"] * bool(queue.account)
-        where += [f"--partition={queue.partition}"] * bool(queue.partition)
-        size = f"--nodes={job.nodes}{_request(site)} --time={job.clock}"
-        output = "%x-%A_%a.out" if job.repeat > 1 else "%x-%j.out"
-        lines = [f"#SBATCH --job-name={job.name}"]
-        if where:
-            lines += marked(f"#SBATCH {' '.join(where)}", 1, "who pays, and where it runs")
-        lines += marked(f"#SBATCH {size}", 2, "how large, and how long")
-        lines += [f"#SBATCH --array=1-{job.repeat}%1"] * (job.repeat > 1)
-        lines += [
-            *["#SBATCH --exclusive --mem=0"] * job.alone,
-            f"#SBATCH --output={output} --open-mode=append",
-            f"#SBATCH --requeue --signal=B:USR1@{WARNING_SECONDS}",
-            *(f"#SBATCH {option}" for option in queue.options),
+    def options(self, site: Site, job: Job) -> list[str]:
+        return [
+            f"--job-name={job.name}",
+            f"--nodes={job.nodes}{_request(site)} --time={job.clock}",
+            *[f"--array=1-{job.repeat}%1"] * (job.repeat > 1),
+            *["--exclusive --mem=0"] * job.alone,
+            f"--output={'%x-%A_%a.out' if job.repeat > 1 else '%x-%j.out'} --open-mode=append",
+            f"--requeue --signal=B:USR1@{WARNING_SECONDS}",
         ]
-        return lines
 
     def devices(self, site: Site) -> list[str]:
         request = site.devices.request
@@ -67,7 +78,7 @@ class Slurm(Scheduler):
 
     def cores(self, site: Site) -> list[str]:
         """Slurm gives a rank whole cores; where a node has too few for its ranks, srun waits for ever."""
-        if site.mpi.launcher != "srun":
+        if site.mpi.launcher != SRUN.name:
             return []
         return [
             "# Cores of a rank, in threads, and whole ones: of the node that has fewest.",
@@ -99,6 +110,15 @@ class Slurm(Scheduler):
             is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
             found[job] = JobState.PENDING if state in PENDING else is_running
         return found
+
+    def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
+        """In the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older ones are asked."""
+        if end := environment.get("SLURM_JOB_END_TIME"):
+            left = float(end) - now
+            return left if left < UNLIMITED_SECONDS else None
+        return clock_seconds(
+            answer("squeue", "--noheader", "--job", environment[self.job_id], "--format", "%L")
+        )
 
 
 def _request(site: Site) -> str:

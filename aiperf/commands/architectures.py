@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from aiperf.commands.measuring import measured_limits
-from aiperf.commands.options import only_with
-from aiperf.errors import AiperfError, ConfigError
+from aiperf.commands.options import PATH, only_with, output_option, run_argument, writing
+from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
@@ -51,7 +51,7 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
 )
 @click.option(
     "--ceiling",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="For --roofline: what `peak -o` wrote, or a run's directory; default: this machine, measured now.",
 )
 @click.option(
@@ -95,11 +95,9 @@ def count(
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@run_argument
 @click.argument("trial", type=click.IntRange(0))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of the screen."
-)
+@output_option("Write to this file instead of the screen.")
 def graph(directory: Path, trial: int, output: Path | None) -> None:
     """Rebuild the architecture of a trial from the seed and its lineage alone, as JSON.
 
@@ -110,7 +108,5 @@ def graph(directory: Path, trial: int, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
+    with writing(output):
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AiperfError(f"{output} cannot be written: {error.strerror}") from None

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from aiperf.batch_job import MARGIN_SECONDS, job_seconds_left
 from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.ranks.process import infer_data
+from launch.around import job_seconds_left
+from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"
 """Presets: where nothing is said, and where the images are."""

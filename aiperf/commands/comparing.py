@@ -8,20 +8,13 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.errors import AiperfError
+from aiperf.commands.options import PATH, output_option, writing
 from aiperf.files import RunFiles
 
 
 @click.command()
-@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default="scaling",
-    show_default=True,
-    help="Folder to write scaling.html, .csv, .md, .svg and .png into.",
-)
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PATH)
+@output_option("Folder to write scaling.html, .csv, .md, .svg and .png into.", "scaling")
 @click.option("--published", "beside", is_flag=True, help="Draw the published points of AIPerf 1.0 beside.")
 def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
     """Make the weak-scaling table and figure of runs of different sizes.
@@ -34,9 +27,9 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
 
 
 @click.command()
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
+@output_option("Also write a page to this file.")
 def compare(first: Path, second: Path, output: Path | None) -> None:
     """Show what differs between two runs: scores, time, configuration, machine, software."""
     with extra("report"):
@@ -48,10 +41,8 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
     if output is not None:
         with extra("report"):
             from analysis.pages.study import comparison_html
-        try:
+        with writing(output):
             output.write_text(comparison_html(found), encoding="utf-8")
-        except OSError as error:
-            raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def refuse_no_table() -> None:

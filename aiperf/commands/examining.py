@@ -9,7 +9,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Number, config_options, rank_options
+from aiperf.commands.options import PATH, Number, config_options, rank_options
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
@@ -22,11 +22,7 @@ from aiperf.ranks.ranks import Wanted
 @click.command()
 @config_options
 @click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    default="runs",
-    show_default=True,
-    help="Where the run would be written.",
+    "--directory", type=PATH, default="runs", show_default=True, help="Where the run would be written."
 )
 @rank_options
 @click.option(

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import take_asked
+from aiperf.commands.options import output_option, take_asked, writing
 from aiperf.commands.studying import scaling, status
 from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
 from aiperf.errors import AiperfError
+from launch import SCHEDULERS
 from launch.job import Job
 from launch.machine import GUESSED, QUESTIONS, site_text
 from launch.scheduler import Scheduler
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text
 from launch.site import load_site
 
@@ -34,8 +34,8 @@ def launch() -> None:
     """
 
 
-def _of(scheduler: Scheduler) -> click.Command:
-    @click.command(scheduler.name, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
+def _of(word: str, scheduler: Scheduler) -> click.Command:
+    @click.command(word, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
     @site_option
     @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
     @hours_option
@@ -47,7 +47,7 @@ def _of(scheduler: Scheduler) -> click.Command:
         show_default=True,
         help="Runs of the same, one after another, with random seeds 1, 2, …: for the spread.",
     )
-    @click.option("-o", "--output", type=click.Path(path_type=Path), help="The script; default: NAME-NODES.")
+    @output_option("The script; default: NAME-NODES.")
     @click.option("--submit", is_flag=True, help="Submit it at once.")
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
@@ -72,21 +72,22 @@ def _of(scheduler: Scheduler) -> click.Command:
     return command
 
 
-for _scheduler in SCHEDULERS.values():
-    launch.add_command(_of(_scheduler))
+for _word, _scheduler in SCHEDULERS.items():
+    launch.add_command(_of(_word, _scheduler))
 launch.add_command(scaling)
 launch.add_command(status)
 
 
 @launch.command("init-site")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="site.toml", show_default=True)
+@output_option("", "site.toml")
 def init_site(output: Path) -> None:
     """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to correct."""
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
         raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
-    _write(output, text)
+    with writing(output):
+        output.write_text(text, encoding="utf-8")
     told = ", ".join(answers) or "nothing"
     click.echo(
         f"{output}, from what {told} told; {text.count(GUESSED)} values are guessed and marked so. "
@@ -110,10 +111,3 @@ def _asked(*words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (answer.stdout or answer.stderr).strip() if answer.returncode == 0 else ""
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Number, device_option
+from aiperf.commands.options import Number, device_option, output_option, writing
 from aiperf.config import FORMATS
-from aiperf.errors import AiperfError, WorldError
+from aiperf.errors import WorldError
 from analysis.readings.limits import Limits, Machine, Record, machine_json, machine_text
 
 if TYPE_CHECKING:
@@ -39,15 +38,13 @@ SHARE_OF_COPIES = 0.2
     help="For all of it [s], data and warm-up apart.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
+@output_option("Write the JSON to this file as well.")
 def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, output: Path | None) -> None:
     """Measure what one device can do at the most: matrix products by size and format, and its memory.
 
     A run measures the same on all its devices at once, in its own format, before its clock starts; that
     stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.
     """
-    if math.isnan(seconds):  # in no range, and outside of none
-        raise click.UsageError("--seconds is no number")
     refuse_no_run()
     from aiperf.device import bind  # torch
 
@@ -56,10 +53,8 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
     found = _measured(bind(device, 0), formats, seconds)
     click.echo(machine_json(found) if as_json else machine_text(found), nl=False)
     if output is not None:
-        try:
+        with writing(output):
             output.write_text(machine_json(found), encoding="utf-8")
-        except OSError as error:
-            raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def measured_limits(formats: Sequence[str]) -> Limits:
@@ -74,13 +69,11 @@ def measured_limits(formats: Sequence[str]) -> Limits:
 
 def _refuse_unwritable(output: Path) -> None:
     """Before the time is spent."""
-    try:
+    with writing(output):
         there = output.exists()
         output.open("ab").close()
         if not there:
             output.unlink()
-    except OSError as error:
-        raise AiperfError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machine:

@@ -8,7 +8,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.options import config_options, device_option
+from aiperf.commands.options import PATH, config_options, device_option
 from aiperf.commands.results import result_text
 from aiperf.files import RunFiles
 from aiperf.ranks.ranks import Wanted
@@ -30,7 +30,7 @@ concurrency_option = click.option(
 
 @nni.command()
 @config_options
-@click.option("--directory", type=click.Path(path_type=Path), help="Of the run; default: as for `run`.")
+@click.option("--directory", type=PATH, help="Of the run; default: as for `run`.")
 @device_option
 @concurrency_option
 def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> int:
@@ -46,7 +46,7 @@ def config(asked: Asked, directory: Path | None, device: str, concurrency: int) 
 
 @nni.command(hidden=True)
 @config_options
-@click.option("--directory", type=click.Path(path_type=Path), required=True)
+@click.option("--directory", type=PATH, required=True)
 @device_option
 @concurrency_option
 def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:

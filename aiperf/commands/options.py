@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,10 +15,14 @@ from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.config import WANTED_FORMATS
+from aiperf.errors import AiperfError
 from aiperf.ranks.ranks import BACKENDS, Wanted
 from nas.search import SEARCHES
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
+PATH = click.Path(path_type=Path)
+
+run_argument = click.argument("directory", metavar="RUN", type=PATH)
 
 
 class Number(click.FloatRange):
@@ -37,6 +43,15 @@ device_option = click.option(
     help="Kind of device to compute on; auto takes an accelerator where there is one.",
 )
 
+
+def output_option(
+    told: str, default: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "-o", "--output", type=PATH, default=default, show_default=default is not None, help=told or None
+    )
+
+
 _CONFIG_OPTIONS = (
     click.option(
         "--preset",
@@ -49,9 +64,7 @@ _CONFIG_OPTIONS = (
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
     click.option("--max-trials", type=click.IntRange(1), help="End after so many trials."),
     click.option(
-        "--target-error",
-        type=Number(0, 1, min_open=True),
-        help="End at this validation error [0 to 1].",
+        "--target-error", type=Number(0, 1, min_open=True), help="End at this validation error [0 to 1]."
     ),
     click.option(
         "--data",
@@ -186,6 +199,17 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
     for option in options:
         if not is_given and _typed(option, context):
             raise click.UsageError(f"--{option.replace('_', '-')} is for {other}", context)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes a file that a person named. Raises AiperfError where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise AiperfError(
+            f"{path} cannot be written: {error.strerror}; make room, or give another place"
+        ) from None
 
 
 def _typed(option: str, context: click.Context) -> bool:

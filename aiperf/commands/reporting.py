@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.errors import AiperfError
+from aiperf.commands.options import output_option, run_argument, writing
 from aiperf.files import RunFiles
 
-_run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-_output = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
+_output = output_option("Write to this file instead.")
 
 
 @click.command()
-@_run
+@run_argument
 @_output
 @click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
 @click.option(
@@ -49,7 +48,7 @@ def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -
 
 
 @click.command()
-@_run
+@run_argument
 @_output
 @click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
@@ -75,8 +74,6 @@ def export(directory: Path, output: Path | None, kind: str | None) -> None:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    try:
+    with writing(path):
         path.write_bytes(content)
-    except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}; give another place by -o") from None
     return path

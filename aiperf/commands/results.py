@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import device_option, only_with
+from aiperf.commands.options import PATH, device_option, only_with, run_argument
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
@@ -25,7 +25,6 @@ from analysis.readings.judged import Judged, examine
 from nas.record import encode
 
 INVALID, NOT_JUDGED = 1, 2
-_run = click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 
 
 def result_text(run: Replay, files: RunFiles) -> str:
@@ -34,7 +33,7 @@ def result_text(run: Replay, files: RunFiles) -> str:
 
 
 @click.command()
-@_run
+@run_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
 def score(directory: Path, as_json: bool) -> None:
     """Compute the result again from the journal alone, to the last digit."""
@@ -47,7 +46,7 @@ def score(directory: Path, as_json: bool) -> None:
 
 
 @click.command()
-@_run
+@run_argument
 @click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
     """Show where a run stands, while it goes on or afterwards."""
@@ -59,9 +58,9 @@ def status(directory: Path, watch: bool) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="RUN|PACKAGE", type=click.Path(path_type=Path))
-@click.option("--replay", "again", is_flag=True, help="Evaluate the best network again, from its weights.")
-@click.option("--data", default="", help="For --replay: folder of the images, if not the run's.")
+@click.argument("path", metavar="RUN|PACKAGE", type=PATH)
+@click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
+@click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
 @device_option
 def validate(path: Path, again: bool, data: str, device: str) -> int:
     """Check every rule against the journal; operations are counted again, nothing recorded is believed.
@@ -70,7 +69,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
     nothing could be judged.
     """
-    only_with("--replay", again, "data", "device")
+    only_with("--reevaluate", again, "data", "device")
     try:
         return _validate(path, again, data, device)
     except AiperfError as error:
@@ -81,7 +80,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if path.is_file():
         if again:
-            raise click.UsageError("--replay needs the directory of a run: a package holds no weights.")
+            raise click.UsageError("--reevaluate needs the directory of a run: a package holds no weights.")
         return validate_package(path)
     if not path.is_dir():
         raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
@@ -100,7 +99,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
 
         seen = reevaluate(run, files, device, data)
         click.echo(
-            f"replay: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
+            f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
             f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
         )
         valid = valid and seen.agrees

@@ -11,7 +11,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Number, config_options, only_with, rank_options
+from aiperf.commands.options import PATH, Number, config_options, only_with, rank_options, run_argument
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
@@ -44,11 +44,7 @@ def preset(name: str | None) -> None:
 
 @click.command()
 @config_options
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    help="Where the run is written; default: runs/<time>-<preset>.",
-)
+@click.option("--directory", type=PATH, help="Where the run is written; default: runs/<time>-<preset>.")
 @click.option("--resume", "again", is_flag=True, help="Go on with the run in --directory where there is one.")
 @rank_options
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
@@ -91,7 +87,7 @@ def run(
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@run_argument
 @rank_options
 def resume(directory: Path, wanted: Wanted) -> int:
     """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight.

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from aiperf.commands.extras import extra
+from aiperf.commands.options import run_argument
 from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
 from analysis.readings.live import Follower, Snapshot
@@ -29,7 +30,7 @@ SHARE_OF_TIME = 0.05
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@run_argument
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free.")
 def serve(directory: Path, port: int) -> None:
     """Show a run as a page that refreshes itself, on this machine's loopback address only.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.comparing import refuse_no_table, write_table
-from aiperf.commands.options import rank_words, take_asked
+from aiperf.commands.options import PATH, rank_words, take_asked
 from aiperf.commands.submission import (
     hand_in,
     hours_option,
@@ -22,8 +22,8 @@ from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text, table_text
 from launch.site import load_site
 from launch.study import (
@@ -46,7 +46,7 @@ from launch.study import (
 @hours_option
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default="scaling-study",
     show_default=True,
     help="Of the study; all nodes must see it.",
@@ -83,10 +83,11 @@ def scaling(
         write_script(path, script_text(chosen, machine, job))
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
+    scripts = {files.script(size): script_text(chosen, machine, study.job(size, files)) for size in sizes}
     write_script(files.config, config)
     write_script(files.study, study_json(study))
-    for size in sizes:
-        write_script(files.script(size), script_text(chosen, machine, study.job(size, files)))
+    for path, text in scripts.items():
+        write_script(path, text)
     write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
     if submit:
         _submit(study, files, _standings(study, files, ask=True))
@@ -95,7 +96,7 @@ def scaling(
 
 
 @click.command()
-@click.argument("directory", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="STUDY", type=PATH)
 @click.option("--submit", is_flag=True, help="Submit again what failed or is missing, and the table.")
 @click.option("--table", is_flag=True, help="Make the table of the sizes that are done.")
 def status(directory: Path, submit: bool, table: bool) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from aiperf.commands.options import Number
+from aiperf.commands.options import PATH, Number, writing
 from aiperf.commands.running import run as run_command
 from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
@@ -28,11 +28,7 @@ DECIDED: Mapping[str, tuple[str, str]] = {
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
 site_option = click.option(
-    "--site",
-    type=click.Path(path_type=Path),
-    default="site.toml",
-    show_default=True,
-    help="The machine's site file.",
+    "--site", type=PATH, default="site.toml", show_default=True, help="The machine's site file."
 )
 hours_option = click.option(
     "--hours",
@@ -59,7 +55,7 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 
 def write_script(path: Path, text: str) -> None:
     """Raises AiperfError where another text is there already: a person may have edited it."""
-    try:
+    with writing(path):
         if path.exists() and path.read_text(encoding="utf-8") != text:
             raise AiperfError(
                 f"{path} is there already and says something else; remove it, or write elsewhere"
@@ -67,8 +63,6 @@ def write_script(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
-    except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:

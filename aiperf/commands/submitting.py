@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from aiperf.commands.extras import extra
+from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 
@@ -19,19 +20,12 @@ INVALID = 1
 
 
 @click.command()
-@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default="result.tar.gz",
-    show_default=True,
-    help="The archive.",
-)
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PATH)
+@output_option("The archive.", "result.tar.gz")
 @click.option(
     "--system",
     "system_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="JSON file with fields of the system's description; the others are filled or asked for.",
 )
 @click.option(
@@ -43,7 +37,7 @@ INVALID = 1
 @click.option(
     "--licence", default="CC-BY-4.0", show_default=True, help="Of the contents, an SPDX identifier."
 )
-@click.option("--key", "key_file", type=click.Path(path_type=Path), help="Sign with this private key.")
+@click.option("--key", "key_file", type=PATH, help="Sign with this private key.")
 def package(
     directories: tuple[Path, ...],
     output: Path,
@@ -85,7 +79,7 @@ def package(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def key(file: Path) -> None:
     """Make a private key (Ed25519) to sign packages with, and print its public half."""
     from analysis.submissions.signature import make_key
@@ -94,15 +88,8 @@ def key(file: Path) -> None:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default="ranking",
-    show_default=True,
-    help="Folder of the site.",
-)
+@click.argument("directory", type=PATH)
+@output_option("Folder of the site.", "ranking")
 def rank(directory: Path, output: Path) -> None:
     """Validate every package (*.tar.gz) of a directory and write a static site that ranks them."""
     with extra("report"):

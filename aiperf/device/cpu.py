@@ -40,21 +40,9 @@ class Cpu(Device):
         return cls(0, name, int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
     @property
-    def sensors(self) -> str:
-        return ""
-
-    @property
     def formats(self) -> tuple[str, ...]:
         """fp16 is slower than fp32 by orders of magnitude."""
         return ("bf16", "fp32")
-
-    @property
-    def identity(self) -> str:
-        return ""
-
-    @property
-    def driver(self) -> str:
-        return ""
 
     @property
     def torch(self) -> torch.device:

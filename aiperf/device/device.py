@@ -32,9 +32,9 @@ class Device(ABC):
     """Of torch.distributed, between devices of this kind."""
 
     @property
-    @abstractmethod
     def sensors(self) -> str:
         """The module of aiperf.telemetry that reads its power and clocks; empty where there is none."""
+        return ""
 
     @classmethod
     @abstractmethod
@@ -52,14 +52,14 @@ class Device(ABC):
         """Of multiplications, those that it has; the others are refused."""
 
     @property
-    @abstractmethod
     def identity(self) -> str:
         """What tells it from all others of its host, a UUID mostly; empty where nothing does."""
+        return ""
 
     @property
-    @abstractmethod
     def driver(self) -> str:
         """Version of the driver; empty where there is none or it is not told."""
+        return ""
 
     @property
     def torch(self) -> torch.device:

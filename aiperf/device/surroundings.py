@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from aiperf.batch_job import job_name
+from launch.around import job_name
 
 # Of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and ATen.
 VARIABLES = re.compile(

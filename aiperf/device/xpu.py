@@ -32,10 +32,6 @@ class Xpu(Accelerator):
         return super().bind(index, ranks_on_host)
 
     @property
-    def sensors(self) -> str:
-        return ""
-
-    @property
     def formats(self) -> tuple[str, ...]:
         """The smaller ones emulate bf16, which tells nothing of them."""
         native = self._module.is_bf16_supported(including_emulation=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aiperf.doctor.check import Check, failed, ok, warning
-from aiperf.doctor.seen import HostSeen
+from aiperf.doctor.seen import Examination, HostSeen
 
 
-def drivers(hosts: Sequence[HostSeen]) -> Check:
+def drivers(seen: Examination) -> Check:
     """Drivers answer, are the same everywhere, and report no fault of a device."""
+    hosts = seen.host_reports
     answers = [(each.host, tool, answer) for each in hosts for tool, answer in each.tools.items()]
     for host, tool, answer in answers:
         if answer.startswith("failed: "):
@@ -34,8 +35,9 @@ def drivers(hosts: Sequence[HostSeen]) -> Check:
     return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{_colon(versions)}")
 
 
-def slices(hosts: Sequence[HostSeen]) -> Check:
+def slices(seen: Examination) -> Check:
     """How the visible devices are named: by number, by UUID, or as slices of a device (MIG)."""
+    hosts = seen.host_reports
     for each in hosts:
         for variable, value in each.visible.items():
             if "MIG-" in value:

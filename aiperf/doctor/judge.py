@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from aiperf.doctor import drivers, onednn, storage
 from aiperf.doctor.check import Check, Grade, failed, ok, warning
@@ -125,14 +126,6 @@ def _devices(seen: Examination) -> Check:
     return ok("devices", f"{_counted(kinds)}; each multiplies rightly")
 
 
-def _drivers(seen: Examination) -> Check:
-    return drivers.drivers(seen.host_reports)
-
-
-def _slices(seen: Examination) -> Check:
-    return drivers.slices(seen.host_reports)
-
-
 def _backend(seen: Examination) -> Check:
     joined = [each for each in seen.device_reports if each.backend]
     if not joined:
@@ -148,10 +141,6 @@ def _backend(seen: Examination) -> Check:
         told += f", {slowest.reduce_bytes_per_second / 1e9:.2g} GB/s on {slowest.host}"
         return warning("backend", told, f"look at the links between the devices of {slowest.host}")
     return ok("backend", told)
-
-
-def _onednn(seen: Examination) -> Check:
-    return onednn.onednn(seen.host_reports)
 
 
 def _clocks(seen: Examination) -> Check:
@@ -177,12 +166,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _hosts(seen: Examination) -> Sequence[object]:
-    return seen.host_reports
-
-
-def _answers(seen: Examination) -> Sequence[object]:
-    return seen.device_reports
+_hosts, _answers = attrgetter("host_reports"), attrgetter("device_reports")
 
 
 def _bound(seen: Examination) -> Sequence[object]:
@@ -212,9 +196,9 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     _ranks: _answers,
     _cores: _hosts,
     _devices: _bound,
-    _drivers: _hosts,
-    _slices: _hosts,
-    _onednn: _hosts,
+    drivers.drivers: _hosts,
+    drivers.slices: _hosts,
+    onednn.onednn: _hosts,
     _backend: _bound,
     _clocks: _other_clocks,
     storage.limits: _hosts,

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from aiperf.doctor.check import Check, ok, warning
-from aiperf.doctor.seen import HostSeen
+from aiperf.doctor.seen import Examination
 
 SECONDS = 20.0
 """Mostly for importing torch from a cold network file system: what follows takes tenths of a second."""
@@ -54,8 +53,9 @@ def see_onednn() -> str:
     return "the gradient is wrong"
 
 
-def onednn(hosts: Sequence[HostSeen]) -> Check:
+def onednn(seen: Examination) -> Check:
     """A fault that every known torch has on processors with AVX2 or more. No run is hurt by it."""
+    hosts = seen.host_reports
     faults = {each.onednn: each.host for each in hosts if each.onednn not in (SOUND, UNKNOWN)}
     if faults:
         fault, host = next(iter(faults.items()))

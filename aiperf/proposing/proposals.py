@@ -26,7 +26,7 @@ def new_search(config: Config, seed: Graph) -> Search:
     try:
         return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms)
     except ModuleNotFoundError:
-        raise MissingExtra(kind.libraries[0], kind.extra) from None
+        raise MissingExtra(kind.libraries[0], "run") from None
 
 
 def new_tuner(config: Config) -> Tuner:

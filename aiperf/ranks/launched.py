@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from launch import SCHEDULERS
+
 # Rank, number of ranks, who sets them. The first pair that is there counts: inside a Slurm step, the
 # daemons of mpiexec are Slurm's tasks and hand on its variables, which then speak of daemons.
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpiexec of Open MPI"),
     ("PMI_RANK", "PMI_SIZE", "mpiexec"),  # MPICH, Intel MPI, Cray MPICH; srun --mpi=pmi2
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),  # a batch script has the first alone
+    *((*own.rank_variables, own.name) for each in SCHEDULERS.values() if (own := each.launcher)),
 )
 TORCHRUN = "torchrun"
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5

@@ -1,4 +1,4 @@
-"""`validate --replay`: the best network, from its kept weights, on the test images once more."""
+"""`validate --reevaluate`: the best network, from its kept weights, on the test images once more."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ class Bayesian(Search):
     """
 
     libraries = ("scikit-learn",)
-    extra = "bayes"
 
     def __init__(
         self,

@@ -39,9 +39,7 @@ class Search:
     """
 
     libraries: ClassVar[tuple[str, ...]] = ()
-    """Distributions whose versions its proposals follow from, the one that is an extra first."""
-    extra: ClassVar[str] = ""
-    """That installs the first of these, where a run does without."""
+    """Distributions whose versions its proposals follow from; the extra `run` installs them."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ FOREIGN = re.compile(
     r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|gpu-flops-bench"
     r"|model cards|Slurm's tasks|nni\.experiment|: inherit\b"
     r"|experimentName|nni-experiments"
-    r"|-per-task|SLURM_\w*TASK\w*|PBS_\w*TASK\w*|asyncio\.\w*[Tt]ask\w*"
+    r"|-per-task|\b[A-Z]+_\w*TASK\w*|asyncio\.\w*[Tt]ask\w*"
 )
 # Where such a word has another sense, or is the thing spoken of: (path, word) and why.
 ALLOWED: Mapping[tuple[str, str], str] = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text, table_text
 from launch.site import Container, Devices, Mpi, Queue, Scratch, Site
 from tests.house.tree import ROOT

@@ -35,6 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     """The command, in a folder with a site file and an sbatch that writes down what it is given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "site.toml").write_text(SITE, encoding="utf-8")
+    (tmp_path / "mpirn.toml").write_text("mpi.launcher = 'mpirn'", encoding="utf-8")
     (tmp_path / "bin").mkdir()
     for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\necho '1 RUNNING'\n")):
         (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
@@ -60,11 +61,10 @@ def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
     assert not Path("log").exists(), "nothing is submitted unless told to"
 
 
-@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
-def test_other_schedulers_are_written_too(run: Launch, scheduler: str) -> None:
+def test_other_schedulers_are_written_too(run: Launch) -> None:
     Path("site.toml").write_text(f"{SITE}mpi.launcher = 'mpiexec'\n", encoding="utf-8")
-    told(run(scheduler, "--nodes", 2))
-    assert f"#{'PBS' if scheduler == 'pbs' else 'BSUB'} " in Path(f"aiperf-hpc-2.{scheduler}").read_text()
+    told(run("pbs", "--nodes", 2))
+    assert "#PBS " in Path("aiperf-hpc-2.pbs").read_text()
 
 
 def test_it_is_submitted_when_told_to(run: Launch) -> None:
@@ -91,8 +91,9 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has one of its own"),
         (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has one"),
         (("scaling", "--nodes", "4,4", "--one-job"), "give every size once"),
-        (("scaling", "--nodes", "8,4", "--one-job"), "from the smallest to the largest"),
-        (("pbs", "--nodes", "2"), "mpi.launcher is srun, which is Slurm's"),
+        (("pbs",), "mpi.launcher is 'srun'; under PBS it is one of mpiexec, mpirun, torchrun"),
+        (("slurm", "--site", "mpirn.toml"), "under Slurm it is one of srun, mpiexec, mpirun, torchrun"),
+        (("scaling", "--scheduler", "lsf", "--nodes", "1,2"), "under LSF it is one of mpiexec, mpirun"),
         (("scaling", "--nodes", "4,x"), "give whole numbers with commas between"),
         (("scaling", "--nodes", "8,4"), "from the smallest to the largest"),
         (("status", "nowhere"), "give the directory of a study"),
@@ -114,21 +115,8 @@ def test_a_script_that_somebody_edited_is_kept(run: Launch) -> None:
 
 
 def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> None:
-    told(
-        run(
-            "scaling",
-            "--nodes",
-            "1,2,4",
-            "--hours",
-            0.5,
-            "--submit",
-            "--",
-            "--batch-size",
-            80,
-            "--device",
-            "cpu",
-        )
-    )
+    options = ("--batch-size", 80, "--device", "cpu")
+    told(run("scaling", "--nodes", "1,2,4", "--hours", 0.5, "--submit", "--", *options))
     assert Path("log").read_text().splitlines() == [
         *["--parsable"] * 3,
         "--parsable --dependency=afterany:1:2:3",

@@ -15,8 +15,8 @@ import pytest
 from aiperf.errors import StoppedEarly
 from aiperf.journal import events
 from aiperf.wire.messages import Evaluated
+from launch import SCHEDULERS
 from launch.job import Job
-from launch.schedulers import SCHEDULERS
 from launch.script import script_text
 from launch.site import Container, Devices, Mpi, Scratch, Site
 from nas.record import encode
@@ -306,9 +306,3 @@ def test_a_rank_has_whole_cores_of_the_smallest_node(
 def test_too_few_cores_are_told(machine: Machine) -> None:
     ran = machine.run(SLURM_JOB_CPUS_PER_NODE="2(x2)")
     assert (ran.returncode, ran.stderr) == (1, "2 CPUs of a node are too few for 3 ranks\n")
-
-
-@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
-def test_srun_belongs_to_slurm(scheduler: str) -> None:
-    with pytest.raises(ValueError, match="which is Slurm's; under"):
-        script_text(SCHEDULERS[scheduler], Site(mpi=Mpi("srun")), Job(1, 1))

@@ -49,7 +49,6 @@ environment = { A = "1" }
         ("[devices]\ngpus = 8", "unknown key devices.gpus; known: per_node, request, cores_per_node"),
         ("[devices]\nper_node = 0", "devices.per_node is 0; it must be at least 1"),
         ("[devices]\nper_node = '8'", "devices.per_node is '8'; it must be of type int"),
-        ("[mpi]\nlauncher = 'mpirn'", "it is one of srun, mpiexec, mpirun, torchrun"),
         ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
         ("modules = ", "s: "),
         ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is no name of a variable"),
@@ -109,18 +108,15 @@ def test_a_first_site_is_read_back() -> None:
     )
 
 
-def test_of_a_machine_that_answers_nothing_a_site_is_made_too() -> None:
-    site = site_from_toml(site_text({}, "ada", "true"), "s")
-    assert site == Site(devices=Devices(1, "none"), mpi=Mpi("mpiexec"), setup=("true",))
-
-
 def guessed(text: str) -> set[str]:
     """Keys of the marked lines."""
     return {line.split(" = ")[0] for line in text.splitlines() if f"# {GUESSED}" in line}
 
 
-def test_what_no_command_told_is_marked_as_guessed() -> None:
-    assert guessed(site_text({}, "ada", "true")) == {
+def test_of_a_machine_that_answers_nothing_a_site_is_guessed() -> None:
+    text = site_text({}, "ada", "true")
+    assert site_from_toml(text, "s") == Site(devices=Devices(1, "none"), mpi=Mpi("mpiexec"), setup=("true",))
+    assert guessed(text) == {
         "modules",
         "account",
         "partition",

@@ -41,7 +41,7 @@ RUNNING = [
     ["doctor"],
     ["peak"],
     ["count", "--roofline"],
-    ["validate", ".", "--replay"],
+    ["validate", ".", "--reevaluate"],
     ["nni", "master", "--directory", "never"],
     ["nni", "trial"],
 ]

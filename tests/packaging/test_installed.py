@@ -85,7 +85,7 @@ def test_without_an_extra_a_real_run_is_looked_at_and_none_begun(
     environment.install(f"{wheel}[report]")
     assert environment.type("report", run).returncode == 0
     runs = (["run"], ["run", "--dry-run"], ["resume", run], ["doctor"], ["peak"], ["count", "--roofline"])
-    for words in (*runs, ["validate", run, "--replay"]):
+    for words in (*runs, ["validate", run, "--reevaluate"]):
         answer = environment.type(*words)
         assert answer.returncode
         assert answer.stderr == "aiperf-hpc: torch is not installed; remedy: pip install 'aiperf-hpc[run]'\n"

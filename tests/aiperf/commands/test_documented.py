@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs
 # What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.
 ELSEWHERE = {"run", "resume", "peak", "launch", "serve", "doctor", "package", "rank", "scaling"} | {
     "--watch",
-    "--replay",
+    "--reevaluate",
     "peak.json",
     "result.tar.gz",
 }
@@ -45,7 +45,7 @@ COMMANDS = dict(documented())
 
 def test_the_pages_were_read() -> None:
     for words in (
-        "docs/running.md: validate runs/<id> --replay",
+        "docs/running.md: validate runs/<id> --reevaluate",
         "README.md: run --preset ranked --data /data/imagenet",
         "README.md: launch slurm --nodes 4 --hours 1 --submit -- --preset synthetic",
         "docs/results.md: compare RUN RUN",

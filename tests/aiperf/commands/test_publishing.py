@@ -61,7 +61,7 @@ def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles
     assert typed("report", run.directory, "-o", tmp_path / "absent" / "r.html") == 1
     assert typed.err == (
         f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; "
-        "give another place by -o\n"
+        "make room, or give another place\n"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_package_holds_no_weights(typed: Typed, run: RunFiles, described: Path
     package = tmp_path / "p.tar.gz"
     options = ("--system", described, "--address", "a@example.org")
     assert typed("package", run.directory, "-o", package, *options) == 0
-    assert typed("validate", package, "--replay") == 2
+    assert typed("validate", package, "--reevaluate") == 2
     assert "needs the directory of a run" in typed.err
 
 

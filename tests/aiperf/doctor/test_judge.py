@@ -207,10 +207,6 @@ def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
     )
 
 
-def test_clocks_that_nobody_told_are_unknown() -> None:
-    assert found(replace(WELL, clock_seconds={}), "clocks").outcome is Grade.WARNING
-
-
 def test_devices_by_uuid_are_told() -> None:
     seen = other_host(visible={"CUDA_VISIBLE_DEVICES": "GPU-8f0c,GPU-9a1d"})
     assert found(seen, "visible").seen.endswith("; by UUID")

@@ -3,7 +3,7 @@
 Each is made twice. *Careless*: lines are edited, added or removed and the chain is left as it was, which
 the rule `chain` sees. *Careful*: the forger computes the chain again, and is caught because what he wrote
 contradicts something else that is recorded. The last tests show what only a second evaluation of the
-kept network (`validate --replay`) or a site's signature catches.
+kept network (`validate --reevaluate`) or a site's signature catches.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:
 
 @pytest.mark.parametrize("edit", [edited_test_result, edited_accuracy_of_the_last_validation])
 def test_what_only_replay_or_a_signature_catches(tmp_path: Path, edit: Edit) -> None:
-    """Nothing that is recorded depends on these. The test result is evaluated again by `--replay`."""
+    """Nothing that is recorded depends on these. The test result is evaluated again by `--reevaluate`."""
     assert verdict_on(tmp_path, careful(edit(TIMED))).valid
 
 

@@ -148,7 +148,7 @@ def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str])
 
 
 def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str]) -> None:
-    answer = finished("validate", whole[0], "--replay", "--device", "cpu")
+    answer = finished("validate", whole[0], "--reevaluate", "--device", "cpu")
     assert answer.returncode == 0, answer.stdout
     assert "agrees" in answer.stdout
 

@@ -1,4 +1,4 @@
-"""`validate --replay`: what it evaluates again, and what it refuses to."""
+"""`validate --reevaluate`: what it evaluates again, and what it refuses to."""
 
 from __future__ import annotations
 

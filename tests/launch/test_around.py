@@ -1,4 +1,4 @@
-"""How long the job around a process may still run."""
+"""The job around a process: its name, and how long it may still run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.batch_job import job_name, job_seconds_left
+from launch import SCHEDULERS
+from launch.around import job_name, job_seconds_left
+from launch.scheduler import Scheduler
 
 Put = Callable[[str, str], None]
 
@@ -44,8 +46,8 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     return found
 
 
-def test_outside_of_a_job_there_is_no_limit() -> None:
-    assert job_seconds_left({}, 0.0) is None
+def test_outside_of_a_job_there_is_nothing() -> None:
+    assert (job_name({}), job_seconds_left({}, 0.0)) == ("", None)
 
 
 def test_slurm_states_the_end() -> None:
@@ -104,22 +106,10 @@ def test_lsf_is_asked_and_an_estimate_is_no_limit(
     assert (tmp_path / "asked").read_text() == "-noheader -o time_left 7[4]\n"
 
 
-@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"])
-def test_without_the_schedulers_command_the_limit_is_unknown(
-    variable: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_without_the_schedulers_command_a_job_has_a_name_and_no_limit(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    assert job_seconds_left({variable: "7"}, 0.0) is None
-
-
-@pytest.mark.parametrize(
-    ("variable", "number", "name"),
-    [
-        ("SLURM_JOB_ID", "4711", "Slurm 4711"),
-        ("PBS_JOBID", "7.head", "PBS 7.head"),
-        ("LSB_JOBID", "12", "LSF 12"),
-        ("HOME", "/root", ""),
-    ],
-)
-def test_a_job_has_its_scheduler_s_number(variable: str, number: str, name: str) -> None:
-    assert job_name({variable: number}) == name
+    assert job_name({scheduler.job_id: "7.head"}) == f"{scheduler.name} 7.head"
+    assert job_seconds_left({scheduler.job_id: "7"}, 0.0) is None

@@ -20,13 +20,9 @@ def least_products(graph: Graph) -> tuple[int, int]:
     """Multiply-accumulates of one image, in training and in validation, that no library can do without."""
     train = evaluate = 0
     for node in graph.nodes:
-        reads = graph.reads(node)
-        for cost in node.layer.costs(*reads).values():
-            share = _share(node.layer, reads)
-            passes = cost.forward.mac + cost.weight_grad.mac
-            if not graph.trained.isdisjoint(node.inputs):
-                passes += cost.input_grad.mac
-            train += int(share * passes)
+        share = _share(node.layer, graph.reads(node))
+        for cost in graph.charged(node):
+            train += int(share * cost.train.mac)
             evaluate += int(share * cost.evaluate.mac)
     return train, evaluate
 

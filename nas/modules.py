@@ -18,6 +18,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     Gate,
@@ -184,6 +185,11 @@ def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
     at_fault = layer.kernel == 1 < max(stride) and layer.groups == 1 and channels < TOO_FEW_CHANNELS
     kind = _StridedPixels if at_fault else nn.Conv2d
     return kind(channels, layer.channels, layer.kernel, stride, padding, groups=layer.groups, bias=False)
+
+
+@module_of.register
+def _(layer: DepthwiseConv2d, *inputs: Shape) -> nn.Module:
+    return module_of(layer.convolution(*inputs), *inputs)
 
 
 @module_of.register

@@ -29,12 +29,12 @@ def least_products(graph: Graph) -> tuple[int, int]:
 
 def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:
     """Of the counted products of a layer."""
-    if not isinstance(layer, Conv2d):
+    convolution = layer.convolution(*reads)
+    if convolution is None:
         return Fraction(1)
-    _, height, width = reads[0]
-    _, rows, columns = layer.shape(*reads)
-    on_the_image = _taps(height, layer) * _taps(width, layer)
-    return Fraction(on_the_image, layer.kernel**2 * rows * columns * _saving(layer.kernel))
+    (_, height, width), (_, rows, columns) = reads[0], layer.shape(*reads)
+    on_the_image, kernel = _taps(height, convolution) * _taps(width, convolution), convolution.kernel
+    return Fraction(on_the_image, kernel**2 * rows * columns * _saving(kernel))
 
 
 def _saving(kernel: int) -> int:

@@ -16,6 +16,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     GlobalPool,
@@ -108,7 +109,7 @@ def joined() -> Graph:
     a = conv("a", 8, 3, INPUT)
     b = conv("b", 4, 3, a)
     c = put("c", Concat(), a, b)
-    d = conv("d", 6, 1, c)
+    d = conv("d", 6, 1, put("c.depthwise", DepthwiseConv2d(), c))
     e = put("e", Concat(), c, d, b)
     f = conv("f", 8, 3, put("e.pool", MaxPool(3, 2), e))
     g = conv("g", 4, 1, f)

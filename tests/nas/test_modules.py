@@ -25,6 +25,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     Gate,
@@ -71,6 +72,8 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
         match node.layer:
             case Conv2d(kernel=kernel, stride=stride, groups=groups):
                 y = F.conv2d(x, own["weight"], None, stride, (kernel - 1) // 2, 1, groups)
+            case DepthwiseConv2d(kernel=kernel, stride=stride):
+                y = F.conv2d(x, own["weight"], None, stride, (kernel - 1) // 2, 1, x.shape[1])
             case Dense(bias=bias):
                 y = x @ own["weight"].T + (own["bias"] if bias else 0)
             case BatchNorm():

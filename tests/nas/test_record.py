@@ -21,7 +21,8 @@ from nas.seeds import SEEDS, residual
 from tests.nas.graphs import SAMPLES, graphs
 
 LAYER_NAMES = (
-    "Add, AveragePool, BatchNorm, Concat, Conv2d, Dense, Dropout, Flatten, Gate, GlobalPool, MaxPool, ReLU"
+    "Add, AveragePool, BatchNorm, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, Flatten, Gate, "
+    "GlobalPool, MaxPool, ReLU"
 )
 
 

@@ -15,6 +15,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     GlobalPool,
     ReLU,
@@ -36,6 +37,7 @@ from nas.morphisms import (
     WidenTrunk,
 )
 from nas.morphisms.channels import Channels, follow
+from nas.products import least_products
 from nas.seeds import residual, resnet50
 from tests.nas.graphs import chain
 from tests.nas.grown import KINDS, PARENTS, joined, plain, proposals, randomised
@@ -121,6 +123,16 @@ def test_groups_merge_into_a_divisor_only() -> None:
     assert [groups for groups in range(-1, 8) if Ungroup("Conv2d.2", groups).applies(graph)] == [1, 2, 3]
 
 
+def test_a_depthwise_convolution_widens_with_what_it_reads_and_stays_depthwise() -> None:
+    graph = chain(Conv2d(4, 1), DepthwiseConv2d(5, 2), Conv2d(3, 1), GlobalPool(), Dense(2))
+    child = EnlargeKernel("DepthwiseConv2d.1", 7).apply(Widen("Conv2d.0", 8, 0).apply(graph))
+    assert child.weights["DepthwiseConv2d.1.weight"] == (8, 1, 7, 7)
+    groups = chain(Conv2d(8, 1), Conv2d(8, 7, 2, groups=8), Conv2d(3, 1), GlobalPool(), Dense(2))
+    assert (child.rows, least_products(child)) == (groups.rows, least_products(groups))
+    for refused in (Widen("DepthwiseConv2d.1", 8, 0), Ungroup("DepthwiseConv2d.1", 1)):
+        assert not refused.applies(graph)
+
+
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
     graph = plain()
     assert not WidenByCopies("0.Conv2d", 16, 0).applies(graph)
@@ -200,3 +212,5 @@ def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_functio
     with pytest.raises(MorphismError, match="would not see the channels that they saw"):
         follow(grouped, grouped, {read: backwards})
     assert follow(grouped, grouped, {}) == {}
+    with pytest.raises(MorphismError, match="dropout tears copies of a channel apart"):
+        follow(plain(), plain(), {"0.Conv2d": Channels(np.arange(8), np.full(8, 0.5))})

@@ -35,7 +35,8 @@ class Layer:
     treats every channel alike and by itself, and right but narrow for an activation.
 
     A layer can be written in any file: its class, its module for `nas.modules.module_of` and, where it has
-    weights, their `nas.weights.starts`. Import that file, and records and counts know the layer.
+    weights, their `nas.weights.starts`. Records know it where that file is imported, and in every process of
+    a run where an installed package names the file as an entry point of the group "nas.layers".
     """
 
     mixes_channels: ClassVar[bool] = False

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
+from importlib.metadata import entry_points
 from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -177,10 +178,24 @@ def _member(family: Any, name: Any, path: str) -> Any:
 @cache
 def _member_named(family: Any, name: str) -> Any:
     """Raises KeyError with the names that there are (and looks again, should one have been added)."""
-    known = {member.__name__: member for member in _members(family) or [family]}
+    known = _named(family)
+    if name not in known:
+        _import_layers_of_others()
+        known = _named(family)
     if name not in known:
         raise KeyError(", ".join(sorted(known)))
     return known[name]
+
+
+@cache
+def _import_layers_of_others() -> None:
+    """What is imported is said by installed packages, never by a record."""
+    for entry in entry_points(group="nas.layers"):
+        entry.load()
+
+
+def _named(family: Any) -> dict[str, Any]:
+    return {member.__name__: member for member in _members(family) or [family]}
 
 
 def _members(family: type[T]) -> list[type[T]]:

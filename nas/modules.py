@@ -110,14 +110,6 @@ class Network(nn.Module):
             # torch warns of arrays it may not write to, even when it only reads.
             tensor.copy_(torch.from_numpy(np.require(weights[name], requirements=["C", "W"])))
 
-    @torch.no_grad()
-    def state(self) -> dict[str, np.ndarray]:
-        """A copy of every tensor on the host, in the order of rows that numpy calls C."""
-        return {
-            name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format).numpy()
-            for name, tensor in self.tensors().items()
-        }
-
 
 Step = tuple[nn.Module, tuple[int, ...], int, tuple[int, ...]]
 """A module, the places it reads, the place it writes, and the places nobody reads after it."""

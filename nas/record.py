@@ -1,8 +1,8 @@
 """Frozen data to and from plain JSON values, checked field by field against its annotations.
 
-A member of a family (a subclass of another dataclass: a layer, a morphism) carries its class's name
-as "type"; any other dataclass is a plain object. A member leaves out the fields that
-hold their default: these belong to its form, while the default of a setting may change.
+A member of a family (a subclass of another dataclass: a layer, a morphism) carries its class's name as
+"type"; any other dataclass is a plain object. A member leaves out the fields that hold their default:
+these belong to its form, while the default of a setting may change.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    record: dict[str, Any] = encode(graph)
-    return record
+    return dict(encode(graph))
 
 
 def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
@@ -178,10 +177,9 @@ def _member(family: Any, name: Any, path: str) -> Any:
 @cache
 def _member_named(family: Any, name: str) -> Any:
     """Raises KeyError with the names that there are (and looks again, should one have been added)."""
-    known = _named(family)
-    if name not in known:
+    if name not in _named(family):
         _import_layers_of_others()
-        known = _named(family)
+    known = _named(family)
     if name not in known:
         raise KeyError(", ".join(sorted(known)))
     return known[name]

@@ -23,6 +23,7 @@ from nas.layers import (
     Layer,
     MaxPool,
     ReLU,
+    ShapeError,
 )
 from nas.morphisms import (
     MIX,
@@ -137,6 +138,14 @@ def proposal(graph: Graph, rng: random.Random) -> Morphism:
         except MorphismError:
             continue
     raise AssertionError("no morphism finds a place")
+
+
+def applies(morphism: Morphism, graph: Graph) -> bool:
+    try:
+        morphism.apply(graph)
+    except (MorphismError, ShapeError):
+        return False
+    return True
 
 
 def proposals(graph: Graph, kind: type[Morphism], num: int) -> list[Morphism]:

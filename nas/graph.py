@@ -196,21 +196,24 @@ class Graph:
 
     def charged(self, node: Node) -> tuple[Cost, ...]:
         """A node's part of `rows`, for one image."""
-        _, facts = self._inferred[node.name]
-        return tuple(cost for _, cost in self._charge(node, facts).rows)
+        return tuple(cost for _, cost in self._node_charges[node.name].rows)
 
-    def _charge(self, node: Node, facts: _Facts) -> _Charge:
-        """The gradient of an input is worth computing only where weights stand above."""
-        return facts.charge if self.trained.isdisjoint(node.inputs) else facts.charge_with_input_grad
+    @cached_property
+    def _node_charges(self) -> Mapping[str, _Charge]:
+        """The gradient of an input is needed only where weights stand above."""
+        trained = self.trained
+        return {
+            node.name: facts.charge if trained.isdisjoint(node.inputs) else facts.charge_with_input_grad
+            for node, facts in zip(self.nodes, self._facts)
+        }
 
     @cached_property
     def _charges(self) -> list[_Charge]:
         """All that is counted, once: the nodes, the forks and the loss."""
-        charges = [self._charge(node, facts) for node, facts in zip(self.nodes, self._facts)]
-        readers = Counter(name for node in self.nodes for name in node.inputs if name in self.trained)
-        charges += [_fork(times - 1, self.shapes[name]) for name, times in readers.items() if times > 1]
-        charges.append(_loss(self.classes))
-        return charges
+        readers = Counter([name for node in self.nodes for name in node.inputs])
+        forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
+        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, _loss(self.classes)]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:

@@ -75,7 +75,11 @@ class Reading:
         return self.groups == self.was_groups and self.rows.identical and self.columns.identical
 
     def blocks(self) -> Iterator[Block]:
-        """One for each pair of groups with something to take. Ungrouped layers have one."""
+        """One for each pair of groups with something to take. Ungrouped layers have one.
+
+        A row of weights has columns for the channels of its own group only. So a column's number is that of
+        the channel, less the first of the group; and what another group of the parent read is not there.
+        """
         kept = np.flatnonzero(self.rows.source >= 0)
         reads, was_reads = len(self.columns.source) // self.groups, self.was_columns // self.was_groups
         group = kept * self.groups // len(self.rows.source)
@@ -91,7 +95,10 @@ class Reading:
             )
 
     def keeps(self) -> bool:
-        """Whether every copied output channel still sees, once, all that it saw."""
+        """Whether every copied output channel still sees, once, all that it saw.
+
+        `bincount` adds up, for each channel that a group of the parent read, the shares of its copies.
+        """
         needed = self.was_columns // self.was_groups
         for block in self.blocks():
             source = self.columns.source[block.columns] - block.was_first
@@ -166,7 +173,7 @@ def _joined(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
 
 @_passed.register(Flatten)
 def _spread(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
-    area = prod(shapes[0][1:])
+    area = prod(shapes[0][1:])  # a channel's pixels become features that stand side by side
     features = read[0].source[:, None] * area + np.arange(area)
     features[read[0].source < 0] = NEW
     return Channels(features.ravel(), np.repeat(read[0].share, area))

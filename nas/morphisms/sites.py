@@ -86,7 +86,11 @@ def activations(graph: Graph) -> list[str]:
 
 
 def live(kernel: int, stride: int, area: Sequence[int]) -> bool:
-    """Whether each tap of a kernel meets the image somewhere, and not padding only."""
+    """Whether each tap of a kernel meets the image somewhere, and not padding only.
+
+    The first tap stands `reach` before the middle, so it needs a middle that far in; the last middle is on
+    the last multiple of the stride. A tap that never does would have no gradient, and never learn.
+    """
     reach = (kernel - 1) // 2
     return all((side - 1) // stride * stride >= reach for side in area)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
@@ -167,51 +167,21 @@ class Graph:
     @cached_property
     def rows(self) -> Mapping[str, Row]:
         """The table of operations for one image, by kind of layer, the loss and forks included."""
-        num: Counter[str] = Counter()
-        total: dict[str, Cost] = {}
-        for charge, times in Counter(self._charges).items():
-            for name, cost in charge.rows:
-                num[name] += times
-                total[name] = total.get(name, Cost()) + cost * times
-        return {name: Row(num[name], total[name]) for name in total}
-
-    @cached_property
-    def prices(self) -> Mapping[str, tuple[int, int]]:
-        """OPS of one training image and of one validated, by kind of layer: the prices of `rows`, faster."""
-        total: dict[str, tuple[int, int]] = {}
+        counts: dict[str, list[Counts]] = {}
         for charge in self._charges:
-            for name, train, evaluate in charge.prices:
-                before = total.get(name, (0, 0))
-                total[name] = before[0] + train, before[1] + evaluate
-        return total
+            for name, count in charge.counts:
+                counts.setdefault(name, []).append(count)
+        return {name: Row(len(found), _summed(found)) for name, found in counts.items()}
 
     @cached_property
     def cost(self) -> Cost:
-        """All operations for one image: the sum of `rows`, faster, for the recount of a whole run."""
-        vectors = [charge.vector for charge in self._charges]
-        return Cost(*[Ops(*map(sum, zip(*passes))) for passes in zip(*vectors)])
+        """All operations for one image: the sum of `rows`."""
+        return sum([row.cost for row in self.rows.values()], Cost())
 
     @cached_property
     def operations(self) -> int:
-        """OPS of one training image: the price of `cost.train`, faster, for a search's bounds.
-
-        First as if a gradient had to reach every tensor that is read, then less what is needed of none.
-        The gradients of a tensor's r readers are added up by r − 1 additions for each element: so many
-        for each reading, less so many once.
-        """
-        price = sum([facts.train_price for facts in self._facts]) + _loss(self.classes).train_price
-        untrained = {INPUT}
-        for node, facts in zip(self.nodes, self._facts):
-            if not untrained.isdisjoint(node.inputs):
-                needless = [shape for name, shape in zip(node.inputs, facts.inputs) if name in untrained]
-                price -= OPS.add * sum(map(prod, needless))
-                if len(needless) == len(node.inputs):
-                    price -= facts.input_grad_price
-                    if not facts.num_parameters:
-                        untrained.add(node.name)
-                        price += OPS.add * facts.num_activations
-        read_by_none = 0 if self.output in untrained else self._facts[-1].num_activations
-        return price + OPS.add * read_by_none
+        """OPS of one training image: the price of `cost.train`, from what was priced for other graphs."""
+        return sum([charge.train_price for charge in self._charges])
 
     @cached_property
     def key(self) -> str:
@@ -224,17 +194,26 @@ class Graph:
         ]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    def charged(self, node: Node) -> tuple[Cost, ...]:
+        """A node's part of `rows`, for one image."""
+        return tuple(cost for _, cost in self._node_charges[node.name].rows)
+
+    @cached_property
+    def _node_charges(self) -> Mapping[str, _Charge]:
+        """The gradient of an input is needed only where weights stand above."""
+        trained = self.trained
+        return {
+            node.name: facts.charge if trained.isdisjoint(node.inputs) else facts.charge_with_input_grad
+            for node, facts in zip(self.nodes, self._facts)
+        }
+
     @cached_property
     def _charges(self) -> list[_Charge]:
-        trained = self.trained
-        charges = [
-            facts.charge if trained.isdisjoint(node.inputs) else facts.charge_with_input_grad
-            for node, facts in zip(self.nodes, self._facts)
-        ]
-        readers = Counter(name for node in self.nodes for name in node.inputs if name in trained)
-        charges += [_fork(times - 1, self.shapes[name]) for name, times in readers.items() if times > 1]
-        charges.append(_loss(self.classes))
-        return charges
+        """All that is counted, once: the nodes, the forks and the loss."""
+        readers = Counter([name for node in self.nodes for name in node.inputs])
+        forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
+        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, _loss(self.classes)]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -251,6 +230,16 @@ def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
     return kept
 
 
+Counts = tuple[int, ...]
+"""Of each pass, the operations of each kind, in the order of the fields of `Cost` and of `Ops`."""
+
+
+def _summed(counts: Sequence[Counts]) -> Cost:
+    """A sum of columns: to add hundreds of `Cost`, each of four new objects, takes six times as long."""
+    total, kinds = [sum(column) for column in zip(*counts)], len(fields(Ops))
+    return Cost(*[Ops(*total[first : first + kinds]) for first in range(0, len(total), kinds)])
+
+
 @dataclass(frozen=True, eq=False)
 class _Charge:
     """Lines of the table of operations; one object wherever the same is charged again."""
@@ -258,18 +247,16 @@ class _Charge:
     rows: tuple[tuple[str, Cost], ...]
 
     @cached_property
-    def prices(self) -> tuple[tuple[str, int, int], ...]:
-        return tuple((name, cost.train.price(OPS), cost.evaluate.price(OPS)) for name, cost in self.rows)
+    def counts(self) -> tuple[tuple[str, Counts], ...]:
+        passes = [field.name for field in fields(Cost)]
+        return tuple(
+            (name, tuple(kind for one in passes for kind in getattr(cost, one).kinds))
+            for name, cost in self.rows
+        )
 
     @cached_property
     def train_price(self) -> int:
-        return sum(train for _, train, _ in self.prices)
-
-    @cached_property
-    def vector(self) -> tuple[tuple[int, ...], ...]:
-        """The counts of each pass, in the order of the fields of `Cost` and of `Ops`."""
-        cost = sum((cost for _, cost in self.rows), Cost())
-        return tuple(getattr(cost, field.name).kinds for field in fields(cost))
+        return sum(cost.train.price(OPS) for _, cost in self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,27 +284,13 @@ class _Facts:
         return prod(self.shape)
 
     @cached_property
-    def train_price(self) -> int:
-        """With gradients for all inputs, each added to those of other readers of the same tensor."""
-        readings = sum(map(prod, self.inputs)) - self.num_activations
-        return self.charge_with_input_grad.train_price + OPS.add * readings
-
-    @cached_property
-    def input_grad_price(self) -> int:
-        return self.charge_with_input_grad.train_price - self.charge.train_price
-
-    @cached_property
     def charge_with_input_grad(self) -> _Charge:
         return _Charge(tuple(self.layer.costs(*self.inputs).items()))
 
     @cached_property
     def charge(self) -> _Charge:
-        return _Charge(
-            tuple(
-                (name, Cost(cost.forward, Ops(), cost.weight_grad, cost.evaluate))
-                for name, cost in self.charge_with_input_grad.rows
-            )
-        )
+        rows = self.charge_with_input_grad.rows
+        return _Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
 
 
 # Children share nearly all their layers with their parents. An entry is about 2 KB.

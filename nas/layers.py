@@ -8,8 +8,9 @@ Padding is (kernel - 1) // 2 on every side, and padding taps count as operations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from nas.ops import Cost, Ops
 
@@ -29,7 +30,39 @@ class Layer:
     `costs` is the specification of what is counted: for one image, a `Cost` under each row of the
     table of operations. `input_grad` of a cost is left out by the graph where nothing upstream has
     weights.
+
+    The class attributes say how networks with it may grow. Their defaults are right for a layer that
+    treats every channel alike and by itself, and right but narrow for an activation.
+
+    A layer can be written in any file: its class, its module for `nas.modules.module_of` and, where it has
+    weights, their `nas.weights.starts`. Records know it where that file is imported, and in every process of
+    a run where an installed package names the file as an entry point of the group "nas.layers".
     """
+
+    mixes_channels: ClassVar[bool] = False
+    """Whether a channel out is a weighted sum of channels in. Its width is then free (`widened`), and new or
+    copied channels end at its weights. Any other layer passes them on, channel by channel."""
+    keeps_sign: ClassVar[bool] = False
+    """Whether it puts out nothing negative where it reads nothing negative."""
+    tears_copies: ClassVar[bool] = False
+    """Whether channels that are equal may differ behind it, as in training behind a dropout."""
+
+    @property
+    def groups(self) -> int:
+        """The runs of channels that it mixes each by itself."""
+        return 1
+
+    def widened(self, width: int) -> Layer:
+        """The layer with so many channels or features. Needed where it mixes channels."""
+        raise NotImplementedError
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        """Whether it puts out nothing negative, whatever its weights, given the same of each input."""
+        return self.keeps_sign and all(inputs)
+
+    def convolution(self, *inputs: Shape) -> Conv2d | None:
+        """The convolution that it is, if it is one."""
+        return None
 
     def shape(self, *inputs: Shape) -> Shape:
         """The output's shape. Raises ShapeError when the inputs do not fit."""
@@ -51,6 +84,7 @@ class Layer:
 class Conv2d(Layer):
     """A convolution without bias. Weight: (channels, channels in / groups, kernel, kernel)."""
 
+    mixes_channels = True
     channels: int
     kernel: int = 3
     stride: int = 1
@@ -58,8 +92,7 @@ class Conv2d(Layer):
 
     def __post_init__(self) -> None:
         _refuse_no_sizes(self, "channels", "kernel", "stride", "groups")
-        if self.kernel % 2 == 0:
-            raise ShapeError(f"Conv2d: kernel {self.kernel} is even; use an odd one")
+        _refuse_even(self, self.kernel)
         if self.channels % self.groups:
             raise ShapeError(f"Conv2d: {self.channels} channels in {self.groups} groups")
 
@@ -79,11 +112,47 @@ class Conv2d(Layer):
         products = Ops(mac=taps * prod(self.shape(*inputs)))
         return {"conv": Cost(products, products, products, products)}
 
+    def widened(self, width: int) -> Conv2d:
+        return replace(self, channels=width)
+
+    def convolution(self, *inputs: Shape) -> Conv2d:
+        return self
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2d(Layer):
+    """A convolution of every channel by itself, without bias (Howard et al., "MobileNets", 2017).
+
+    It is as wide as what it reads, so that it widens with it, and is otherwise the `Conv2d` with as many
+    groups as channels. Weight: (channels, 1, kernel, kernel).
+    """
+
+    kernel: int = 3
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        _refuse_no_sizes(self, "kernel", "stride")
+        _refuse_even(self, self.kernel)
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return self.convolution(*inputs).shape(*inputs)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        return self.convolution(*inputs).weights(*inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        return self.convolution(*inputs).costs(*inputs)
+
+    def convolution(self, *inputs: Shape) -> Conv2d:
+        channels = _image(self, inputs)[0]
+        return Conv2d(channels, self.kernel, self.stride, channels)
+
 
 @dataclass(frozen=True)
 class Dense(Layer):
     """A fully connected layer. Weight: (features, features in)."""
 
+    mixes_channels = True
     features: int
     bias: bool = True
 
@@ -105,6 +174,9 @@ class Dense(Layer):
             sums = Ops(add=self.features)
             rows["bias"] = Cost(forward=sums, weight_grad=sums, evaluate=sums)
         return rows
+
+    def widened(self, width: int) -> Dense:
+        return replace(self, features=width)
 
 
 @dataclass(frozen=True)
@@ -150,11 +222,15 @@ class ReLU(Layer):
         compare = Ops(cmp=prod(inputs[0]))
         return {"relu": Cost(forward=compare, input_grad=compare, evaluate=compare)}
 
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class MaxPool(Layer):
     """The greatest of each window."""
 
+    keeps_sign = True
     kernel: int
     stride: int
 
@@ -175,6 +251,7 @@ class MaxPool(Layer):
 class AveragePool(Layer):
     """The mean of each window, padding included."""
 
+    keeps_sign = True
     kernel: int
     stride: int
 
@@ -197,6 +274,8 @@ class AveragePool(Layer):
 class GlobalPool(Layer):
     """The mean of each channel: (channels, height, width) to (channels,)."""
 
+    keeps_sign = True
+
     def shape(self, *inputs: Shape) -> Shape:
         return _image(self, inputs)[:1]
 
@@ -209,6 +288,8 @@ class GlobalPool(Layer):
 @dataclass(frozen=True)
 class Add(Layer):
     """The sum of two or more inputs of one shape."""
+
+    keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
         if len(inputs) < 2 or len(set(inputs)) > 1:
@@ -224,6 +305,8 @@ class Add(Layer):
 class Concat(Layer):
     """The channels of two or more inputs, one after the other."""
 
+    keeps_sign = True
+
     def shape(self, *inputs: Shape) -> Shape:
         if len(inputs) < 2 or len({(len(shape), *shape[1:]) for shape in inputs}) > 1:
             raise ShapeError(f"Concat: needs two or more inputs of one area, reads {list(inputs)}")
@@ -237,6 +320,8 @@ class Concat(Layer):
 class Flatten(Layer):
     """(channels, height, width) to (channels · height · width,), channels slowest."""
 
+    keeps_sign = True
+
     def shape(self, *inputs: Shape) -> Shape:
         return (prod(_image(self, inputs)),)
 
@@ -248,6 +333,8 @@ class Flatten(Layer):
 class Dropout(Layer):
     """Sets a share `rate` of the elements to zero in training and scales the rest by 1 / (1 − rate)."""
 
+    keeps_sign = True
+    tears_copies = True
     rate: float
 
     def __post_init__(self) -> None:
@@ -281,6 +368,9 @@ class Gate(Layer):
         # dx: mul x; dz: dy·x summed over the area: mul x, add x − channels; σ' = σ(1 − σ)·2: mul 3, add 1
         grad = Ops(mul=2 * x + 3 * channels, add=x)
         return {"gate": Cost(forward=gate, input_grad=grad, evaluate=gate)}
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return inputs[0]  # a sigmoid is positive, whatever z is
 
 
 def softmax_cross_entropy(classes: int) -> Cost:
@@ -323,6 +413,11 @@ def _windows(layer: Layer, area: list[int], kernel: int, stride: int) -> list[in
     if min(padded) < kernel:
         raise ShapeError(f"{type(layer).__name__}: kernel {kernel} on an area of {area}")
     return [(side - kernel) // stride + 1 for side in padded]
+
+
+def _refuse_even(layer: Layer, kernel: int) -> None:
+    if kernel % 2 == 0:
+        raise ShapeError(f"{type(layer).__name__}: kernel {kernel} is even; use an odd one")
 
 
 def _refuse_no_sizes(layer: Layer, *names: str) -> None:

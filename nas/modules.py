@@ -18,6 +18,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     Gate,
@@ -109,14 +110,6 @@ class Network(nn.Module):
             # torch warns of arrays it may not write to, even when it only reads.
             tensor.copy_(torch.from_numpy(np.require(weights[name], requirements=["C", "W"])))
 
-    @torch.no_grad()
-    def state(self) -> dict[str, np.ndarray]:
-        """A copy of every tensor on the host, in the order of rows that numpy calls C."""
-        return {
-            name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format).numpy()
-            for name, tensor in self.tensors().items()
-        }
-
 
 Step = tuple[nn.Module, tuple[int, ...], int, tuple[int, ...]]
 """A module, the places it reads, the place it writes, and the places nobody reads after it."""
@@ -184,6 +177,11 @@ def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
     at_fault = layer.kernel == 1 < max(stride) and layer.groups == 1 and channels < TOO_FEW_CHANNELS
     kind = _StridedPixels if at_fault else nn.Conv2d
     return kind(channels, layer.channels, layer.kernel, stride, padding, groups=layer.groups, bias=False)
+
+
+@module_of.register
+def _(layer: DepthwiseConv2d, *inputs: Shape) -> nn.Module:
+    return module_of(layer.convolution(*inputs), *inputs)
 
 
 @module_of.register

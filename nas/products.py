@@ -20,25 +20,21 @@ def least_products(graph: Graph) -> tuple[int, int]:
     """Multiply-accumulates of one image, in training and in validation, that no library can do without."""
     train = evaluate = 0
     for node in graph.nodes:
-        reads = graph.reads(node)
-        for cost in node.layer.costs(*reads).values():
-            share = _share(node.layer, reads)
-            passes = cost.forward.mac + cost.weight_grad.mac
-            if not graph.trained.isdisjoint(node.inputs):
-                passes += cost.input_grad.mac
-            train += int(share * passes)
+        share = _share(node.layer, graph.reads(node))
+        for cost in graph.charged(node):
+            train += int(share * cost.train.mac)
             evaluate += int(share * cost.evaluate.mac)
     return train, evaluate
 
 
 def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:
     """Of the counted products of a layer."""
-    if not isinstance(layer, Conv2d):
+    convolution = layer.convolution(*reads)
+    if convolution is None:
         return Fraction(1)
-    _, height, width = reads[0]
-    _, rows, columns = layer.shape(*reads)
-    on_the_image = _taps(height, layer) * _taps(width, layer)
-    return Fraction(on_the_image, layer.kernel**2 * rows * columns * _saving(layer.kernel))
+    (_, height, width), (_, rows, columns) = reads[0], layer.shape(*reads)
+    on_the_image, kernel = _taps(height, convolution) * _taps(width, convolution), convolution.kernel
+    return Fraction(on_the_image, kernel**2 * rows * columns * _saving(kernel))
 
 
 def _saving(kernel: int) -> int:

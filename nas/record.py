@@ -1,8 +1,8 @@
 """Frozen data to and from plain JSON values, checked field by field against its annotations.
 
-A member of a family (a subclass of another dataclass: a layer, a morphism) carries its class's name
-as "type"; any other dataclass is a plain object. A member leaves out the fields that
-hold their default: these belong to its form, while the default of a setting may change.
+A member of a family (a subclass of another dataclass: a layer, a morphism) carries its class's name as
+"type"; any other dataclass is a plain object. A member leaves out the fields that hold their default:
+these belong to its form, while the default of a setting may change.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
+from importlib.metadata import entry_points
 from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -88,8 +89,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    record: dict[str, Any] = encode(graph)
-    return record
+    return dict(encode(graph))
 
 
 def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
@@ -177,10 +177,23 @@ def _member(family: Any, name: Any, path: str) -> Any:
 @cache
 def _member_named(family: Any, name: str) -> Any:
     """Raises KeyError with the names that there are (and looks again, should one have been added)."""
-    known = {member.__name__: member for member in _members(family) or [family]}
+    if name not in _named(family):
+        _import_layers_of_others()
+    known = _named(family)
     if name not in known:
         raise KeyError(", ".join(sorted(known)))
     return known[name]
+
+
+@cache
+def _import_layers_of_others() -> None:
+    """What is imported is said by installed packages, never by a record."""
+    for entry in entry_points(group="nas.layers"):
+        entry.load()
+
+
+def _named(family: Any) -> dict[str, Any]:
+    return {member.__name__: member for member in _members(family) or [family]}
 
 
 def _members(family: type[T]) -> list[type[T]]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.graph import Graph
-from nas.layers import BatchNorm, Conv2d, Dense, Layer, Shape
+from nas.layers import BatchNorm, Conv2d, Dense, DepthwiseConv2d, Layer, Shape
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
@@ -57,6 +57,13 @@ def _conv(
     values = rng.standard_normal(shape, dtype=np.float32)
     values *= np.float32(deviation)
     return values
+
+
+@starts.register
+def _depthwise(
+    layer: DepthwiseConv2d, tensor: str, shape: Shape, reads: tuple[Shape, ...], rng: np.random.Generator
+) -> Array:
+    return starts(layer.convolution(*reads), tensor, shape, reads, rng)
 
 
 @starts.register

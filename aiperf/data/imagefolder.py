@@ -46,14 +46,12 @@ class FolderSplit(Split):
         self._normalisation = normalisation
         self._augmented = augmented
 
-    def stream(
-        self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
-    ) -> Iterator[Batch]:
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
 
         def plan() -> Iterator[list[Item]]:
             order = Order(self.num_images, seed)
-            for step in count(start_step):
+            for step in count():
                 first = step * batch_size + mine.start
                 images, _ = order.take(first, first + mine.stop - mine.start)
                 places = count(first)

@@ -38,14 +38,12 @@ class ResidentSplit(Split):
     def show_range(self, start: int, stop: int) -> Tensor:
         """Consecutive images as they are, not augmented: float32 (m, height, width, channels)."""
 
-    def stream(
-        self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
-    ) -> Iterator[Batch]:
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
         order = Order(self.num_images, seed, self._draws)
         size = mine.stop - mine.start
         steps = max(1, BLOCK_BYTES // (size * self._image_bytes))
-        for first in count(start_step, steps):
+        for first in count(0, steps):
             images, draws = order.take(first * batch_size, (first + steps) * batch_size)
             if ranks > 1:
                 images = images.view(steps, batch_size)[:, mine].reshape(-1)

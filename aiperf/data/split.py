@@ -22,14 +22,12 @@ class Split(ABC):
     num_images: int
 
     @abstractmethod
-    def stream(
-        self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1, start_step: int = 0
-    ) -> Iterator[Batch]:
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         """Batches without end, shuffled anew every pass, augmented where the split is.
 
         The order is the passes' permutations one after the other, cut into steps of exactly
         `batch_size` images over all `ranks`; each rank takes its even share of every step. Order and
-        augmentation depend on (seed, pass) alone, not on ranks, device or where the stream starts.
+        augmentation depend on (seed, pass) alone, not on ranks or device.
         """
 
     @abstractmethod

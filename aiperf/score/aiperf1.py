@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import prod
 
 from nas.graph import INPUT, Graph
-from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
+from nas.layers import Add, BatchNorm, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def _softmax(classes: int) -> int:
 def _charge(layer: Layer, inputs: tuple[Shape, ...], first: bool) -> tuple[int, int]:
     """Forward and backward."""
     x = prod(inputs[0])
-    if isinstance(layer, Conv2d):
+    if convolution := layer.convolution(*inputs):
         channels, height, width = layer.shape(*inputs)
         area = height * width
-        products = layer.kernel**2 * (inputs[0][0] // layer.groups) * channels
+        products = convolution.kernel**2 * (inputs[0][0] // convolution.groups) * channels
         return 2 * area * products, products * ((2 if first else 4) * area + 2)
     if isinstance(layer, Dense):
         products = x * layer.features

@@ -18,6 +18,7 @@ from aiperf.score.credit import Credit, credit
 from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
 from aiperf.score.score import Score, score
 from analysis.readings import validation
+from nas.ops import OPS
 
 COUNTED_AGAIN = 500
 """Trials up to which a report counts all architectures again; more take the time of a `validate`."""
@@ -151,7 +152,8 @@ class _ByLayer:
     def see(self, entry: Rebuilt) -> None:
         number = entry.trial.number
         if entry.graph is not None and self._images[number]:
-            for name, (train, evaluate) in entry.graph.prices.items():
-                self.operations[name] += train * self._images[number] + evaluate * self._validated[number]
+            for name, row in entry.graph.rows.items():
+                self.operations[name] += self._images[number] * row.cost.train.price(OPS)
+                self.operations[name] += self._validated[number] * row.cost.evaluate.price(OPS)
         self._seen += 1
         self._show(self._seen)

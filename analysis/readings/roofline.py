@@ -17,7 +17,7 @@ from aiperf.wording import percent, rate, scaled
 from analysis.readings.limits import Limits
 from analysis.table import aligned
 from nas.graph import Graph, Node
-from nas.ops import OPS, TENSOR_OPS, Ops
+from nas.ops import OPS, TENSOR_OPS
 
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 """Of an activation. Weights and their gradients are fp32 and read or written once a step."""
@@ -62,11 +62,9 @@ def image_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
 
 
 def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLimit:
-    inputs, reached = graph.reads(node), not graph.trained.isdisjoint(node.inputs)
-    costs = node.layer.costs(*inputs).values()
-    passes = [cost.forward + cost.weight_grad + (cost.input_grad if reached else Ops()) for cost in costs]
+    passes = [cost.train for cost in graph.charged(node)]
     tensor = sum(ops.price(TENSOR_OPS) for ops in passes)
-    moved = _bytes(graph, node, reached, BYTES[limits.format], batch_size)
+    moved = _bytes(graph, node, BYTES[limits.format], batch_size)
     return LayerLimit(
         name=node.name,
         layer=type(node.layer).__name__,
@@ -78,13 +76,13 @@ def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLi
     )
 
 
-def _bytes(graph: Graph, node: Node, reached: bool, element: int, batch_size: int) -> float:
+def _bytes(graph: Graph, node: Node, element: int, batch_size: int) -> float:
     """Forward: inputs read, output written. Backward: the output's gradient and the inputs read, and the
     inputs' gradients written, where one must be. Weights: read twice, their gradient written."""
     inputs = graph.reads(node)
     read, written = sum(map(prod, inputs)), prod(graph.shapes[node.name])
     weights = sum(map(prod, node.layer.weights(*inputs).values()))
-    trained = node.name in graph.trained
+    trained, reached = node.name in graph.trained, not graph.trained.isdisjoint(node.inputs)
     elements = read + written + (written + read if trained else 0) + (read if reached else 0)
     return elements * element + 3 * weights * WEIGHT_BYTES / batch_size
 

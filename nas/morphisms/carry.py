@@ -109,7 +109,10 @@ def _ways(parent: Graph, edit: Edit) -> Iterator[tuple[Node, Twin, Reading | Non
 
 
 def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Shares) -> Array:
-    """The parent's values where the child copies them, times the shares of its rows and columns."""
+    """The parent's values where the child copies them, times the shares of its rows and columns.
+
+    What stays is the parent's own array: that is most of a large network, and copies would double it.
+    """
     if way.same and values.shape == shape and (rows == 1).all():
         return values
     found = np.zeros(shape, values.dtype)
@@ -128,7 +131,7 @@ def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Sh
         into, at = _span(block.rows), _span(block.columns - block.first)
         if isinstance(into, slice) or isinstance(at, slice):
             middle[into, at] = taken
-        else:
+        else:  # numpy would pair two lists of numbers; wanted is every row with every column
             middle[np.ix_(into, at)] = taken
     return found
 

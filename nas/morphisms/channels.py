@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.graph import Graph, Node
-from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Flatten, Gate, Layer, Shape
+from nas.layers import Concat, Flatten, Layer, Shape
 
 NEW = -1
 Index = NDArray[np.intp]
@@ -60,7 +60,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A convolution or dense layer of the child and of the parent, by what they read and put out."""
+    """A layer with weights of the child and of the parent, by what they read and put out."""
 
     rows: Channels
     columns: Channels
@@ -75,7 +75,11 @@ class Reading:
         return self.groups == self.was_groups and self.rows.identical and self.columns.identical
 
     def blocks(self) -> Iterator[Block]:
-        """One for each pair of groups with something to take. Ungrouped layers have one."""
+        """One for each pair of groups with something to take. Ungrouped layers have one.
+
+        A row of weights has columns for the channels of its own group only. So a column's number is that of
+        the channel, less the first of the group; and what another group of the parent read is not there.
+        """
         kept = np.flatnonzero(self.rows.source >= 0)
         reads, was_reads = len(self.columns.source) // self.groups, self.was_columns // self.was_groups
         group = kept * self.groups // len(self.rows.source)
@@ -91,7 +95,10 @@ class Reading:
             )
 
     def keeps(self) -> bool:
-        """Whether every copied output channel still sees, once, all that it saw."""
+        """Whether every copied output channel still sees, once, all that it saw.
+
+        `bincount` adds up, for each channel that a group of the parent read, the shares of its copies.
+        """
         needed = self.was_columns // self.was_groups
         for block in self.blocks():
             source = self.columns.source[block.columns] - block.was_first
@@ -112,7 +119,7 @@ def follow(parent: Graph, child: Graph, given: Mapping[str, Channels]) -> dict[s
         old = parent.node.get(node.name)
         if old is None or (node.layer == old.layer and not any(name in found for name in node.inputs)):
             continue
-        if isinstance(node.layer, (Conv2d, Dense)):
+        if node.layer.mixes_channels:
             if not reading(parent, old, node, found).keeps():
                 raise MorphismError(f"{node.name}: its groups would not see the channels that they saw")
         elif node.name not in found:
@@ -125,14 +132,18 @@ def follow(parent: Graph, child: Graph, given: Mapping[str, Channels]) -> dict[s
 
 
 def reading(parent: Graph, old: Node, node: Node, found: Mapping[str, Channels]) -> Reading:
-    """How `node` of the child takes from `old` of the parent."""
+    """How `node` of the child takes from `old` of the parent.
+
+    Weights of a layer that mixes no channels have one column for each channel out: it stays the first.
+    """
+    mixes, read = node.layer.mixes_channels, old.inputs[0]
     return Reading(
         rows=found.get(node.name) or _same(parent, old.name),
-        columns=found.get(node.inputs[0]) or _same(parent, old.inputs[0]),
-        groups=node.layer.groups if isinstance(node.layer, Conv2d) else 1,
-        was_groups=old.layer.groups if isinstance(old.layer, Conv2d) else 1,
+        columns=found.get(node.inputs[0]) or _same(parent, read) if mixes else Channels.same(1),
+        groups=node.layer.groups,
+        was_groups=old.layer.groups,
         was_rows=parent.shapes[old.name][0],
-        was_columns=parent.shapes[old.inputs[0]][0],
+        was_columns=parent.shapes[read][0] if mixes else 1,
     )
 
 
@@ -146,14 +157,10 @@ def _passed(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
 
     `shapes` are those that the layer read in the parent.
     """
-    return read[0]
-
-
-@_passed.register(Add)
-@_passed.register(Gate)
-def _tied(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
     if not all(read[0].agrees(other) for other in read[1:]):
         raise MorphismError("it reads channels that are widened differently")
+    if layer.tears_copies and not np.isin(read[0].share, (0, 1)).all():
+        raise MorphismError("in training, dropout tears copies of a channel apart")
     return read[0]
 
 
@@ -166,14 +173,7 @@ def _joined(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
 
 @_passed.register(Flatten)
 def _spread(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
-    area = prod(shapes[0][1:])
+    area = prod(shapes[0][1:])  # a channel's pixels become features that stand side by side
     features = read[0].source[:, None] * area + np.arange(area)
     features[read[0].source < 0] = NEW
     return Channels(features.ravel(), np.repeat(read[0].share, area))
-
-
-@_passed.register(Dropout)
-def _dropped(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Channels:
-    if not np.isin(read[0].share, (0, 1)).all():
-        raise MorphismError("in training, dropout tears copies of a channel apart")
-    return read[0]

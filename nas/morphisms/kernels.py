@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 
 from nas.graph import Graph
-from nas.layers import Conv2d
+from nas.layers import Conv2d, DepthwiseConv2d
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
@@ -38,7 +38,7 @@ class EnlargeKernel(Morphism):
         sites = [
             node.name
             for node in graph.nodes
-            if isinstance(node.layer, Conv2d)
+            if isinstance(node.layer, (Conv2d, DepthwiseConv2d))
             and 1 < node.layer.kernel < LARGEST_KERNEL
             and live(node.layer.kernel + 2, node.layer.stride, _area(graph, node.name))
         ]
@@ -56,7 +56,8 @@ class Ungroup(Morphism):
 
     def edit(self, graph: Graph) -> Edit:
         layer = _convolution(graph, self.node)
-        if not 1 <= self.groups < layer.groups or layer.groups % self.groups:
+        divides = 1 <= self.groups < layer.groups and layer.groups % self.groups == 0
+        if not isinstance(layer, Conv2d) or not divides:
             raise MorphismError(
                 f"{self.node} has {layer.groups} groups, which do not merge into {self.groups}"
             )
@@ -65,18 +66,16 @@ class Ungroup(Morphism):
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Ungroup:
         """Half as many or so, or one."""
-        sites = [
-            node.name for node in graph.nodes if isinstance(node.layer, Conv2d) and node.layer.groups > 1
-        ]
+        sites = [node.name for node in graph.nodes if node.layer.groups > 1]
         node = choose(rng, sites, "grouped convolution")
-        groups = _convolution(graph, node).groups
+        groups = graph.node[node].layer.groups
         most = next(fewer for fewer in range(groups // 2, 0, -1) if groups % fewer == 0)
         return cls(node, rng.choice([1, most]))
 
 
-def _convolution(graph: Graph, name: str) -> Conv2d:
+def _convolution(graph: Graph, name: str) -> Conv2d | DepthwiseConv2d:
     layer = known(graph, name).layer
-    if not isinstance(layer, Conv2d):
+    if not isinstance(layer, (Conv2d, DepthwiseConv2d)):
         raise MorphismError(f"{name} is no convolution")
     return layer
 

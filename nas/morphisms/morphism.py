@@ -6,9 +6,7 @@ import random
 from dataclasses import dataclass
 
 from nas.graph import Graph
-from nas.layers import ShapeError
 from nas.morphisms.carry import Edit, carried, carried_momentum
-from nas.morphisms.channels import MorphismError
 from nas.weights import Array, Weights
 
 
@@ -23,13 +21,6 @@ class Morphism:
     def apply(self, graph: Graph) -> Graph:
         """The child. Raises MorphismError or ShapeError where there can be none."""
         return self.edit(graph).child
-
-    def applies(self, graph: Graph) -> bool:
-        try:
-            self.edit(graph)
-        except (MorphismError, ShapeError):
-            return False
-        return True
 
     def carry(self, graph: Graph, weights: Weights) -> dict[str, Array]:
         """The child's parameters and statistics, from the parent `graph` and its `weights`.

@@ -10,18 +10,7 @@ from math import ceil, lcm
 from typing import TypeVar
 
 from nas.graph import Graph, Node, once
-from nas.layers import (
-    Add,
-    AveragePool,
-    Concat,
-    Dropout,
-    Flatten,
-    Gate,
-    GlobalPool,
-    Layer,
-    MaxPool,
-    ReLU,
-)
+from nas.layers import Layer
 from nas.morphisms.channels import MorphismError
 
 T = TypeVar("T")
@@ -84,13 +73,7 @@ def non_negative(graph: Graph) -> set[str]:
     """The tensors that are nowhere below zero, whatever the weights: those that a ReLU leaves as they are."""
     found: set[str] = set()
     for node in graph.nodes:
-        layer = node.layer
-        if isinstance(layer, ReLU):
-            found.add(node.name)
-        elif isinstance(layer, (MaxPool, AveragePool, GlobalPool, Dropout, Flatten, Add, Concat)):
-            if found.issuperset(node.inputs):
-                found.add(node.name)
-        elif isinstance(layer, Gate) and node.inputs[0] in found:
+        if node.layer.is_non_negative(*[name in found for name in node.inputs]):
             found.add(node.name)
     return found
 
@@ -103,7 +86,11 @@ def activations(graph: Graph) -> list[str]:
 
 
 def live(kernel: int, stride: int, area: Sequence[int]) -> bool:
-    """Whether each tap of a kernel meets the image somewhere, and not padding only."""
+    """Whether each tap of a kernel meets the image somewhere, and not padding only.
+
+    The first tap stands `reach` before the middle, so it needs a middle that far in; the last middle is on
+    the last multiple of the stride. A tap that never does would have no gradient, and never learn.
+    """
     reach = (kernel - 1) // 2
     return all((side - 1) // stride * stride >= reach for side in area)
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from nas.graph import Graph, Node
-from nas.layers import Add, BatchNorm, Conv2d
+from nas.layers import Add, BatchNorm
 from nas.morphisms.carry import Edit, Twin
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
@@ -56,6 +56,6 @@ def _branch(graph: Graph, name: str) -> Node | None:
     """The convolution that only the batch norm `name` reads."""
     node = known(graph, name)
     read = graph.node.get(node.inputs[0])
-    if not isinstance(node.layer, BatchNorm) or read is None or not isinstance(read.layer, Conv2d):
+    if not isinstance(node.layer, BatchNorm) or read is None or len(graph.readers[read.name]) > 1:
         return None
-    return read if len(graph.readers[read.name]) == 1 else None
+    return read if read.layer.convolution(*graph.reads(read)) else None

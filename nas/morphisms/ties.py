@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from math import lcm
 
 from nas.graph import INPUT, Graph, Node, once
-from nas.layers import Add, Concat, Conv2d, Dense, Dropout, Gate
+from nas.layers import Concat
 
 
 @dataclass(frozen=True)
 class Tie:
-    """The convolutions or dense layers whose output channels must be widened together."""
+    """The layers that mix channels and whose own must be widened together."""
 
     producers: tuple[str, ...]
     width: int
     groups: int
     """The number of runs of channels that grouped convolutions keep apart on either side."""
-    dropout: bool
+    torn: bool
     """Whether a dropout reads them before another layer mixes them."""
 
 
@@ -27,18 +27,20 @@ def ties(graph: Graph) -> list[Tie]:
     root = {name: name for name in graph.shapes}
 
     def find(name: str) -> str:
+        """One name for all that are tied. Each way that is gone is halved, so that the next is short (Tarjan
+        and van Leeuwen, "Worst-case analysis of set union algorithms", JACM 31(2), 1984)."""
         while root[name] != name:
             root[name] = name = root[root[name]]
         return name
 
     for node in graph.nodes:
-        if isinstance(node.layer, (Conv2d, Dense, Concat)):
+        if node.layer.mixes_channels or isinstance(node.layer, Concat):
             continue
         first = find(node.inputs[0])
         for name in (node.name, *node.inputs[1:]):
             root[find(name)] = first
     stuck = {find(INPUT), find(graph.output)}
-    dropped = {find(node.name) for node in graph.nodes if isinstance(node.layer, Dropout)}
+    torn = {find(node.name) for node in graph.nodes if node.layer.tears_copies}
     groups: dict[str, int] = {}
     producers: dict[str, list[str]] = {}
     sums: dict[str, int] = {}
@@ -46,9 +48,9 @@ def ties(graph: Graph) -> list[Tie]:
         own = find(node.name)
         if isinstance(node.layer, Concat):
             sums[own] = sums.get(own, 0) + 1
-        elif isinstance(node.layer, (Conv2d, Dense)):
+        elif node.layer.mixes_channels:
             producers.setdefault(own, []).append(node.name)
-            if isinstance(node.layer, Conv2d) and node.layer.groups > 1:
+            if node.layer.groups > 1:
                 for tied in (own, find(node.inputs[0])):
                     groups[tied] = lcm(groups.get(tied, 1), node.layer.groups)
     # The width of a concatenation is a sum. What ties it to another width, or to groups, fixes its parts.
@@ -57,9 +59,9 @@ def ties(graph: Graph) -> list[Tie]:
         if isinstance(node.layer, Concat):
             parts = {find(name) for name in node.inputs}
             stuck |= parts if find(node.name) in stuck else set()
-            dropped |= parts if find(node.name) in dropped else set()
+            torn |= parts if find(node.name) in torn else set()
     return [
-        Tie(tuple(names), graph.shapes[names[0]][0], groups.get(tied, 1), tied in dropped)
+        Tie(tuple(names), graph.shapes[names[0]][0], groups.get(tied, 1), tied in torn)
         for tied, names in producers.items()
         if tied not in stuck
     ]
@@ -79,8 +81,7 @@ def unmixed(graph: Graph) -> set[str]:
 
 
 def _takes_more(reader: Node, unmixed: set[str]) -> bool:
-    if isinstance(reader.layer, Conv2d):
+    if reader.layer.mixes_channels:
         return reader.layer.groups == 1
-    if isinstance(reader.layer, (Add, Gate)):
-        return False
-    return isinstance(reader.layer, Dense) or reader.name in unmixed
+    ties = len(reader.inputs) > 1 and not isinstance(reader.layer, Concat)
+    return not ties and reader.name in unmixed

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from nas.graph import Graph, once
-from nas.layers import Conv2d, Dense, Layer
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
@@ -123,20 +122,13 @@ def _edit(graph: Graph, sites: Sequence[Tie], name: str, channels: int, seed: in
         raise MorphismError(
             f"{name} has {tie.width} channels in {tie.groups} groups, which cannot become {channels}"
         )
-    child = replaced(graph, {node: _wider(graph.node[node].layer, channels) for node in tie.producers})
+    child = replaced(graph, {node: graph.node[node].layer.widened(channels) for node in tie.producers})
     # Grouped convolutions keep runs of channels apart; each run grows by itself.
     old, new, rng = tie.width // tie.groups, channels // tie.groups, generator(seed, name)
     runs = [filling(old, new, rng) for _ in range(tie.groups)]
     source = [np.where(run.source < 0, NEW, run.source + place * old) for place, run in enumerate(runs)]
     wider = Channels(np.concatenate(source), np.concatenate([run.share for run in runs]))
     return Edit(child, dict.fromkeys(tie.producers, wider), seed=seed)
-
-
-def _wider(layer: Layer, channels: int) -> Layer:
-    if isinstance(layer, Conv2d):
-        return replace(layer, channels=channels)
-    assert isinstance(layer, Dense)
-    return replace(layer, features=channels)
 
 
 @once
@@ -151,7 +143,7 @@ def _trunks(graph: Graph) -> list[Tie]:
 
 def _copyable(sites: Sequence[Tie]) -> list[Tie]:
     """Without those where dropout, in training, would tear the copies of a channel apart."""
-    return [tie for tie in sites if not tie.dropout]
+    return [tie for tie in sites if not tie.torn]
 
 
 def _proposal(
@@ -159,7 +151,7 @@ def _proposal(
 ) -> tuple[str, int, int]:
     """The arguments of a widening by one of FACTORS, of a convolution where there is one."""
     sites = [tie for tie in sites if _widths(tie, most)]
-    images = [tie for tie in sites if isinstance(graph.node[tie.producers[0]].layer, Conv2d)]
+    images = [tie for tie in sites if len(graph.shapes[tie.producers[0]]) == 3]
     tie = choose(rng, images or sites, "width that can grow so")
     return tie.producers[0], rng.choice(_widths(tie, most)), seed_from(rng)
 

@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 from nas.graph import INPUT, Graph
-from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, Dropout, Gate, MaxPool, ReLU
+from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, Gate, MaxPool, ReLU
 from nas.ops import OPS
 
 COUNTED = (Conv2d, BatchNorm, ReLU, Add, Concat, Gate, Dense, Dropout, MaxPool)
@@ -17,11 +17,13 @@ NUM_FEATURES = 13 + len(COUNTED)
 
 def features(graph: Graph) -> np.ndarray:
     """float32 of (NUM_FEATURES,): sizes, depth, widths and kernels of the convolutions, layers by kind."""
-    convolutions = [node for node in graph.nodes if isinstance(node.layer, Conv2d)]
-    widths = [log(node.layer.channels) for node in convolutions if isinstance(node.layer, Conv2d)] or [0.0]
-    kernels = [node.layer.kernel for node in convolutions if isinstance(node.layer, Conv2d)] or [0]
-    grouped = sum(node.layer.groups > 1 for node in convolutions if isinstance(node.layer, Conv2d))
-    strides = sum(node.layer.stride > 1 for node in convolutions if isinstance(node.layer, Conv2d))
+    convolutions = [
+        found for node in graph.nodes if (found := node.layer.convolution(*graph.reads(node))) is not None
+    ]
+    widths = [log(layer.channels) for layer in convolutions] or [0.0]
+    kernels = [layer.kernel for layer in convolutions] or [0]
+    grouped = sum(layer.groups > 1 for layer in convolutions)
+    strides = sum(layer.stride > 1 for layer in convolutions)
     third = max(1, len(widths) // 3)
     kinds = Counter(type(node.layer) for node in graph.nodes)
     return np.array(
@@ -49,7 +51,7 @@ def _depth(graph: Graph) -> int:
     """Convolutions and dense layers on the longest way from the image to the logits."""
     depth = {INPUT: 0}
     for node in graph.nodes:
-        weighted = isinstance(node.layer, (Conv2d, Dense))
+        weighted = isinstance(node.layer, (Conv2d, DepthwiseConv2d, Dense))
         depth[node.name] = max(depth[name] for name in node.inputs) + weighted
     return depth[graph.nodes[-1].name]
 

@@ -61,10 +61,6 @@ class Forest:
         within = np.mean([variance for _, variance in seen], axis=0)
         return means.mean(axis=0), np.sqrt(means.var(axis=0) + within)
 
-    def counted(self) -> list[int]:
-        """Of each tree, the observations in its leaves."""
-        return [int(tree.count.sum()) for tree in self._trees]
-
     def _grow(self) -> None:
         """The oldest tree anew, or one more."""
         seed = (self._random_seed + self._num_grown) % (1 << 32)

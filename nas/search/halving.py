@@ -40,12 +40,14 @@ class Halving:
         if not 0 <= error <= 1:
             raise ValueError(f"trial {number} has the error {error}; it must be from 0 to 1")
         insort(self._rungs[self._rung[number]], (error, self._arrivals, number))
-        self._arrivals += 1
+        self._arrivals += 1  # of equal errors the first stays the better one: a replay finds the same order
 
     def promotion(self, kept: Container[int]) -> int | None:
         """The trial to go on with: of the highest rung that has one, the best that is not promoted yet.
 
-        Only trials whose weights are `kept` can go on; the others keep their place in the rung.
+        Only trials whose weights are `kept` can go on; the others keep their place in the rung. The share is
+        of those that have arrived: some go on that a full rung would have left behind, but nobody waits. From
+        the highest rung down, so that a trial is not held up by those below that come after it.
         """
         for rung in reversed(self._rungs[:-1]):
             for _, _, number in rung[: len(rung) // FACTOR]:

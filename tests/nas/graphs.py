@@ -13,6 +13,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     Gate,
@@ -35,6 +36,7 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv": (Conv2d(8, 5), (IMAGE,)),
     "conv, stride": (Conv2d(8, 3, 2), (IMAGE,)),
     "conv, groups": (Conv2d(8, 3, 2, groups=2), (IMAGE,)),
+    "conv, depthwise": (DepthwiseConv2d(3, 2), (IMAGE,)),
     "dense": (Dense(10), ((16,),)),
     "dense, no bias": (Dense(10, bias=False), ((16,),)),
     "batch norm": (BatchNorm(), (IMAGE,)),
@@ -64,7 +66,8 @@ def chain(*layers: Layer, input: Shape = IMAGE) -> Graph:
 
 def grouped(classes: int = 20) -> Graph:
     """A small ResNeXt (Xie et al., CVPR 2017): two bottlenecks whose 3×3 convolution has 8 groups, with
-    squeeze-excite in the second, after a depth-wise stem."""
+    squeeze-excite in the second, after a stem of as many groups as channels. A `DepthwiseConv2d` reads that
+    stem, and ends the second."""
     names = iter(range(1000))
     nodes: list[Node] = []
 
@@ -80,9 +83,9 @@ def grouped(classes: int = 20) -> Graph:
         second = put(ReLU(), conv(first, width, 3, stride, groups=8))
         return conv(second, 2 * width, 1)
 
-    stem = put(ReLU(), conv(conv(INPUT, 16, 3), 16, 3, 1, groups=16))
+    stem = put(DepthwiseConv2d(), put(ReLU(), conv(conv(INPUT, 16, 3), 16, 3, 1, groups=16)))
     one = put(ReLU(), put(Add(), bottleneck(stem, 32, 1), conv(stem, 64, 1)))
-    branch = bottleneck(one, 64, 2)
+    branch = put(DepthwiseConv2d(5), bottleneck(one, 64, 2))
     z = put(Dense(128), put(ReLU(), put(Dense(32), put(GlobalPool(), branch))))
     two = put(ReLU(), put(Add(), put(Gate(), branch, z), conv(one, 128, 1, 2)))
     put(Dense(classes), put(GlobalPool(), two))
@@ -110,6 +113,7 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
             st.sampled_from([1, 2]),
             st.sampled_from([1, 2] if groups else [1]),
         ),
+        *([st.builds(DepthwiseConv2d, st.sampled_from([1, 3]), st.sampled_from([1, 2]))] if groups else []),
         st.just(BatchNorm()),
         st.just(ReLU()),
         st.builds(MaxPool, st.integers(1, 3), st.integers(1, 2)),

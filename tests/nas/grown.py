@@ -16,12 +16,14 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     GlobalPool,
     Layer,
     MaxPool,
     ReLU,
+    ShapeError,
 )
 from nas.morphisms import (
     MIX,
@@ -108,7 +110,7 @@ def joined() -> Graph:
     a = conv("a", 8, 3, INPUT)
     b = conv("b", 4, 3, a)
     c = put("c", Concat(), a, b)
-    d = conv("d", 6, 1, c)
+    d = conv("d", 6, 1, put("c.depthwise", DepthwiseConv2d(), c))
     e = put("e", Concat(), c, d, b)
     f = conv("f", 8, 3, put("e.pool", MaxPool(3, 2), e))
     g = conv("g", 4, 1, f)
@@ -136,6 +138,14 @@ def proposal(graph: Graph, rng: random.Random) -> Morphism:
         except MorphismError:
             continue
     raise AssertionError("no morphism finds a place")
+
+
+def applies(morphism: Morphism, graph: Graph) -> bool:
+    try:
+        morphism.apply(graph)
+    except (MorphismError, ShapeError):
+        return False
+    return True
 
 
 def proposals(graph: Graph, kind: type[Morphism], num: int) -> list[Morphism]:

@@ -13,6 +13,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     Flatten,
     Gate,
@@ -39,6 +40,8 @@ BY_HAND = {
     "conv, stride": ((8, 3, 3), alike("conv", Ops(mac=2_592))),
     # 3·3 taps of 2 channels for each of 8·9
     "conv, groups": ((8, 3, 3), alike("conv", Ops(mac=1_296))),
+    # 3·3 taps of 1 channel for each of 4·9
+    "conv, depthwise": ((4, 3, 3), alike("conv", Ops(mac=324))),
     "dense": (
         (10,),
         {**alike("dense", Ops(mac=160)), "bias": Cost(Ops(add=10), Ops(), Ops(add=10), Ops(add=10))},
@@ -107,12 +110,13 @@ def test_loss_by_hand():
 
 def test_weights_and_statistics():
     assert Conv2d(8, 3, 1, groups=2).weights(IMAGE) == {"weight": (8, 2, 3, 3)}
+    assert DepthwiseConv2d().weights(IMAGE) == {"weight": (4, 1, 3, 3)}
     assert Dense(10).weights((16,)) == {"weight": (10, 16), "bias": (10,)}
     assert Dense(10, bias=False).weights((16,)) == {"weight": (10, 16)}
     assert BatchNorm().weights(IMAGE) == {"weight": (4,), "bias": (4,)}
     assert BatchNorm().statistics(IMAGE) == {"running_mean": (4,), "running_var": (4,)}
     for layer, inputs in SAMPLES.values():
-        if not isinstance(layer, (Conv2d, Dense, BatchNorm)):
+        if not isinstance(layer, (Conv2d, DepthwiseConv2d, Dense, BatchNorm)):
             assert not layer.weights(*inputs)
         if not isinstance(layer, BatchNorm):
             assert not layer.statistics(*inputs)
@@ -141,6 +145,9 @@ SIZE = "not a whole number from 1 to 2^31 − 1"
         (lambda: Conv2d(8, kernel=4), "Conv2d: kernel 4 is even; use an odd one"),
         (lambda: Conv2d(8, groups=3), "Conv2d: 8 channels in 3 groups"),
         (lambda: Conv2d(9, groups=3).shape(IMAGE), "Conv2d: 4 channels in, 3 groups"),
+        (lambda: DepthwiseConv2d(4), "DepthwiseConv2d: kernel 4 is even; use an odd one"),
+        (lambda: DepthwiseConv2d(3, 0), f"DepthwiseConv2d: stride is 0, {SIZE}"),
+        (lambda: DepthwiseConv2d().shape((4,)), "DepthwiseConv2d: reads (channels, height, width), not (4,)"),
         (lambda: Conv2d(8).shape((4,)), "Conv2d: reads (channels, height, width), not (4,)"),
         (lambda: Conv2d(8).shape(IMAGE, IMAGE), "Conv2d: reads one input, not 2"),
         (lambda: Dense(0), f"Dense: features is 0, {SIZE}"),

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.graph import Graph, Node
-from nas.layers import Conv2d, Dense, ShapeError
+from nas.layers import Conv2d, Dense, DepthwiseConv2d, ShapeError
 from nas.modules import Network
 from nas.morphisms import MIX, MorphismError
 from nas.ops import TENSOR_OPS
@@ -56,8 +56,9 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
 
 # Without AVX-512, PyTorch gives oneDNN nothing in bf16; and nowhere does it give it dense layers in fp32.
 FORMAT = "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "fp32"
-PRIMITIVES = {Conv2d: "convolution", **({Dense: "matmul"} if FORMAT == "bf16" else {})}
-ROWS = ["conv", "dense"][: len(PRIMITIVES)]
+PRIMITIVES = {Conv2d: "convolution", DepthwiseConv2d: "convolution"}
+PRIMITIVES |= {Dense: "matmul"} if FORMAT == "bf16" else {}
+ROWS = ["conv", "dense"] if FORMAT == "bf16" else ["conv"]
 
 
 @dataclass

@@ -18,11 +18,9 @@ from nas.graph import Graph
 from nas.layers import Conv2d, Dense, Dropout, Layer, ShapeError
 from nas.record import RecordError, decode, encode, graph_from_json, graph_to_json
 from nas.seeds import SEEDS, residual
-from tests.nas.graphs import SAMPLES, graphs
+from tests.nas.graphs import LAYERS, SAMPLES, graphs
 
-LAYER_NAMES = (
-    "Add, AveragePool, BatchNorm, Concat, Conv2d, Dense, Dropout, Flatten, Gate, GlobalPool, MaxPool, ReLU"
-)
+LAYER_NAMES = ", ".join(sorted(layer.__name__ for layer in LAYERS))
 
 
 class Colour(Enum):

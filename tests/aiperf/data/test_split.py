@@ -144,10 +144,6 @@ def test_the_ranks_divide_each_step_evenly_and_in_order(data: Data) -> None:
     assert same(together, alone)
 
 
-def test_a_stream_can_start_at_any_step(data: Data) -> None:
-    assert same(steps(data.train.stream(7, 7), 14)[9:], steps(data.train.stream(7, 7, start_step=9), 5))
-
-
 def test_equal_seeds_show_the_same_and_others_do_not(data: Data) -> None:
     first, again, other = (steps(data.train.stream(8, seed), 6) for seed in (1, 1, 2))
     assert same(first, again)

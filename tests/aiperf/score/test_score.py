@@ -33,10 +33,12 @@ from aiperf.score.score import regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Evaluated, Finished, Started
+from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.record import encode
 from nas.seeds import resnet50_v1
 from tests.aiperf.journals import DATA, Scene, Timed, told
+from tests.nas.graphs import chain
 
 # One training image costs 2 · (1 + 2) = 6 operations, one validated image 1.
 COUNTED = Counted("key", Ops(mac=1), Ops(mac=2), Ops(add=1), 10, OldCount(5, 7))
@@ -296,6 +298,8 @@ def test_trials_are_numbered_by_their_last_state() -> None:
 
 def test_aiperf_1_counts_its_own_network_as_it_did() -> None:
     assert old_count(resnet50_v1()) == OldCount(7_806_583_495, 15_246_874_820)
+    depthwise, groups = (chain(layer, GlobalPool()) for layer in (DepthwiseConv2d(), Conv2d(4, groups=4)))
+    assert old_count(depthwise) == old_count(groups)
 
 
 def test_the_column_of_aiperf_1_credits_whole_epochs_of_all_images() -> None:

@@ -53,7 +53,6 @@ def test_what_is_proposed_applies_and_is_recorded(name: str, kind: type[Morphism
     before = repr(parent)
     for morphism in proposals(parent, kind, 5):
         assert type(morphism) is kind
-        assert morphism.applies(parent)
         child = morphism.apply(parent)
         assert child.key != parent.key
         assert (child.input, child.classes) == (parent.input, parent.classes)

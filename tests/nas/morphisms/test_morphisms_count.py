@@ -15,6 +15,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Gate,
     GlobalPool,
     Layer,
@@ -98,7 +99,7 @@ def _predicted(parent: Graph, morphism: Morphism) -> Vector:
     if isinstance(morphism, (EnlargeKernel, Ungroup)):
         node = parent.node[morphism.node]
         layer = node.layer
-        assert isinstance(layer, Conv2d)
+        assert isinstance(layer, (Conv2d, DepthwiseConv2d))
         if isinstance(morphism, EnlargeKernel):
             factor = Fraction(morphism.kernel, layer.kernel) ** 2
         else:

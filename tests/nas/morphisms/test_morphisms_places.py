@@ -15,6 +15,7 @@ from nas.layers import (
     Concat,
     Conv2d,
     Dense,
+    DepthwiseConv2d,
     Dropout,
     GlobalPool,
     ReLU,
@@ -36,13 +37,14 @@ from nas.morphisms import (
     WidenTrunk,
 )
 from nas.morphisms.channels import Channels, follow
+from nas.products import least_products
 from nas.seeds import residual, resnet50
 from tests.nas.graphs import chain
-from tests.nas.grown import KINDS, PARENTS, joined, plain, proposals, randomised
+from tests.nas.grown import KINDS, PARENTS, applies, joined, plain, proposals, randomised
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_applies_agrees_with_success(kind: type[Morphism]) -> None:
+def test_it_applies_and_carries_whole_or_is_refused(kind: type[Morphism]) -> None:
     """Morphisms moved to other nodes, and those of another graph."""
     found: Counter[bool] = Counter()
     foreign: list[Morphism] = []
@@ -60,7 +62,6 @@ def test_applies_agrees_with_success(kind: type[Morphism]) -> None:
                 success = True
             except (MorphismError, ShapeError):
                 success = False
-            assert morphism.applies(parent) == success
             found[success] += 1
     assert min(found[True], found[False]) >= 3, found
 
@@ -111,23 +112,33 @@ STEM = residual((1, 8, 8), 4, (4, 8))
     ids=str,
 )
 def test_what_cannot_be_is_refused(morphism: Morphism) -> None:
-    assert not morphism.applies(STEM)
+    assert not applies(morphism, STEM)
     with pytest.raises((MorphismError, ShapeError)):
         morphism.apply(STEM)
 
 
 def test_groups_merge_into_a_divisor_only() -> None:
     graph = chain(Conv2d(12, 1), ReLU(), Conv2d(12, 3, groups=6), GlobalPool())
-    assert [groups for groups in range(-1, 8) if Ungroup("Conv2d.2", groups).applies(graph)] == [1, 2, 3]
+    assert [groups for groups in range(-1, 8) if applies(Ungroup("Conv2d.2", groups), graph)] == [1, 2, 3]
+
+
+def test_a_depthwise_convolution_widens_with_what_it_reads_and_stays_depthwise() -> None:
+    graph = chain(Conv2d(4, 1), DepthwiseConv2d(5, 2), Conv2d(3, 1), GlobalPool(), Dense(2))
+    child = EnlargeKernel("DepthwiseConv2d.1", 7).apply(Widen("Conv2d.0", 8, 0).apply(graph))
+    assert child.weights["DepthwiseConv2d.1.weight"] == (8, 1, 7, 7)
+    groups = chain(Conv2d(8, 1), Conv2d(8, 7, 2, groups=8), Conv2d(3, 1), GlobalPool(), Dense(2))
+    assert (child.rows, least_products(child)) == (groups.rows, least_products(groups))
+    for refused in (Widen("DepthwiseConv2d.1", 8, 0), Ungroup("DepthwiseConv2d.1", 1)):
+        assert not applies(refused, graph)
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
     graph = plain()
-    assert not WidenByCopies("0.Conv2d", 16, 0).applies(graph)
-    assert Widen("0.Conv2d", 16, 0).applies(graph)
-    assert WidenByCopies("4.Conv2d", 12, 0).applies(graph)
-    assert not WidenByCopies("15.Dense", 40, 0).applies(graph)  # its dropout is that of the features
-    assert not DeepenBasic("0.Conv2d", 8, 0).applies(graph)
+    assert not applies(WidenByCopies("0.Conv2d", 16, 0), graph)
+    assert applies(Widen("0.Conv2d", 16, 0), graph)
+    assert applies(WidenByCopies("4.Conv2d", 12, 0), graph)
+    assert not applies(WidenByCopies("15.Dense", 40, 0), graph)  # its dropout is that of the features
+    assert not applies(DeepenBasic("0.Conv2d", 8, 0), graph)
 
 
 def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
@@ -139,8 +150,8 @@ def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
         Node("d", Dense(2), ("pool",)),
     ]
     graph = Graph((1, 4, 4), tuple(nodes))
-    assert [name for name in "abc" if WidenByCopies(name, 8, 0).applies(graph)] == ["c"]
-    assert [name for name in "abc" if Widen(name, 8, 0).applies(graph)] == ["a", "b", "c"]
+    assert [name for name in "abc" if applies(WidenByCopies(name, 8, 0), graph)] == ["c"]
+    assert [name for name in "abc" if applies(Widen(name, 8, 0), graph)] == ["a", "b", "c"]
 
 
 def test_a_trunk_is_all_that_additions_and_gates_tie() -> None:
@@ -159,7 +170,7 @@ def test_a_trunk_is_all_that_additions_and_gates_tie() -> None:
 def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
     """f and g make h, which is added to i."""
     graph = joined()
-    free = {name for name in ("a", "b", "d", "f", "g", "i") if Widen(f"{name}.conv", 24, 0).applies(graph)}
+    free = {name for name in ("a", "b", "d", "f", "g", "i") if applies(Widen(f"{name}.conv", 24, 0), graph)}
     assert free == {"a", "b", "d"}
 
 
@@ -172,7 +183,7 @@ def test_two_sums_of_widths_that_are_added_fix_their_parts() -> None:
         Node("add", Add(), ("ab", "ba")),
     ]
     graph = Graph((2, 6, 6), (*nodes, Node("pool", GlobalPool(), ("add",)), Node("d", Dense(2), ("pool",))))
-    assert not any(Widen(name, 8, 0).applies(graph) for name in "ab")
+    assert not any(applies(Widen(name, 8, 0), graph) for name in "ab")
 
 
 def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
@@ -182,11 +193,11 @@ def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
     nodes += [Node("two", Conv2d(8, 3, groups=2), ("cd",)), Node("one", Conv2d(8, 3), ("ce",))]
     nodes += [Node("add", Add(), ("one", "two")), Node("pool", GlobalPool(), ("add",))]
     graph = Graph((2, 6, 6), tuple(nodes))
-    assert [name for name in "cde" if Widen(name, 8, 0).applies(graph)] == ["e"]
-    assert not ConcatSkip("c", "d", 0).applies(graph)
-    assert ConcatSkip("c", "e", 0).applies(graph)
+    assert [name for name in "cde" if applies(Widen(name, 8, 0), graph)] == ["e"]
+    assert not applies(ConcatSkip("c", "d", 0), graph)
+    assert applies(ConcatSkip("c", "e", 0), graph)
     last = [*nodes[:5], Node("two", Conv2d(8, 3, groups=2), ("ce",)), Node("pool", GlobalPool(), ("two",))]
-    assert not any(Widen(name, 8, 0).applies(Graph((2, 6, 6), tuple(last))) for name in "cde")
+    assert not any(applies(Widen(name, 8, 0), Graph((2, 6, 6), tuple(last))) for name in "cde")
 
 
 def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_function() -> None:
@@ -200,3 +211,5 @@ def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_functio
     with pytest.raises(MorphismError, match="would not see the channels that they saw"):
         follow(grouped, grouped, {read: backwards})
     assert follow(grouped, grouped, {}) == {}
+    with pytest.raises(MorphismError, match="dropout tears copies of a channel apart"):
+        follow(plain(), plain(), {"0.Conv2d": Channels(np.arange(8), np.full(8, 0.5))})

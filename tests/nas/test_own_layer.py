@@ -1,0 +1,87 @@
+"""A layer in a file of somebody else's: counted, trained, grown and recorded without a change to ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from nas.layers import Conv2d, GlobalPool, ReLU
+from nas.record import graph_to_json
+from tests.nas.graphs import chain
+
+OWN = """
+from dataclasses import dataclass
+from math import prod
+import numpy as np
+import torch
+from nas.layers import Layer
+from nas.modules import module_of
+from nas.ops import Cost, Ops
+from nas.weights import starts
+
+@dataclass(frozen=True)
+class Scale(Layer):
+    start: float
+    def shape(self, *inputs): return inputs[0]
+    def weights(self, *inputs): return {"factor": inputs[0][:1]}
+    def costs(self, *inputs):
+        product = Ops(mul=prod(inputs[0]))
+        return {"scale": Cost(product, product, product, product)}
+
+@starts.register
+def _(layer: Scale, tensor, shape, reads, rng):
+    return np.full(shape, layer.start, np.float64)
+
+class Product(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.empty(channels))
+    def forward(self, images): return images * self.factor[:, None, None]
+
+@module_of.register
+def _(layer: Scale, *inputs): return Product(inputs[0][0])
+"""
+
+USER = """
+import json, sys
+import torch
+from nas.modules import Network
+from nas.morphisms import Widen
+from nas.record import graph_from_json, graph_to_json
+from nas.weights import initial
+
+def logits(graph, weights):
+    network = Network(graph).double()
+    network.load(weights)
+    return network(torch.ones(2, *graph.input, dtype=torch.float64))
+
+parent = graph_from_json(sys.argv[1])
+assert graph_from_json(graph_to_json(parent)) == parent
+weights, wider = initial(parent, 0), Widen("Conv2d.0", 8, 0)
+child, carried = wider.apply(parent), wider.carry(parent, weights)
+same = torch.allclose(logits(parent, weights), logits(child, carried), rtol=1e-12)
+logits(child, carried).sum().backward()
+print(json.dumps([same, child.rows["scale"].cost.train.mul, carried["ReLU.1.factor"].tolist()]))
+"""
+
+
+def test_it_is_known_by_its_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    package = tmp_path / "own-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: own\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[nas.layers]\nown = own\n")
+    record = graph_to_json(chain(Conv2d(4), ReLU(), Conv2d(2), GlobalPool(), input=(1, 5, 5)))
+    record["nodes"][1]["layer"] = {"type": "Scale", "start": 0.5}
+    found = subprocess.run(
+        [sys.executable, "-c", USER, json.dumps(record)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == [True, 3 * 8 * 25, [0.5] * 8]

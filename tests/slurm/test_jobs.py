@@ -12,7 +12,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import judge
 from aiperf.score.credit import credit
-from tests.slurm.cluster import TINY, Cluster, Job
+from tests.mpi.jobs import TINY
+from tests.slurm.cluster import Cluster, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from launch.site import load_site
-from tests.slurm.cluster import BIN, TINY, WAIT_SECONDS, Cluster, Job
+from tests.mpi.jobs import TINY
+from tests.slurm.cluster import BIN, WAIT_SECONDS, Cluster, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
 

@@ -238,7 +238,7 @@ def test_status_watches_until_the_end(
     assert "credited so far" in typed.out
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(run: RunFiles) -> Iterator[ThreadingHTTPServer]:
     with make_server(LivePage(run), 0) as server:
         thread = threading.Thread(target=server.serve_forever)

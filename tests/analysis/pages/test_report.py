@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from aiperf.rules.rule import Kind, Outcome
-from analysis.pages.report import report_html, write_figures
+from analysis.pages.report import report_html
 from analysis.readings.facts import verdict_text
 from analysis.readings.judged import Judged, examine
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, write_run
 
 LIMIT_BYTES = 5_000_000
 
@@ -154,18 +153,3 @@ def test_the_verdict_of_a_smoke_run_names_what_it_lacks(judged: Judged) -> None:
     assert unmet
     said = verdict_text(judged.verdict, validated=True)
     assert all(f.rule.removeprefix("ranked ") in said for f in unmet)
-
-
-@pytest.mark.slow
-def test_figures_are_written(judged: Judged, tmp_path: Path) -> None:
-    written = write_figures(judged, tmp_path / "figures")
-    assert len(written) == 14
-    assert all(path.stat().st_size > 1000 for path in written)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_512_groups_and_2000_trials_are_five_megabytes(tmp_path: Path) -> None:
-    config = replace(CIFAR, limits=replace(CIFAR.limits, minutes=0, max_trials=2000))
-    run = write_run(tmp_path / "run", config, Machine(groups=512, devices_per_group=8))
-    assert len(report_html(examine(run)).encode()) < LIMIT_BYTES

@@ -95,7 +95,7 @@ def test_nothing_writes_outside_its_memory(guard: Path) -> None:
 @pytest.mark.parametrize(
     ("instructions", "what", "number"),
     [
-        *((each, "convolutions", 1000) for each in INSTRUCTION_SETS),
+        *((each, "convolutions", 2000) for each in INSTRUCTION_SETS),
         *((each, "strided pixels", 0) for each in ("native", "AVX2")),
         ("native", "networks", 2),
     ],

@@ -113,8 +113,6 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 SCENES = {
     "hardly begun": (Scene(), 6),
-}
-MORE_SCENES = {
     "two legs": (Scene(killed_at=25.0), None),
     "no trial ended": (Scene(), 14),
     "one group, no end": (Scene(groups=1), 60),
@@ -124,15 +122,9 @@ MORE_SCENES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scene", "lines"), SCENES.values(), ids=SCENES.keys())
 def test_any_run_has_a_report(scene: Scene, lines: int | None, tmp_path: Path) -> None:
-    judged = examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))
-    Elements(report_html(judged))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scene", "lines"), MORE_SCENES.values(), ids=MORE_SCENES.keys())
-def test_so_has_any_other(scene: Scene, lines: int | None, tmp_path: Path) -> None:
     Elements(report_html(examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))))
 
 

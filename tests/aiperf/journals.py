@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,11 @@ DATA = {
 
 def told(scene: Scene = Scene()) -> list[Timed]:
     """The lines of such a run, in order."""
+    return list(_simulated(scene))
+
+
+@cache  # the same few runs are told many times in a process
+def _simulated(scene: Scene) -> list[Timed]:
     return Simulation(scene).run()
 
 

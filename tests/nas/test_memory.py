@@ -84,7 +84,7 @@ def test_the_guard_sees_one_byte(guard: Path, offset: int) -> None:
 @needs_guard
 @pytest.mark.timeout(600)
 def test_nothing_writes_outside_its_memory(guard: Path) -> None:
-    """And every gradient is that of fp64. Other processors' instructions: `make test-other-machines`."""
+    """And every gradient is that of fp64. Other processors' instructions: test_of_many_too."""
     status, told = computed(guard, "native", "few")
     assert status == 0, told
 

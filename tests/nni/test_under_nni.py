@@ -1,4 +1,4 @@
-"""A real NNI: `nnictl` starts its manager, which runs eight trials of ours and shows them, and is stopped."""
+"""A real NNI: `nnictl` starts its manager, which runs four trials of ours and shows them, and is stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aiperf.trial import State
 
 pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
 
-TRIALS = 8
+TRIALS = 4
 SECONDS = 1200  # on a busy machine; a quiet one needs a minute and a half
 # `nnictl` itself, with more patience than its own four seconds for its manager to answer.
 NNICTL = """
@@ -91,7 +91,7 @@ def nni(tmp_path: Path) -> Iterator[Nni]:
             process.kill()
 
 
-def test_eight_trials(nni: Nni) -> None:
+def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
     files = RunFiles(nni.folder / "run")
     command = str(Path(sys.executable).parent / "aiperf-hpc")
     short = ["--set", "training.epochs=[1]", "--minutes", "60", "--max-trials", str(TRIALS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,57 +10,60 @@ import pytest
 
 from tests.house.tree import ROOT
 
+# One process for all that is typed: starting one is most of the work.
 WITHOUT = """\
-import sys
-sys.modules[{library!r}] = None  # an import raises
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
 from aiperf.start import main
-sys.exit(main())
+answers = []
+for library, words in json.loads(sys.argv[1]):
+    sys.modules[library] = None  # an import raises
+    sys.argv = ["aiperf-hpc", *words]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main()
+    answers.append([code, out.getvalue(), err.getvalue()])
+    del sys.modules[library]
+print(json.dumps(answers))
 """
-
-
-def typed(library: str, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """The answer where this library is not installed."""
-    command = [sys.executable, "-c", WITHOUT.format(library=library), *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["count", "--seed", "resnet18"], ["validate", "--help"]],
-    ids=" ".join,
-)
-def test_it_needs_no_torch(arguments: list[str]) -> None:
-    answer = typed("torch", arguments)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout
-
-
+READING = ["--help", "count --seed resnet18", "validate --help"]
 RUNNING = [
-    ["run", "--directory", "never"],
-    ["run", "--dry-run"],
-    ["resume", "never"],
-    ["doctor"],
-    ["peak"],
-    ["count", "--roofline"],
-    ["validate", ".", "--reevaluate"],
-    ["nni", "master", "--directory", "never"],
-    ["nni", "trial"],
+    "run --directory never",
+    "run --dry-run",
+    "resume never",
+    "doctor",
+    "peak",
+    "count --roofline",
+    "validate . --reevaluate",
+    "nni master --directory never",
+    "nni trial",
 ]
 
 
-@pytest.mark.parametrize("arguments", RUNNING, ids=" ".join)
-def test_what_trains_says_in_one_line_which_extra_it_needs(arguments: list[str]) -> None:
-    answer = typed("torch", arguments)
-    assert answer.returncode
-    assert (answer.stdout, answer.stderr) == ("", f"aiperf-hpc: torch {REMEDY}")
+def typed(*lines: tuple[str, str]) -> list[tuple[int, str, str]]:
+    """The code, output and errors of each line where its library is not installed."""
+    words = json.dumps([(library, line.split()) for library, line in lines])
+    command = [sys.executable, "-c", WITHOUT, words]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return [(code, out, err) for code, out, err in json.loads(answer.stdout)]
+
+
+def remedy(library: str) -> str:
+    return f"aiperf-hpc: {library} is not installed; remedy: pip install 'aiperf-hpc[run]'\n"
+
+
+def test_without_torch_what_reads_works_and_what_trains_says_which_extra_it_needs() -> None:
+    answers = typed(*(("torch", line) for line in [*READING, *RUNNING]))
+    for line, (code, out, err) in zip(READING, answers):
+        assert (code, err) == (0, ""), line
+        assert out, line
+    for line, (code, out, err) in zip(RUNNING, answers[len(READING) :]):
+        assert code, line
+        assert (out, err) == ("", remedy("torch")), line
     assert not (ROOT / "never").exists()
 
 
-REMEDY = "is not installed; remedy: pip install 'aiperf-hpc[run]'\n"
-
-
 @pytest.mark.torch
-@pytest.mark.parametrize("library", ["torch", "safetensors", "sklearn", "PIL", "psutil"])
-def test_every_library_of_the_extra_is_looked_for(library: str) -> None:
-    answer = typed(library, ["run", "--directory", "never"])
-    assert answer.stderr == f"aiperf-hpc: {library} {REMEDY}"
+def test_every_library_of_the_extra_is_looked_for() -> None:
+    libraries = ["torch", "safetensors", "sklearn", "PIL", "psutil"]
+    answers = typed(*((library, "run --directory never") for library in libraries))
+    assert [err for _, _, err in answers] == [remedy(library) for library in libraries]

@@ -34,9 +34,10 @@ class Environment:
         return subprocess.run(command, cwd=self.elsewhere, capture_output=True, text=True)
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    return Environment(tmp_path)
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """One for both tests: first without the extra that trains, then with it."""
+    return Environment(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +53,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real one, by the environment of these tests, which has torch."""
     directory = tmp_path_factory.mktemp("real") / "run"
-    command = [sys.executable, "-m", "aiperf", "run", "--device", "cpu", "--minutes", "0.25"]
+    command = [sys.executable, "-m", "aiperf", "run", "--device", "cpu", "--minutes", "0.1"]
+    command += ["--set", "training.validate_every_images=500"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--directory", directory], check=True, cwd=ROOT, env=environment)
     return directory
-
-
-def test_pip_installs_the_command_with_all_its_files(wheel: Path, environment: Environment) -> None:
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == {path for path in files() if path.split("/")[0] in PACKAGES}
-    chosen = [sys.executable, str(ROOT / ".ci/choose_torch.py"), str(environment.python)]
-    torch = subprocess.run(chosen, check=True, capture_output=True, text=True).stdout.strip()
-    environment.install(torch, f"{wheel}[run]")
-    for words in (["--help"], ["count", "--seed", "resnet50"], ["run", "--dry-run", "--device", "cpu"]):
-        answer = environment.type(*words)
-        assert answer.returncode == 0, answer.stderr
-        assert answer.stdout
 
 
 @pytest.mark.torch
@@ -90,3 +80,15 @@ def test_without_an_extra_a_real_run_is_looked_at_and_none_begun(
         assert answer.returncode
         assert answer.stderr == "aiperf-hpc: torch is not installed; remedy: pip install 'aiperf-hpc[run]'\n"
     assert list(environment.elsewhere.iterdir()) == [], "a run that cannot be left a directory"
+
+
+def test_pip_installs_the_command_with_all_its_files(wheel: Path, environment: Environment) -> None:
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == {path for path in files() if path.split("/")[0] in PACKAGES}
+    chosen = [sys.executable, str(ROOT / ".ci/choose_torch.py"), str(environment.python)]
+    torch = subprocess.run(chosen, check=True, capture_output=True, text=True).stdout.strip()
+    environment.install(torch, f"{wheel}[run]")
+    for words in (["--help"], ["count", "--seed", "resnet50"], ["run", "--dry-run", "--device", "cpu"]):
+        answer = environment.type(*words)
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout

@@ -13,11 +13,6 @@ from tests.house.tree import ROOT
 from tests.packaging.cloned import cloned
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return cloned(tmp_path / "clone")
-
-
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     settled = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
@@ -42,18 +37,6 @@ def test_help_names_every_target_a_user_types() -> None:
     assert {"make run", "make test"} <= set(make(ROOT).stdout.replace("  ", "\n").splitlines())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_what_is_installed_is_not_installed_again(clone: Path) -> None:
-    python = f"PYTHON={sys.executable}"
-    first = make(clone, ".venv/.installed", python)
-    assert first.returncode == 0, first.stderr
-    assert make(clone, "--question", ".venv/.installed", python).returncode == 0
-    later = (clone / ".venv/.installed").stat().st_mtime + 1  # some file systems know whole seconds only
-    os.utime(clone / "constraints.txt", (later, later))
-    assert make(clone, "--question", ".venv/.installed", python).returncode == 1
-
-
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     """An environment that make takes for one of its own, with everything installed."""
@@ -73,6 +56,18 @@ def test_another_accelerator_is_installed_for_again(made: Path, was: str, wanted
     for target in (".installed", ".installed-dev"):
         answer = make(ROOT, "--question", str(made / target), f"VENV={made}", f"ACCELERATOR={wanted}")
         assert answer.returncode == again, answer.stderr
+
+
+def test_what_is_installed_is_installed_again_when_something_else_is_stated(
+    made: Path, tmp_path: Path
+) -> None:
+    clone, stamp = cloned(tmp_path / "clone"), made / ".installed"
+    (made / ".accelerator").write_text("\n")
+    moment = (clone / "constraints.txt").stat().st_mtime + 1  # some file systems know whole seconds only
+    for path, later in ((stamp, 0), (clone / "constraints.txt", 1)):
+        os.utime(path, (moment + later, moment + later))
+        answer = make(clone, "--question", str(stamp), f"VENV={made}", "ACCELERATOR=")
+        assert answer.returncode == later, answer.stderr
 
 
 def test_a_wheelhouse_is_not_made_for_an_accelerator_that_nobody_named(made: Path) -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from aiperf.ranks.process import describe_device
 from tests.aiperf.commands.typed import Typed
 
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     return Typed(monkeypatch, capsys)
+
+
+asked_once = cache(describe_device)
+
+
+@pytest.fixture(autouse=True)
+def described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host's devices are asked for in a process of their own: once for all tests."""
+    monkeypatch.setattr("aiperf.ranks.ranks.describe_device", asked_once)
 
 
 @pytest.fixture

@@ -28,34 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     return write_run(tmp_path_factory.mktemp("runs") / "simulated", told(Scene(groups=1)))
 
 
-def test_score_says_the_result_and_its_verdict(typed: Typed, run: RunFiles) -> None:
-    assert typed("score", run.directory) == 0
-    for words in (
-        "sustained OPS",
-        "regulated score",
-        "GOPS",
-        "VALID, class smoke",
-        "ranked span",
-        str(run.journal),
-    ):
-        assert words in typed.out
-
-
-def test_score_is_the_same_each_time_to_the_last_digit(typed: Typed, run: RunFiles) -> None:
-    typed("score", run.directory, "--json")
-    first = typed.out
-    typed("score", run.directory, "--json")
-    assert typed.out == first
-    assert json.loads(first)["ops_per_second"] > 0
-
-
-def test_validate_names_every_rule(typed: Typed, run: RunFiles) -> None:
-    assert typed("validate", run.directory) == 0
-    for rule in ("chain", "operations", "steps", "times", "witnesses", "ranked data"):
-        assert rule in typed.out
-    assert typed.out.rstrip().endswith("VALID, class smoke")
-
-
 def test_a_run_whose_clock_never_started_is_not_judged(typed: Typed, tmp_path: Path) -> None:
     lines = told(Scene(groups=1))
     begun = next(index for index, (_, event) in enumerate(lines) if isinstance(event, Released))
@@ -73,12 +45,6 @@ def test_validate_fails_for_an_edited_journal(typed: Typed, tmp_path: Path) -> N
     assert typed("validate", files.directory) == 1
     assert typed.out.rstrip().endswith("INVALID")
     assert "failed  chain" in typed.out
-
-
-def test_status_says_where_a_run_stands(typed: Typed, run: RunFiles) -> None:
-    assert typed("status", run.directory) == 0
-    assert "ended: deadline" in typed.out
-    assert "best network" in typed.out
 
 
 def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
@@ -119,12 +85,6 @@ def test_a_graph_can_come_through_a_pipe(typed: Typed) -> None:
     assert typed("count", "--seed", f"/dev/fd/{read}", "--json") == 0
     assert json.loads(typed.out)["graph_key"] == residual().key
     os.close(read)
-
-
-def test_count_prints_the_reference_figures(typed: Typed) -> None:
-    assert typed("count", "--seed", "resnet50", "--image", 224, "--classes", 1000) == 0
-    for figure in ("24,299,077,632", "24,520,404,032", "25,557,032"):
-        assert figure in typed.out
 
 
 def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
@@ -185,12 +145,6 @@ def test_a_run_does_not_begin_in_the_directory_of_another(typed: Typed, run: Run
     assert typed("run", "--directory", run.directory) == 1
     assert "resume that run or choose another" in typed.err
     assert run.journal.read_bytes() == before
-
-
-def test_every_command_explains_itself(typed: Typed) -> None:
-    for command in ("run", "resume", "status", "score", "validate", "count", "graph", "preset"):
-        assert typed(command, "--help") == 0
-        assert "Usage: aiperf-hpc" in typed.out
 
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\nVALID, class ranked\u202e"

@@ -98,28 +98,6 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
             "scikit-learn's digits: class 2 has no image among the 3 of training; raise data.training_images",
         ),
         (
-            {"training_images": 201},
-            "scikit-learn's digits: data.training_images is 201, the pinned list has 200; lower it",
-        ),
-        (
-            {"channels": 3},
-            "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1",
-        ),
-        (
-            {"classes": 9},
-            (
-                "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
-                "set data.classes = 10 or correct the labels"
-            ),
-        ),
-        (
-            {"classes": 11},
-            (
-                "scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 11; "
-                "set data.classes = 10 or correct the labels"
-            ),
-        ),
-        (
             {"classes": 9, "channels": 3, "training_images": 201, "validation_images": 401},
             (
                 "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1. "

@@ -145,48 +145,19 @@ def test_bad_folders_are_refused(config: DataConfig, damage: Callable[[Path], ob
     assert str(refused.value) == expected.format(root=root)
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        (
-            {"classes": 4},
-            "{path}/train: 3 class folders, but data.classes is 4; set data.classes = 3",
-        ),
-        (
-            {"channels": 2},
-            "{path}/train: images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3",
-        ),
-        (
-            {"classes": 4, "channels": 2, "augmentation": "shift", "validation_images": 36},
-            (
-                "{path}/train: images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3. "
-                "Also: {path}/train: 3 class folders, but data.classes is 4; set data.classes = 3. Also: "
-                "{path}/train: data.augmentation 'shift' is not for images of this kind; "
-                "set it to 'none' or 'resized-crop-flip'. Also: "
-                "{path}/train: 36 training images cannot give some for training and 36 for validation; "
-                "lower data.training_images or data.validation_images"
-            ),
-        ),
-        (
-            {"augmentation": "shift"},
-            (
-                "{path}/train: data.augmentation 'shift' is not for images of this kind; "
-                "set it to 'none' or 'resized-crop-flip'"
-            ),
-        ),
-        (
-            {"validation_images": 36},
-            (
-                "{path}/train: 36 training images cannot give some for training and 36 for validation; "
-                "lower data.training_images or data.validation_images"
-            ),
-        ),
-    ],
-)
-def test_a_contradiction_is_refused(written: DataConfig, changed: dict[str, object], expected: str) -> None:
+def test_contradictions_are_refused_together(written: DataConfig) -> None:
+    changed = {"classes": 4, "channels": 2, "augmentation": "shift", "validation_images": 36}
     with pytest.raises(DataError) as refused:
         load(replace(written, **changed), CPU, 1)
-    assert str(refused.value) == expected.format(path=written.path)
+    assert str(refused.value).replace(f"{written.path}/train: ", "").split(" Also: ") == [
+        "images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3.",
+        "3 class folders, but data.classes is 4; set data.classes = 3.",
+        "data.augmentation 'shift' is not for images of this kind; set it to 'none' or 'resized-crop-flip'.",
+        (
+            "36 training images cannot give some for training and 36 for validation; "
+            "lower data.training_images or data.validation_images"
+        ),
+    ]
 
 
 def test_a_folder_that_may_not_be_read_is_refused(

@@ -54,14 +54,6 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             ),
         ),
         (
-            0,
-            100,
-            (
-                "here: 100 training images cannot give some for training and 100 for validation; "
-                "lower data.training_images or data.validation_images"
-            ),
-        ),
-        (
             80,
             3,
             (

@@ -21,7 +21,7 @@ PINNED = {
 
 def settings(name: str) -> tuple[tuple[str, object], ...]:
     if name == "halving":
-        return (("training.schedule", "halving"), ("training.epochs", [2, 6, 18]))
+        return (("training.schedule", "halving"), ("training.epochs", (2, 6, 18)))
     return (("search.name", name),)
 
 

@@ -98,14 +98,8 @@ def test_a_counter_of_known_power_gives_the_joules_of_exactly_the_span(files: Ru
 
 def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
     """Power integrated by hand, where there is no counter."""
-    start = 1.8e9
-    files.telemetry("node1").parent.mkdir()
-    power = [100.0, 300.0, 200.0, 400.0, 100.0, 100.0]
-    text = [
-        json.dumps({"wall_seconds": start + index, "devices": [{"id": DEVICE, "power_watts": watts}]})
-        for index, watts in enumerate(power)
-    ]
-    files.telemetry("node1").write_text("\n".join(text) + "\n")
+    start, power = 1.8e9, [100.0, 300.0, 200.0, 400.0, 100.0, 100.0]
+    sampled(files, {start + at: {"power_watts": watts} for at, watts in enumerate(power)})
     found = read_usage(files, run_between(start + 0.5, start + 4.5, start - 3))
     # Half of the first and of the last second, by the trapezoid rule, and all between.
     by_hand = 0.5 * (200 + 300) / 2 + (300 + 200) / 2 + (200 + 400) / 2 + (400 + 100) / 2 + 0.5 * 100
@@ -113,16 +107,22 @@ def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
     assert not use(found).by_counter
 
 
+def sampled(
+    files: RunFiles, readings: dict[float, dict[str, float]], host: str = "node1", device: str = DEVICE
+) -> None:
+    """Lines of a host at these times of day."""
+    files.telemetry(host).parent.mkdir(exist_ok=True)
+    with files.telemetry(host).open("a") as file:
+        for moment, values in readings.items():
+            file.write(json.dumps({"wall_seconds": moment, "devices": [{"id": device, **values}]}) + "\n")
+
+
 def drawn(files: RunFiles, host: str, device: str, start: float, seconds: int, **values: float) -> None:
     """A file of a host on which a device drew 200 W; `values` say at which rate others rise."""
-    files.telemetry(host).parent.mkdir(exist_ok=True)
     lines = [
-        {"id": device, "power_watts": 200.0, **{name: rate * at for name, rate in values.items()}}
-        for at in range(seconds)
+        {"power_watts": 200.0, **{name: rate * at for name, rate in values.items()}} for at in range(seconds)
     ]
-    text = [json.dumps({"wall_seconds": start + at, "devices": [line]}) for at, line in enumerate(lines)]
-    with files.telemetry(host).open("a") as file:
-        file.write("\n".join(text) + "\n")
+    sampled(files, {start + at: line for at, line in enumerate(lines)}, host, device)
 
 
 @pytest.mark.parametrize(
@@ -184,18 +184,10 @@ def test_a_counter_is_believed_where_the_power_agrees(
 def test_where_samples_are_missing_nothing_is_made_up(
     files: RunFiles, counter: bool, power: bool, hole: tuple[int, int], joules: float | None
 ) -> None:
-    start, path = 1.8e9, files.telemetry("node1")
-    path.parent.mkdir()
-    readings = [
-        (at, {"power_watts": 200.0} if power else {}, {"energy_joules": 200.0 * at} if counter else {})
-        for at in range(30)
-        if not hole[0] <= at < hole[1]
-    ]
-    lines = [
-        json.dumps({"wall_seconds": start + at, "devices": [{"id": DEVICE, **one, **two}]})
-        for at, one, two in readings
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    start = 1.8e9
+    for at in (at for at in range(30) if not hole[0] <= at < hole[1]):
+        one = {"power_watts": 200.0} if power else {}
+        sampled(files, {start + at: one | ({"energy_joules": 200.0 * at} if counter else {})})
     found = read_usage(files, run_between(start + 5, start + 25, start - 3))
     assert found.joules == (None if joules is None else pytest.approx(joules))
 
@@ -203,14 +195,8 @@ def test_where_samples_are_missing_nothing_is_made_up(
 @pytest.mark.parametrize("power", [True, False])
 def test_a_counter_that_began_anew_is_none(files: RunFiles, power: bool) -> None:
     """As when a driver is loaded again; another leg of the run has its own count."""
-    start, path = 1.8e9, files.telemetry("node1")
-    path.parent.mkdir()
-    lines = [
-        {"id": DEVICE, "energy_joules": 200.0 * (at % 15), **({"power_watts": 200.0} if power else {})}
-        for at in range(30)
-    ]
-    text = [json.dumps({"wall_seconds": start + at, "devices": [line]}) for at, line in enumerate(lines)]
-    path.write_text("\n".join(text) + "\n")
+    start, drew = 1.8e9, {"power_watts": 200.0} if power else {}
+    sampled(files, {start + at: {"energy_joules": 200.0 * (at % 15), **drew} for at in range(30)})
     found = read_usage(files, run_between(start + 5, start + 25, start - 3))
     assert found.joules == (pytest.approx(200 * 20) if power else None)
     two = run_between(start + 1, start + 13, start - 3)
@@ -220,14 +206,8 @@ def test_a_counter_that_began_anew_is_none(files: RunFiles, power: bool) -> None
 
 def test_the_span_is_on_the_clock_of_the_host(files: RunFiles) -> None:
     """It is 0.8 s ahead of the master's, and its device drew more from second to second."""
-    start, path = 1.8e9, files.telemetry("node1")
-    path.parent.mkdir()
-    text = [
-        json.dumps({"wall_seconds": start + 0.8 + at, "devices": [{"id": DEVICE, "power_watts": 10.0 * at}]})
-        for at in range(30)
-    ]
-    path.write_text("\n".join(text) + "\n")
-    run = Replay()
+    start, run = 1.8e9, Replay()
+    sampled(files, {start + 0.8 + at: {"power_watts": 10.0 * at} for at in range(30)})
     add_leg(run, start + 5, start + 25, start - 3, replace(READY, device_id=DEVICE), offset=0.8)
     assert read_usage(files, run).joules == pytest.approx(10 * (25**2 - 5**2) / 2)
 
@@ -240,13 +220,8 @@ def test_who_never_said_whether_it_was_held_back_is_not_said_to_be_free(files: R
 
 def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:
     start = 1.8e9
-    files.telemetry("node1").parent.mkdir()
-    text = [
-        json.dumps({"wall_seconds": start + at, "devices": [reading]})
-        for at, late in enumerate([0.4, 0.0, 0.3, 0.0, 0.0, 0.2])
-        for reading in [{"id": DEVICE, "wall_seconds": start + at + late, "energy_joules": 300.0 * at}]
-    ]
-    files.telemetry("node1").write_text("\n".join(text) + "\n")
+    for at, late in enumerate([0.4, 0.0, 0.3, 0.0, 0.0, 0.2]):
+        sampled(files, {start + at: {"wall_seconds": start + at + late, "energy_joules": 300.0 * at}})
     found = read_usage(files, run_between(start + 0.4, start + 4.0, start - 3))
     assert found.joules == pytest.approx(300 * 4)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from aiperf.rules.rule import Kind, Outcome
-from analysis.pages.report import report_html, write_figures
+from analysis.pages.report import report_html
 from analysis.readings.facts import verdict_text
 from analysis.readings.judged import Judged, examine
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, write_run
 
 LIMIT_BYTES = 5_000_000
 
@@ -114,8 +113,6 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 SCENES = {
     "hardly begun": (Scene(), 6),
-}
-MORE_SCENES = {
     "two legs": (Scene(killed_at=25.0), None),
     "no trial ended": (Scene(), 14),
     "one group, no end": (Scene(groups=1), 60),
@@ -125,15 +122,9 @@ MORE_SCENES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scene", "lines"), SCENES.values(), ids=SCENES.keys())
 def test_any_run_has_a_report(scene: Scene, lines: int | None, tmp_path: Path) -> None:
-    judged = examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))
-    Elements(report_html(judged))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scene", "lines"), MORE_SCENES.values(), ids=MORE_SCENES.keys())
-def test_so_has_any_other(scene: Scene, lines: int | None, tmp_path: Path) -> None:
     Elements(report_html(examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))))
 
 
@@ -154,18 +145,3 @@ def test_the_verdict_of_a_smoke_run_names_what_it_lacks(judged: Judged) -> None:
     assert unmet
     said = verdict_text(judged.verdict, validated=True)
     assert all(f.rule.removeprefix("ranked ") in said for f in unmet)
-
-
-@pytest.mark.slow
-def test_figures_are_written(judged: Judged, tmp_path: Path) -> None:
-    written = write_figures(judged, tmp_path / "figures")
-    assert len(written) == 14
-    assert all(path.stat().st_size > 1000 for path in written)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_512_groups_and_2000_trials_are_five_megabytes(tmp_path: Path) -> None:
-    config = replace(CIFAR, limits=replace(CIFAR.limits, minutes=0, max_trials=2000))
-    run = write_run(tmp_path / "run", config, Machine(groups=512, devices_per_group=8))
-    assert len(report_html(examine(run)).encode()) < LIMIT_BYTES

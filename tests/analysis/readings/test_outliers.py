@@ -81,16 +81,15 @@ def test_noise_names_rarely_anybody() -> None:
     assert named == 0
 
 
-@pytest.mark.parametrize("random_seed", range(5))
+@pytest.mark.parametrize("random_seed", range(2))
 def test_quiet_groups_are_not_named(tmp_path: Path, random_seed: int) -> None:
     """They differ by a per cent; what their trials are differs by much more."""
     files = write_run(tmp_path / "run", resized(CIFAR, 10.0), Machine(groups=6, random_seed=random_seed))
     assert outliers(read_run(files)) == ()
 
 
-@pytest.mark.parametrize("random_seed", range(3))
-def test_a_slow_group_is_named(tmp_path: Path, random_seed: int) -> None:
-    machine = Machine(groups=6, random_seed=random_seed, slow={2: 0.8})
+def test_a_slow_group_is_named(tmp_path: Path) -> None:
+    machine = Machine(groups=6, slow={2: 0.8})
     (found,) = outliers(read_run(write_run(tmp_path / "run", resized(CIFAR, 10.0), machine)))
     assert (found.who, found.hosts) == ("group 2", ("node0003",))
     assert found.share == pytest.approx(0.8, abs=0.08)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import numpy as np
 import pytest
 
 from aiperf.trial import State
-from analysis.exports.csv_table import COLUMNS, csv_text
 from analysis.readings.judged import Judged
 from analysis.readings.progress import progress
 from analysis.readings.trials import TrialRow, line_of_descent, most_telling, rows
@@ -75,13 +71,3 @@ def test_the_last_regulated_score_is_of_all_operations(judged: Judged) -> None:
     assert best.error is not None
     expected = -np.log(best.error) * judged.score.goodput.operations / judged.score.span_seconds
     assert found.regulated[-1] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_csv_is_read_back_as_it_is(judged: Judged) -> None:
-    found = list(csv.DictReader(io.StringIO(csv_text(judged))))
-    assert list(found[0]) == list(COLUMNS)
-    for read, one in zip(found, rows(judged.replay, judged.recount.counts), strict=True):
-        assert int(read["trial"]) == one.number
-        assert int(read["ops_per_training_image"]) == one.operations
-        assert (float(read["validation_error"]) if read["validation_error"] else None) == one.error
-        assert read["state"] == one.state.value

@@ -143,9 +143,8 @@ def test_nonsense_is_refused_or_shown(lines: list[Line], tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("seed", [2, 3])
-def test_more_of_it(seed: int, lines: list[Line], tmp_path: Path) -> None:
-    assert 0 < tried(seed, 300, lines, tmp_path / "run") < 300
+def test_more_of_it(lines: list[Line], tmp_path: Path) -> None:
+    assert 0 < tried(2, 300, lines, tmp_path / "run") < 300
 
 
 @pytest.mark.slow

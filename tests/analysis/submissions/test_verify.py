@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -273,9 +272,9 @@ FIELDS = (b'"images":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forw
 GIGANTIC = (b"1e999", b"9" * 5000, b"9" * 400, b"99999999999999999999", b"-1", b"NaN")
 
 
-@pytest.mark.parametrize("number", GIGANTIC, ids=lambda number: number[:8].decode())
+# No reader takes any but -1, wherever it stands: tests/aiperf/journal/test_strict.py.
 @pytest.mark.parametrize(
-    "field", [b'"images":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[']
+    ("field", "number"), [(FIELDS[0], each) for each in GIGANTIC] + [(each, b"-1") for each in FIELDS[1:]]
 )
 def test_a_gigantic_number_in_a_journal_is_refused_or_contradicted(
     field: bytes, number: bytes, files: Contents, tmp_path: Path
@@ -327,10 +326,3 @@ def test_several_runs_go_into_one_package(short: RunFiles, tmp_path: Path) -> No
     with checked(make(tmp_path / "p.tar.gz", short, short)) as found:
         assert [one.name for one in found.runs] == ["short", "short-2"]
         assert found.valid
-
-
-def test_script_in_names_stays_text(short: RunFiles, tmp_path: Path) -> None:
-    name = "</script><script>alert(1)</script>"
-    with checked(make(tmp_path / "p.tar.gz", short, system_name=name)) as found:
-        assert found.valid
-        assert json.loads(json.dumps(found.system))["system_name"] == name

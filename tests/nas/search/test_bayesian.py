@@ -117,21 +117,6 @@ def test_a_history_of_failures_only() -> None:
     assert search.forest.num_told == 0
 
 
-def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
-    live, again = (Bayesian(SEED, 7, BOUNDS, population=6) for _ in range(2))
-    for number in range(40):
-        child = live.ask(number)
-        again.dispatched(number, child.parent, child.morphisms)
-        for search in (live, again):
-            if number % 6 == 5:
-                search.drop(number)
-            else:
-                search.tell(observation(number, child.graph))
-    for number in range(40, 45):
-        first, second = live.ask(number), again.ask(number)
-        assert (first.parent, first.morphisms) == (second.parent, second.morphisms)
-
-
 def test_it_finds_what_grows_where_growth_pays() -> None:
     search = Bayesian(SEED, 1, BOUNDS, population=10)
     grown(search, 80)

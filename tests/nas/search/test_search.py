@@ -351,13 +351,6 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         assert again.ask(number) == search.ask(number)
 
 
-def test_a_dispatched_candidate_is_rebuilt() -> None:
-    search = with_living(make(), {0: 0.5, 1: 0.5})
-    candidate = search.ask(2)
-    again = with_living(make(), {0: 0.5, 1: 0.5})
-    assert again.dispatched(2, candidate.parent, candidate.morphisms) == candidate
-
-
 def test_another_random_seed_searches_elsewhere() -> None:
     assert run(make(), 10) == run(make(), 10)
     assert run(make(), 10)[1:] != run(make(random_seed=2), 10)[1:]

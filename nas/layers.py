@@ -32,7 +32,7 @@ class Layer:
     weights.
 
     The class attributes say how networks with it may grow. Their defaults are right for a layer that
-    treats every channel alike and by itself, and right but narrow for an activation.
+    treats every channel by itself.
 
     A layer can be written in any file: its class, its module for `nas.modules.module_of` and, where it has
     weights, their `nas.weights.starts`. Records know it where that file is imported, and in every process of

@@ -67,11 +67,6 @@ class Cost:
             self.evaluate + other.evaluate,
         )
 
-    def __mul__(self, times: int) -> Cost:
-        return Cost(
-            self.forward * times, self.input_grad * times, self.weight_grad * times, self.evaluate * times
-        )
-
     @property
     def backward(self) -> Ops:
         return self.input_grad + self.weight_grad

@@ -160,7 +160,7 @@ def _passed(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
     if not all(read[0].agrees(other) for other in read[1:]):
         raise MorphismError("it reads channels that are widened differently")
     if layer.tears_copies and not np.isin(read[0].share, (0, 1)).all():
-        raise MorphismError("in training, dropout tears copies of a channel apart")
+        raise MorphismError("in training, it tears copies of a channel apart")
     return read[0]
 
 

@@ -18,7 +18,7 @@ class Tie:
     groups: int
     """The number of runs of channels that grouped convolutions keep apart on either side."""
     torn: bool
-    """Whether a dropout reads them before another layer mixes them."""
+    """Whether a layer that tears copies apart, a dropout, reads them before another mixes them."""
 
 
 @once

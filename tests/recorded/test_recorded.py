@@ -3,7 +3,8 @@
 Each folder is a run directory of November 2026 (AMD EPYC 9004, two cores) with what the commands said of it:
 `alone` in bf16, `lowered` as on a processor with AVX2 only, `halving` with a random search by successive
 halving, `groups` with two groups of two ranks, one of them lost, in two legs, and `restarted` with a worker
-that was killed twice; these are journals of version 1. To accept what is printed now: python -m tests.recorded.test_recorded
+that was killed twice, all of journal version 1; and `version2`, like `alone`.
+To accept what is printed now: python -m tests.recorded.test_recorded
 """
 
 from __future__ import annotations

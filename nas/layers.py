@@ -227,10 +227,9 @@ class ReLU(Layer):
 
 
 @dataclass(frozen=True)
-class MaxPool(Layer):
-    """The greatest of each window."""
+class _Windowed:
+    """Square windows of an image, channel by channel. No layer itself: a record could name it."""
 
-    keeps_sign = True
     kernel: int
     stride: int
 
@@ -240,6 +239,13 @@ class MaxPool(Layer):
     def shape(self, *inputs: Shape) -> Shape:
         (channels, *area) = _image(self, inputs)
         return (channels, *_windows(self, area, self.kernel, self.stride))
+
+
+@dataclass(frozen=True)
+class MaxPool(_Windowed, Layer):
+    """The greatest of each window."""
+
+    keeps_sign = True
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         y = prod(self.shape(*inputs))
@@ -248,19 +254,10 @@ class MaxPool(Layer):
 
 
 @dataclass(frozen=True)
-class AveragePool(Layer):
+class AveragePool(_Windowed, Layer):
     """The mean of each window, padding included."""
 
     keeps_sign = True
-    kernel: int
-    stride: int
-
-    def __post_init__(self) -> None:
-        _refuse_no_sizes(self, "kernel", "stride")
-
-    def shape(self, *inputs: Shape) -> Shape:
-        (channels, *area) = _image(self, inputs)
-        return (channels, *_windows(self, area, self.kernel, self.stride))
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x, y, taps = prod(inputs[0]), prod(self.shape(*inputs)), self.kernel**2
@@ -387,13 +384,13 @@ def is_size(value: object) -> bool:
     return type(value) is int and 1 <= value <= LARGEST_SIZE
 
 
-def _only(layer: Layer, inputs: tuple[Shape, ...]) -> Shape:
+def _only(layer: object, inputs: tuple[Shape, ...]) -> Shape:
     if len(inputs) != 1:
         raise ShapeError(f"{type(layer).__name__}: reads one input, not {len(inputs)}")
     return inputs[0]
 
 
-def _image(layer: Layer, inputs: tuple[Shape, ...]) -> Shape:
+def _image(layer: object, inputs: tuple[Shape, ...]) -> Shape:
     shape = _only(layer, inputs)
     if len(shape) != 3:
         raise ShapeError(f"{type(layer).__name__}: reads (channels, height, width), not {shape}")
@@ -407,7 +404,7 @@ def _vector(layer: Layer, inputs: tuple[Shape, ...]) -> Shape:
     return shape
 
 
-def _windows(layer: Layer, area: list[int], kernel: int, stride: int) -> list[int]:
+def _windows(layer: object, area: list[int], kernel: int, stride: int) -> list[int]:
     """Windows along each side of the image."""
     padded = [side + 2 * ((kernel - 1) // 2) for side in area]
     if min(padded) < kernel:
@@ -420,7 +417,7 @@ def _refuse_even(layer: Layer, kernel: int) -> None:
         raise ShapeError(f"{type(layer).__name__}: kernel {kernel} is even; use an odd one")
 
 
-def _refuse_no_sizes(layer: Layer, *names: str) -> None:
+def _refuse_no_sizes(layer: object, *names: str) -> None:
     for name in names:
         value = getattr(layer, name)
         if not is_size(value):

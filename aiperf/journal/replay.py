@@ -11,32 +11,18 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, TrialStory, Validation
 from aiperf.journal.blocks import Blocks, Totals
-from aiperf.journal.events import (
-    Beat,
-    Began,
-    CeilingMeasured,
-    Closed,
-    ControlMeasured,
-    Dispatched,
-    Ended,
-    Event,
-    GroupLost,
-    LegBegan,
-    LegEnded,
-    Opened,
-    RankReady,
-    Released,
-    Stepped,
-    Tested,
-)
 from aiperf.journal.file import Line
 from aiperf.trial import State
 from aiperf.wire.messages import Evaluated, Ready
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """How a group may say that a trial ended; LOST is what follows from its silence."""
+
+AFTER_THE_END = (events.Beat, events.GroupLost, events.RankReady, events.Tested)
+"""What may follow the end of a leg: the best network is tested then, by a group that may come and go."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +50,18 @@ class Replay:
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not follow."""
         self.faults: list[Fault] = []
-        self.decisions: list[Dispatched | Ended | GroupLost | LegBegan] = []
+        self.decisions: list[events.Dispatched | events.Ended | events.GroupLost | events.LegBegan] = []
         """What the search follows from, in order."""
         self.lines = 0
         self.last_chain = ""
         self.begin_chain = ""
         """Of the line that began the first leg: a run is told by it, however many lines follow."""
-        self._opened: Opened | None = None
+        self._opened: events.Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
 
     @property
-    def opened(self) -> Opened:
+    def opened(self) -> events.Opened:
         assert self._opened is not None, "no line was added"
         return self._opened
 
@@ -90,7 +76,7 @@ class Replay:
         return len(self.legs)
 
     @property
-    def ranks(self) -> list[RankReady]:
+    def ranks(self) -> list[events.RankReady]:
         """Of the last leg, in the order of their arrival."""
         return self.leg.ranks
 
@@ -128,41 +114,41 @@ class Replay:
         if not line.intact:
             self.broken.append(line.number)
         self.last_chain = line.chain
-        if not self.begin_chain and isinstance(line.event, LegBegan):
+        if not self.begin_chain and isinstance(line.event, events.LegBegan):
             self.begin_chain = line.chain
         self.add(line.t, line.event)
 
-    def add(self, t: float, event: Event) -> None:
+    def add(self, t: float, event: events.Event) -> None:
         """Folds in the next event, at `t` seconds on the clock of its leg."""
         self.lines += 1
         text = self._fold(t, event)
         if text:
             self.faults.append(Fault(self.lines, f"{type(event).__name__} {text}"))
 
-    def _fold(self, t: float, event: Event) -> str:
+    def _fold(self, t: float, event: events.Event) -> str:
         """What contradicts, or nothing."""
-        if isinstance(event, (Dispatched, Ended, GroupLost, LegBegan)):
+        if isinstance(event, (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)):
             self.decisions.append(event)
-        if isinstance(event, Opened):
+        if isinstance(event, events.Opened):
             if self._opened is not None:
                 return "stands a second time"
             self._opened = event
             return ""
-        if isinstance(event, LegBegan):
+        if isinstance(event, events.LegBegan):
             return self._began_leg(t, event)
         if not self.legs:
             return "stands before the first leg"
         leg = self.legs[-1]
         before, leg.last = leg.last, max(t, leg.last)
         leg.longest_silence = max(leg.longest_silence, t - before)
-        if leg.ended is not None and not isinstance(event, (Beat, GroupLost, RankReady, Tested)):
+        if leg.ended is not None and not isinstance(event, AFTER_THE_END):
             return "stands after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
         if not text and t < before:
             return f"is at {t:.3f} s, and a line above it at {before:.3f} s: the clock went backwards"
         return text
 
-    def _began_leg(self, t: float, event: LegBegan) -> str:
+    def _began_leg(self, t: float, event: events.LegBegan) -> str:
         for attempt in self._open.values():
             attempt.abandoned = True
         self._open.clear()
@@ -171,10 +157,10 @@ class Replay:
             return f"is numbered {event.index}, not {self.leg.index}"
         return "follows the test: the test images are used once, at the end" if self.tested else ""
 
-    def _beat(self, t: float, event: Beat) -> str:
+    def _beat(self, t: float, event: events.Beat) -> str:
         return ""
 
-    def _rank_ready(self, t: float, event: RankReady) -> str:
+    def _rank_ready(self, t: float, event: events.RankReady) -> str:
         rank = event.ready.rank
         if not self._has(event.group) or rank not in self.leg.began.groups[event.group]:
             return f"of rank {rank}, which is not in group {event.group}"
@@ -191,7 +177,7 @@ class Replay:
         self.leg.first_devices.setdefault(rank, event.ready)
         return ""
 
-    def _ceiling_measured(self, t: float, event: CeilingMeasured) -> str:
+    def _ceiling_measured(self, t: float, event: events.CeilingMeasured) -> str:
         if event.ceiling.rank in self.leg.ceilings:
             return f"of rank {event.ceiling.rank} stands a second time"
         if self.leg.released is not None:
@@ -199,7 +185,7 @@ class Replay:
         self.leg.ceilings[event.ceiling.rank] = event.ceiling
         return ""
 
-    def _control_measured(self, t: float, event: ControlMeasured) -> str:
+    def _control_measured(self, t: float, event: events.ControlMeasured) -> str:
         if event.control.rank in self.leg.controls:
             return f"of rank {event.control.rank} stands a second time"
         if self.leg.released is not None:
@@ -207,7 +193,7 @@ class Replay:
         self.leg.controls[event.control.rank] = event.control
         return ""
 
-    def _released(self, t: float, event: Released) -> str:
+    def _released(self, t: float, event: events.Released) -> str:
         if self.leg.released is not None:
             return "stands a second time in its leg"
         ready = set[int]().union(*self.leg.alive.values())
@@ -215,7 +201,7 @@ class Replay:
         self.leg.released, self.leg.deadline = t, event.deadline
         return f"stands before rank {missing[0]} was ready" if missing else ""
 
-    def _dispatched(self, t: float, event: Dispatched) -> str:
+    def _dispatched(self, t: float, event: events.Dispatched) -> str:
         number = event.trial.number
         story = self.trials.get(number)
         expected = 1 + len(story.attempts) if story else 1
@@ -231,7 +217,7 @@ class Replay:
         self._open[number, event.attempt] = attempt
         return ""
 
-    def _began(self, t: float, event: Began) -> str:
+    def _began(self, t: float, event: events.Began) -> str:
         started = event.started
         attempt = self._open.get((started.trial, started.attempt))
         if attempt is None or attempt.state is not State.WAITING:
@@ -239,7 +225,7 @@ class Replay:
         attempt.began, attempt.begin_time = event, t
         return ""
 
-    def _stepped(self, t: float, event: Stepped) -> str:
+    def _stepped(self, t: float, event: events.Stepped) -> str:
         block = event.block
         attempt = self._open.get((block.trial, block.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
@@ -255,7 +241,7 @@ class Replay:
         self.blocks.append(attempt.index, t, event)
         return ""
 
-    def _closed(self, t: float, event: Closed) -> str:
+    def _closed(self, t: float, event: events.Closed) -> str:
         segment = event.segment
         attempt = self._open.get((segment.trial, segment.attempt))
         if attempt is None or attempt.state is not State.RUNNING:
@@ -267,7 +253,7 @@ class Replay:
         attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end)))
         return ""
 
-    def _ended(self, t: float, event: Ended) -> str:
+    def _ended(self, t: float, event: events.Ended) -> str:
         told = event.finished
         attempt = self._open.pop((told.trial, told.attempt), None)
         where = f"of trial {told.trial}, attempt {told.attempt}: {told.state.value}"
@@ -283,7 +269,7 @@ class Replay:
             self._lowest, self.best = attempt.error, self.trials[told.trial]
         return ""
 
-    def _group_lost(self, t: float, event: GroupLost) -> str:
+    def _group_lost(self, t: float, event: events.GroupLost) -> str:
         if not self._has(event.group):
             return f"of group {event.group}, which is not there"
         self.leg.losses.append(event)
@@ -295,14 +281,14 @@ class Replay:
     def _has(self, group: int) -> bool:
         return 0 <= group < len(self.leg.began.groups)
 
-    def _ended_leg(self, t: float, event: LegEnded) -> str:
+    def _ended_leg(self, t: float, event: events.LegEnded) -> str:
         self.leg.ended = event
         running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
         if running and not event.reason.startswith("error"):
             return f"stands while trial {running[0]} runs"
         return ""
 
-    def _tested(self, t: float, event: Tested) -> str:
+    def _tested(self, t: float, event: events.Tested) -> str:
         if self.tested is not None:
             return "stands a second time: the test images are used once"
         if self.leg.ended is None:
@@ -313,20 +299,20 @@ class Replay:
         return ""
 
 
-_FOLDS: Mapping[type[Event], Callable[[Replay, float, Any], str]] = {
-    Beat: Replay._beat,
-    RankReady: Replay._rank_ready,
-    CeilingMeasured: Replay._ceiling_measured,
-    ControlMeasured: Replay._control_measured,
-    Released: Replay._released,
-    Dispatched: Replay._dispatched,
-    Began: Replay._began,
-    Stepped: Replay._stepped,
-    Closed: Replay._closed,
-    Ended: Replay._ended,
-    GroupLost: Replay._group_lost,
-    LegEnded: Replay._ended_leg,
-    Tested: Replay._tested,
+_FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
+    events.Beat: Replay._beat,
+    events.RankReady: Replay._rank_ready,
+    events.CeilingMeasured: Replay._ceiling_measured,
+    events.ControlMeasured: Replay._control_measured,
+    events.Released: Replay._released,
+    events.Dispatched: Replay._dispatched,
+    events.Began: Replay._began,
+    events.Stepped: Replay._stepped,
+    events.Closed: Replay._closed,
+    events.Ended: Replay._ended,
+    events.GroupLost: Replay._group_lost,
+    events.LegEnded: Replay._ended_leg,
+    events.Tested: Replay._tested,
 }
 
 

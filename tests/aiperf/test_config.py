@@ -47,6 +47,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("training.warmup", 1.0, "training.warmup is 1.0"),
         ("training.format", "fp8", "training.format is 'fp8'; it is one of auto, fp32, tf32, bf16, fp16"),
         ("data.name", "mnist", "data.name is 'mnist'; it is one of digits, idx"),
+        ("data.augmentation", "spin", "data.augmentation is 'spin'; it is one of none, shift"),
         ("data.path", "pictures", "data.path is 'pictures', but data.name is 'digits', which reads no files"),
         ("search.name", "grid", "search.name is 'grid'; it is one of evolution, foresight"),
         ("search.bounds.min_operations", 2.0, "search.bounds: needs 0 < min_operations ≤ 1"),

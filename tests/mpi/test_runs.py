@@ -8,12 +8,18 @@ import pytest
 
 from aiperf.journal.replay import Replay
 from tests.mpi.digits import LAYOUTS, run_digits
-from tests.mpi.jobs import OPEN_MPI, TINY, Mpi, started, told
+from tests.mpi.jobs import MPICH, OPEN_MPI, TINY, Mpi, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+# What two MPIs do differently, a group of two shows.
+@pytest.mark.parametrize(
+    ("mpi", "layout"),
+    [*((OPEN_MPI, layout) for layout in LAYOUTS), (MPICH, "1+2")],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+    indirect=["mpi"],
+)
 def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(
     mpi: Mpi, layout: str, tmp_path: Path
 ) -> None:

@@ -42,7 +42,8 @@ class Scheduler(ABC):
     size: str = "how large, and how long"
     """What a person is told of the directive that says so."""
     job_id: str
-    """The variable that holds it; it stays the same when the job is queued again."""
+    """The variable that holds it; it stays the same when the job is queued again. A process that has it is
+    taken to be in such a job, so it must be this scheduler's own."""
     element: str
     """The variable that holds an array's element."""
     hosts: str
@@ -58,11 +59,13 @@ class Scheduler(ABC):
     warned: bool = True
     """Whether it can send a signal before the limit."""
     requeue: Sequence[str] = ()
-    """Lines that queue the job again when it was stopped in time."""
+    """Shell lines that queue the job again when the run was stopped in time. They may set `code`, with which
+    the script then exits."""
 
     @abstractmethod
     def options(self, site: Site, job: Job) -> list[str]:
-        """Of a job, a directive each: its name; how large and how long it is; and all others."""
+        """First the name of the job, second its size and limit, which a person edits, then the rest, a
+        directive each."""
 
     def directives(self, site: Site, job: Job) -> list[str]:
         """The lines at the head of a script."""

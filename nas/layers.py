@@ -40,8 +40,9 @@ class Layer:
     """
 
     mixes_channels: ClassVar[bool] = False
-    """Whether a channel out is a weighted sum of channels in. Its width is then free (`widened`), and new or
-    copied channels end at its weights. Any other layer passes them on, channel by channel."""
+    """Whether a channel out is a weighted sum of channels in. Its width is then free (`widened`). It reads
+    new channels with zeros and copies with their shares, so that nothing behind it changes. Any other layer
+    passes them on, channel by channel."""
     keeps_sign: ClassVar[bool] = False
     """Whether it puts out nothing negative where it reads nothing negative."""
     tears_copies: ClassVar[bool] = False

@@ -27,7 +27,7 @@ MOST_BYTES_PER_SECOND = 1e15
 
 
 class Sensor:
-    """Reads in a thread of its own, one reading at a time: who waits for it waits no longer than he wants."""
+    """Reads in a thread of its own, one reading at a time, so that nobody waits for a device that hangs."""
 
     def __init__(self, name: str, open_it: Callable[[], Callable[[], Reading]]) -> None:
         """`open_it` finds the sensor and gives what reads it; both may raise, or never come back."""

@@ -15,12 +15,12 @@ from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import (
-    activations,
     choose,
     inserted,
     known,
     live,
     non_negative,
+    non_negative_images,
     rounded,
     seed_from,
     unused,
@@ -47,7 +47,7 @@ class DeepenBasic(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> DeepenBasic:
-        sites = [name for name in activations(graph) if graph.shapes[name][0] <= WIDEST_BASIC]
+        sites = [name for name in non_negative_images(graph) if graph.shapes[name][0] <= WIDEST_BASIC]
         node = choose(rng, sites, f"place for a basic block of at most {WIDEST_BASIC} channels")
         channels, *area = graph.shapes[node]
         return cls(node, rounded(channels), seed_from(rng), 3 if live(3, 1, area) else 1)
@@ -71,7 +71,7 @@ class DeepenBottleneck(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> DeepenBottleneck:
-        node = choose(rng, activations(graph), "place for a block")
+        node = choose(rng, non_negative_images(graph), "place for a block")
         width, *area = graph.shapes[node]
         kernel = 3 if live(3, 1, area) else 1
         # He et al., CVPR 2016: a quarter inside. Xie et al. (ResNeXt), CVPR 2017: half inside, in groups.

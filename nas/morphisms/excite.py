@@ -10,7 +10,16 @@ from nas.layers import Dense, Gate, GlobalPool, ReLU
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import activations, choose, inserted, known, non_negative, rounded, seed_from, unused
+from nas.morphisms.sites import (
+    choose,
+    inserted,
+    known,
+    non_negative,
+    non_negative_images,
+    rounded,
+    seed_from,
+    unused,
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class SqueezeExcite(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> SqueezeExcite:
-        node = choose(rng, activations(graph), "activation to gate")
+        node = choose(rng, non_negative_images(graph), "activation to gate")
         width = graph.shapes[node][0]
         # A sixteenth: Hu et al., CVPR 2018.
         return cls(node, rounded(max(width / 16, min(width, 8))), seed_from(rng))

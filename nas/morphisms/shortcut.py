@@ -13,7 +13,7 @@ from nas.layers import Add, BatchNorm, Concat, Conv2d
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import activations, images, inserted, known, seed_from, unused
+from nas.morphisms.sites import images, inserted, known, non_negative_images, seed_from, unused
 from nas.morphisms.ties import unmixed
 
 
@@ -47,7 +47,7 @@ class Skip(Morphism):
         """To what a ReLU will read, from what a ReLU gave, over at most one halving of the area."""
         sites = [name for name in images(graph) if isinstance(graph.node[name].layer, (BatchNorm, Add))]
         rng.shuffle(sites)
-        sources = activations(graph)
+        sources = non_negative_images(graph)
         for node in sites:
             area = graph.shapes[node][1:]
             above = [
@@ -82,7 +82,7 @@ class ConcatSkip(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> ConcatSkip:
-        free, sources = unmixed(graph), activations(graph)
+        free, sources = unmixed(graph), non_negative_images(graph)
         sites = [name for name in sources if name in free]
         rng.shuffle(sites)
         for node in sites:

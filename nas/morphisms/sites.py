@@ -79,7 +79,7 @@ def non_negative(graph: Graph) -> set[str]:
 
 
 @once
-def activations(graph: Graph) -> list[str]:
+def non_negative_images(graph: Graph) -> list[str]:
     """The images that cannot be negative, in the graph's order."""
     possible = non_negative(graph)
     return [name for name in images(graph) if name in possible]

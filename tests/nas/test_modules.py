@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import re
 import weakref
@@ -109,7 +110,9 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
     return values[graph.output]
 
 
-def test_every_layer_has_a_module():
+def test_every_layer_has_a_module_and_a_formula():
+    formulas = inspect.getsource(by_hand)
+    assert [kind.__name__ for kind in LAYERS if f"case {kind.__name__}(" not in formulas] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
     with pytest.raises(NotImplementedError, match="no module is written for the layer object"):

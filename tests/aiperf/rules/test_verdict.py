@@ -426,6 +426,11 @@ def _without_control(run: Ranked) -> None:
     del run.replay.leg.controls[2]
 
 
+def _no_format(run: Ranked) -> None:
+    opened = run.replay.opened
+    run.replay._opened = replace(opened, config=with_overrides(opened.config, {"training.format": "auto"}))
+
+
 def _long_segment(run: Ranked) -> None:
     first = run.replay.attempts[0].validations
     first[0] = replace(first[0], segment=replace(first[0].segment, train_seconds=601.0))
@@ -443,6 +448,7 @@ def _long_segment(run: Ranked) -> None:
         (_untested, "ranked error", "no network was tested"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),
         (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
+        (_no_format, "ranked precision", "auto has less than 16 bits"),
         (_long_segment, "ranked segments", "trial 0, segment 0 took 601 s"),
     ],
 )
@@ -510,3 +516,8 @@ def test_what_stands_in_the_way_of_a_rank_is_foreseen() -> None:
     assert foreseen(with_overrides(ranked, {"seed_architecture": "resnet18"}), IMAGENET) == [
         "the seed is resnet18, not resnet50"
     ]
+
+
+def test_every_rule_is_broken_by_a_test() -> None:
+    texts = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    assert [rule.name for rule in RULES if f'"{rule.name}"' not in texts] == []

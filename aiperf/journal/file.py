@@ -112,6 +112,8 @@ class JournalReader:
                 f"{self.path} is a journal of version {version}, written by aiperf-hpc "
                 f"{record.get('program')}; this one reads up to {VERSION}: install that or a later one"
             )
+        if type(version) is int and version < 1:
+            raise JournalError(f"{self.path} is a journal of version {version}; there are 1 to {VERSION}")
 
 
 def read_journal(path: Path) -> list[Line]:

@@ -1,4 +1,4 @@
-"""JSON whose numbers are numbers: finite, and no larger than a column of them holds."""
+"""JSON that says one thing: no key twice, and numbers that are finite and that a column of them holds."""
 
 from __future__ import annotations
 
@@ -36,4 +36,16 @@ def _whole(text: str) -> int:
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that stands twice another reader may take the other value."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice:.40} stands twice")
+    return record
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+)

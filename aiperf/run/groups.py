@@ -116,7 +116,7 @@ class Group:
 
     def is_overdue(self, now: float) -> bool:
         """Whether its silence is a loss. Without work it has nothing to say."""
-        return self.alive and bool(self.assigned) and now - self.heard > self.patience
+        return bool(self.assigned) and now - self.heard > self.patience
 
     def lose(self) -> None:
         """What it had to do goes to others."""

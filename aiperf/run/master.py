@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiperf.errors import StoppedEarly, WorldError
 from aiperf.files import RunFiles
@@ -266,7 +266,8 @@ class Master:
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True
             return
-        self.ledger.write(events.Ended(message, end))
+        # How old the news was is in `end`; it is not said twice.
+        self.ledger.write(events.Ended(replace(message, age_seconds=0.0), end))
         best = {self.replay.best.number} if self.replay.best else set()  # which is tested in the end
         self.files.drop_weights_but(self.ledger.jobs.needed() | best)
         group.rest_after(message.state, self.ledger.now)

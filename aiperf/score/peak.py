@@ -165,5 +165,6 @@ def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | 
     peak = PEAKS.get(device)
     if peak is None or (peak.largest_gib is not None and memory_bytes > peak.largest_gib * 2**30):
         return None
-    tera: float | None = {"fp32": peak.fp32, "tf32": peak.tf32, "bf16": peak.bf16, "fp16": peak.fp16}[format]
+    known = {"fp32": peak.fp32, "tf32": peak.tf32, "bf16": peak.bf16, "fp16": peak.fp16}
+    tera = known.get(format)  # a journal may state any
     return None if tera is None else tera * TERA

@@ -35,6 +35,14 @@ def test_every_package_stands_on_its_floor() -> None:
         below[package] = max([below.get(package, -1), *floors_of])
     named = [package for floor in floors.FLOORS for package in floor]
     expect_none(f"{name}: there is no such package" for name in set(named) - set(below))
+    parts = {
+        ".".join(module_name(path).split(".")[:2])
+        for path in MODULES
+        if len(path.relative_to(ROOT).parts) > 2
+    }
+    expect_none(
+        f"{part}: stands on no floor" for part in parts if part not in named and not part.startswith("nas.")
+    )
     expect_none(
         f"{name}: stands on floor {floors.floor_of(name)}, the highest that it imports from is {below[name]}"
         for name in named

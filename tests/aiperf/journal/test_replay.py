@@ -230,3 +230,15 @@ def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> No
     assert (
         replayed([*ended, (t, Released(None))]).faults[0].text == "Released stands after the end of its leg"
     )
+
+
+def test_a_rank_that_came_again_is_one_device_by_its_last_word_and_its_first() -> None:
+    ready = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, RankReady))
+    run = Replay()
+    run.add(0.0, LegBegan(0, "", (), ((1,),)))
+    for pid in (1, 2):
+        run.add(1.0, replace(ready, ready=replace(ready.ready, pid=pid)))
+        run.add(2.0, GroupLost(0, "it died"))
+    assert [one.pid for one in run.leg.devices.values()] == [2]
+    assert [one.pid for one in run.leg.first_devices.values()] == [1]
+    assert run.devices == run.leg.devices

@@ -1,4 +1,4 @@
-"""Numbers that no column holds are refused, wherever they stand and however they are written."""
+"""Numbers that no column holds and keys that stand twice are refused, wherever they stand."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ PLACES = (
 def test_what_is_too_large_or_no_number_is_refused(number: str, place: str) -> None:
     with pytest.raises(ValueError, match=r"too large|no number"):
         parsed(place.format(number).encode())
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":1}', '{"b":[{"a":1,"c":2,"a":3}]}'])
+def test_a_key_stands_once(text: str) -> None:
+    with pytest.raises(ValueError, match="a stands twice"):
+        parsed(text.encode())
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
-from importlib.metadata import entry_points
 from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nas.graph import Graph
 from nas.layers import ShapeError
+from nas.others import import_layers_of_others
 
 T = TypeVar("T")
 
@@ -169,6 +169,8 @@ def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
 def _member(family: Any, name: Any, path: str) -> Any:
     try:
         return _member_named(family, name if isinstance(name, str) else "")
+    except ImportError as error:
+        raise RecordError(str(error)) from None
     except KeyError as error:
         where = f"{path}: " if path else ""
         raise RecordError(f"{where}{_shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
@@ -178,22 +180,20 @@ def _member(family: Any, name: Any, path: str) -> Any:
 def _member_named(family: Any, name: str) -> Any:
     """Raises KeyError with the names that there are (and looks again, should one have been added)."""
     if name not in _named(family):
-        _import_layers_of_others()
+        import_layers_of_others()
     known = _named(family)
     if name not in known:
         raise KeyError(", ".join(sorted(known)))
     return known[name]
 
 
-@cache
-def _import_layers_of_others() -> None:
-    """What is imported is said by installed packages, never by a record."""
-    for entry in entry_points(group="nas.layers"):
-        entry.load()
-
-
 def _named(family: Any) -> dict[str, Any]:
-    return {member.__name__: member for member in _members(family) or [family]}
+    named: dict[str, Any] = {}
+    for member in _members(family) or [family]:
+        if named.setdefault(member.__name__, member) is not member:
+            where = f"{named[member.__name__].__module__} and {member.__module__}"
+            raise RecordError(f"two classes are called {member.__name__}, in {where}; rename one")
+    return named
 
 
 def _members(family: type[T]) -> list[type[T]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import nan
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -301,3 +302,23 @@ def test_no_damage_to_a_graph_breaks_the_reader(data):
     else:
         assert isinstance(graph, Graph)
         assert graph_from_json(graph_to_json(graph)) == graph
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    """Else the one that is imported later would be counted, silently."""
+
+    @dataclass(frozen=True)
+    class Family:
+        pass
+
+    members = [dataclass(frozen=True)(type("Member", (Family,), {})) for _ in range(2)]
+    with pytest.raises(RecordError, match=r"two classes are called Member, in .*; rename one"):
+        decode(Family, {"type": members[0].__name__})
+
+
+def test_a_broken_package_of_layers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "nas.record.import_layers_of_others", Mock(side_effect=ImportError("the layers of own fail"))
+    )
+    with pytest.raises(RecordError, match="the layers of own fail"):
+        decode(Layer, {"type": "Unheard"})

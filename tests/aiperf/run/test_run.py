@@ -264,8 +264,8 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     assert [story.state for story in run.trials.values()] == [State.FAILED] * 3
     ended = run.trials[0].attempts[0].ended
     assert ended is not None
-    assert "the loss is" in ended.reason
-    assert "rank 1 on" in ended.reason
+    assert "the loss is" in ended.finished.reason
+    assert "rank 1 on" in ended.finished.reason
     assert score(run, recount(run).counts).goodput.operations == 0
 
 

@@ -47,8 +47,8 @@ LAZY: Mapping[str, str] = {
     "aiperf.on_nni": "nni",
 }
 
-# What a pure run is without: a package that imports one of these, or such a package, is left out of it.
-HEAVY = frozenset({"torch", "mpi4py", "horovod"})
+# Of extras, which a pure run is without: a package that imports one of these, or such a package, is left out.
+HEAVY = frozenset({"torch", "mpi4py", "horovod", "safetensors", "psutil", "PIL"})
 
 # As of the newest Python that is tested: 3.10 does not know tomllib yet.
 STANDARD = sys.stdlib_module_names | {"tomllib"}

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nas.layers import Conv2d, GlobalPool, ReLU
 from nas.record import graph_to_json
 from tests.nas.graphs import chain
@@ -67,6 +69,7 @@ print(json.dumps([same, child.rows["scale"].cost.train.mul, carried["ReLU.1.fact
 """
 
 
+@pytest.mark.torch
 def test_it_is_known_by_its_entry_point(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "own-1.dist-info").mkdir()

@@ -47,8 +47,15 @@ LAZY: Mapping[str, str] = {
     "aiperf.on_nni": "nni",
 }
 
-# Of extras, which a pure run is without: a package that imports one of these, or such a package, is left out.
-HEAVY = frozenset({"torch", "mpi4py", "horovod", "safetensors", "psutil", "PIL"})
+# What trains and what starts it, by the extra `run`. All other packages are pure: reading results needs no torch,
+# so they import nothing of these, and a pure run of the tests goes without them.
+RUNNING = frozenset(
+    {
+        *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.measuring"),
+        *("aiperf.training", "aiperf.ranks", "aiperf.run", "aiperf.doctor", "aiperf.on_nni"),
+        *("aiperf.commands", *ROOF),
+    }
+)
 
 # As of the newest Python that is tested: 3.10 does not know tomllib yet.
 STANDARD = sys.stdlib_module_names | {"tomllib"}
@@ -125,9 +132,12 @@ def _imports(node: ast.AST, package: str, lazy: bool) -> Iterator[Import]:
 
 
 def needs_torch(test: Path) -> bool:
-    """Whether a test reaches a package that a pure run is without, by itself or through the test modules
-    that it imports."""
-    return any(_is_heavy(name) for name in _reached(test, frozenset()))
+    """Whether a test reaches what a pure run is without, by itself or through the test modules that it
+    imports."""
+    libraries = {library for package in _packages() for library in _libraries(package)}
+    pure = {library for package in _packages() - RUNNING for library in _libraries(package)}
+    reached = set(_reached(test, frozenset()))
+    return any(_is_running(name) or name.partition(".")[0] in libraries - pure for name in reached)
 
 
 def faults(path: Path) -> list[str]:
@@ -147,11 +157,15 @@ def _allowed(module: str, found: Import) -> bool:
     if found.top in PACKAGES:
         # "nas" in `import nas` is the package itself, whose __init__ imports nothing.
         inside = package_of(found.name) == package and found.name not in ROOF
-        return inside or floor_of(found.name) < floor_of(module)
+        pure = _is_running(module) or not _is_running(found.name)
+        # The benchmark runs without what shows it; its commands do both.
+        apart = found.top != "analysis" or package.startswith("analysis") or package == "aiperf.commands"
+        return (inside or floor_of(found.name) < floor_of(module)) and pure and apart
     return found.top in _libraries(module) or (found.lazy and found.top in LAZY.get(package, "").split())
 
 
 def _libraries(module: str) -> frozenset[str]:
+    """That it may import anywhere."""
     stated = next((floor[package_of(module)] for floor in FLOORS if package_of(module) in floor), "")
     return frozenset(f"{stated} {EXCEPTIONS.get(module, '')}".split())
 
@@ -165,25 +179,13 @@ def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
             yield found.name
 
 
-def _is_heavy(name: str) -> bool:
-    top = name.partition(".")[0]
-    if top not in PACKAGES:
-        return top in HEAVY
-    return name in EXCEPTIONS or package_of(name) in _heavy_packages()
+def _is_running(module: str) -> bool:
+    in_house = module.partition(".")[0] in PACKAGES
+    return module in EXCEPTIONS or (in_house and package_of(module) in RUNNING)
 
 
-@cache
-def _heavy_packages() -> frozenset[str]:
-    """Those with a heavy library, and all that import from them."""
-    heavy: set[str] = set()
-    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    for path in sorted(modules, key=lambda path: floor_of(module_name(path))):
-        module = module_name(path)
-        names = [found.name for found in imports(path) if found.top in PACKAGES]
-        heavily = _libraries(module) & HEAVY or any(package_of(name) in heavy for name in names)
-        if heavily and module not in EXCEPTIONS:
-            heavy.add(package_of(module))
-    return frozenset(heavy)
+def _packages() -> frozenset[str]:
+    return frozenset(package for floor in FLOORS for package in floor) | EXCEPTIONS.keys()
 
 
 def _source(module: str) -> Path | None:

@@ -47,8 +47,8 @@ LAZY: Mapping[str, str] = {
     "aiperf.on_nni": "nni",
 }
 
-# What trains and what starts it, by the extra `run`. All other packages are pure: reading results needs no torch,
-# so they import nothing of these, and a pure run of the tests goes without them.
+# What trains and what starts it, by the extra `run`. All other packages are pure: reading results needs no
+# torch, so they import nothing of these, and a pure run of the tests goes without them.
 RUNNING = frozenset(
     {
         *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.measuring"),

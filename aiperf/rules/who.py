@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
@@ -32,8 +32,8 @@ def ranks(evidence: Evidence) -> Seen:
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
-    if all(leg.released is None for leg in replay.legs):
-        return Seen("the clock did not start: some may not have been ready", contradictions, known=False)
+    if not replay.released:
+        return Seen(f"{NEVER_STARTED}: some may not have been ready", contradictions, known=False)
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
 
 
@@ -48,7 +48,9 @@ def code(evidence: Evidence) -> Seen:
     ]
     if not opened.code_hash:
         contradictions.append("the hash of the code was not recorded")
-    return Seen(f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…", contradictions)
+    ready = any(leg.ranks for leg in replay.legs)
+    text = f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…"
+    return looked(ready, "no rank was ready", text, contradictions)
 
 
 def clocks(evidence: Evidence) -> Seen:
@@ -82,7 +84,7 @@ def _overlaps(replay: Replay) -> Iterator[str]:
 def initialisation(evidence: Evidence) -> Seen:
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
     if not took:
-        return Seen("the clock did not start", known=False)
+        return Seen(NEVER_STARTED, known=False)
     return Seen(
         f"it took {max(took):.0f} s at the most",
         [f"a leg took {seconds:.0f} s" for seconds in took if seconds > INITIALISATION_SECONDS],

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.rules.ending import Answer
 from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
@@ -82,6 +83,8 @@ class Published:
 def scaling(runs: Sequence[Judged]) -> Scaling:
     """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
     for run in runs:
+        if run.verdict.answer is Answer.NO_RESULT:
+            raise MixedError(f"{run.files.directory}: NO RESULT: {run.verdict.cause}; leave it out")
         if run.score.span_seconds <= 0 or not num_devices(run.replay) or not run.score.ops_per_second:
             raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
     seen: dict[str, Judged] = {}

@@ -20,6 +20,7 @@ from analysis.pages.figures.series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.head import Head, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
 from analysis.readings.devices import (
@@ -32,7 +33,6 @@ from analysis.readings.devices import (
 )
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
-from analysis.readings.key import Figure, figures
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
@@ -42,18 +42,6 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 
 TRIALS_SHOWN = 2_000
 """In the search's figure and in the table of trials."""
-KEY = (
-    "ops_per_second",
-    "regulated_score",
-    "error",
-    "ops_per_second_per_device",
-    "tensor_ops_per_second",
-    "mfu",
-    "control_images_per_second",
-    "goodput",
-    "aiperf1_ops_per_second",
-)
-"""Figures that are read first."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +59,9 @@ class Report:
     """What the template shows."""
 
     title: str
-    headline: str
+    head: Head
     eyebrow: str
     subtitle: str
-    verdict_word: str
-    verdict_outcome: str
-    verdict_text: str
-    key: Sequence[Figure]
     sections: Sequence[Section]
     rules_text: str
     rules: Table
@@ -132,24 +116,20 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _report(judged: Judged) -> Report:
-    replay, verdict, known = judged.replay, judged.verdict, figures(judged.replay, judged.score)
+    replay = judged.replay
     opened = replay.opened
     found = rows(replay, judged.recount.counts)
     shown = most_telling(found, TRIALS_SHOWN)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
         title=opened.run_id,
-        headline=known["ops_per_second"].text,
+        head=head(judged),
         eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
         subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{clock(replay.span_seconds)} long",
-        verdict_word=facts.verdict_word(verdict, judged.validated),
-        verdict_outcome="failed" if not verdict.valid else "passed" if judged.validated else "unknown",
-        verdict_text=facts.verdict_text(verdict, judged.validated),
-        key=[known[key] for key in KEY],
         sections=_sections(judged, found),
         rules_text=_rules_text(judged),
-        rules=facts.rules(verdict),
+        rules=facts.rules(judged.verdict),
         machine=facts.machine(replay),
         hosts=hosts(replay),
         hosts_caption="Ranks, their devices and how the control ran there",

@@ -15,6 +15,9 @@ from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.rules.ending import shortfall
+from aiperf.score.credit import credit
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.archive import write_archive
@@ -86,6 +89,7 @@ def write_package(
         for name, run in zip(names, runs):
             show(f"{run.directory}: counting every architecture again")
             judged.append(_gather(run, files.run(name)))
+            refuse_unfinished(judged[-1].replay, run)
         described = {**system, "division": system["division"] or division(judged)}
         if wrong := contradictions(described, judged):
             raise AiperfError(f"the system's description: {'; '.join(wrong)}")
@@ -98,6 +102,13 @@ def write_package(
         files.seal.write_bytes(canonical(seal))
         write_archive(output, files.held())
     return judged
+
+
+def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
+    """Raises AiperfError for a run without a result: there is nothing to submit."""
+    found = shortfall(replay, bool(credit(replay).segments), run.directory)
+    if found is not None:
+        raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 
 
 def _gather(run: RunFiles, target: RunFiles) -> Judged:

@@ -107,7 +107,7 @@ def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
         system=submission.system["system_name"] + (f" ({run.name})" if several else ""),
         submitter=submission.system["submitter"],
         run=replay.opened.run_id,
-        run_class=run.judged.verdict.run_class.value,
+        run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
         precision=replay.opened.config.training.format,

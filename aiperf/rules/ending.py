@@ -60,14 +60,14 @@ def shortfall(
 ) -> Shortfall | None:
     """None of a run that ended with a tested network and with credited work.
 
-    `credited`: whether any segment is. `directory`: of the run, for who reads how to go on. `growing`: whether
-    its journal just did, so that a test which has not ended goes on.
+    `credited`: whether any segment is. `directory`: of the run, for who reads how to go on. `growing`:
+    whether its journal just did, so that a test which has not ended goes on.
     """
     resume = f"`aiperf-hpc resume {directory or 'RUN'}`"
     ended = replay.leg.ended if replay.legs else None
     if ended is None:
         begun = "goes on, or was killed" if replay.legs else "has not begun, or was killed before it had"
-        then = f"{resume} goes on" if can_go_on(replay) else "its time is over, begin another"
+        then = f"{resume} goes on" if can_go_on(replay) else "it has no time left: begin another"
         return Shortfall(Answer.INCOMPLETE, f"the run {begun}", f"if it was killed, {then}")
     if credited and replay.tested is not None:
         return None
@@ -105,7 +105,9 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
 
 
 def _remedy(replay: Replay, reason: str, resume: str) -> str:
-    if replay.tested is None and replay.best is not None:
+    if replay.tested is not None:
+        return ""
+    if replay.best is not None:
         return f"{resume} goes on, and tests the best network"
     if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
         return f"{resume} goes on"

@@ -83,8 +83,6 @@ class Published:
 def scaling(runs: Sequence[Judged]) -> Scaling:
     """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
     for run in runs:
-        if run.verdict.answer is Answer.NO_RESULT:
-            raise MixedError(f"{run.files.directory}: NO RESULT: {run.verdict.cause}; leave it out")
         if run.score.span_seconds <= 0 or not num_devices(run.replay) or not run.score.ops_per_second:
             raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
     seen: dict[str, Judged] = {}
@@ -93,6 +91,9 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
             twice = f"{run.files.directory} is the run of {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
         seen[run.replay.begin_chain] = run
+    for run in runs:
+        if run.verdict.answer is Answer.NO_RESULT:
+            raise MixedError(f"{run.files.directory}: NO RESULT: {run.verdict.cause}; leave it out")
     for other in runs[1:]:
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]

@@ -11,6 +11,8 @@ import pytest
 
 from aiperf.errors import MissingExtra
 from aiperf.files import RunFiles
+from aiperf.journal.events import Beat
+from aiperf.journal.file import chained, read_journal
 from analysis.submissions import ranking
 from analysis.submissions.ranking import index_html, rank
 from analysis.submissions.standing import Standing, ValidRun, standing
@@ -44,16 +46,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
         system = HOSTILE if name == "other" else f"System {name}"
         make(folder / f"{name}.tar.gz", run, system_name=system)
     files = contents(folder / "small.tar.gz")
+    small = tmp_path_factory.mktemp("runs") / "journal.jsonl"
+    small.write_bytes(files["runs/small/journal.jsonl"])
     result = "runs/small/result.json"
     forged = resealed(changed(files, result, ten_times_as_fast))
     packed(folder / "forged.tar.gz", forged)
     cut = RunFiles(tmp_path_factory.mktemp("runs") / "another")
     cut.directory.mkdir()
-    cut.journal.write_bytes(b"".join(files["runs/small/journal.jsonl"].splitlines(keepends=True)[:-1]))
+    lines = [(line.t, line.event) for line in read_journal(small)]
+    lines.remove(next(line for line in reversed(lines) if isinstance(line[1], Beat)))
+    cut.journal.write_text("".join(f"{line}\n" for line in chained(lines)), encoding="utf-8")
     make(folder / "another.tar.gz", cut, submitter="Somebody else", system_name="Another")
     begun = write_run(tmp_path_factory.mktemp("runs") / "begun", resized(CIFAR, 0.5), Machine(groups=1))
-    lines = begun.journal.read_bytes().splitlines(keepends=True)
-    begun.journal.write_bytes(b"".join(lines[:3]))
+    begun.journal.write_bytes(b"".join(begun.journal.read_bytes().splitlines(keepends=True)[:3]))
     make(folder / "begun.tar.gz", begun)
     (folder / "garbage.tar.gz").write_bytes(b"<b>not an archive</b>")
     pages: Pages = {}
@@ -79,7 +84,9 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
 def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
     refused = {one.package: one.reasons for one in site[0].refused}
     assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz", "another.tar.gz"}
-    assert refused["begun.tar.gz"] == ["runs/begun: nothing was credited in it"]
+    (begun,) = refused["begun.tar.gz"]
+    assert begun.startswith("runs/begun: INCOMPLETE: the run goes on, or was killed;")
+    assert begun.endswith("`aiperf-hpc resume runs/begun` goes on")
     assert refused["another.tar.gz"] == ["runs/another: its run is that of small.tar.gz; a run stands once"]
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is no gzip'ed tar archive")

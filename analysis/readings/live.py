@@ -17,7 +17,7 @@ from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
-from aiperf.rules.ending import shortfall
+from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.trial import State
 from aiperf.wording import clock, origin
 from analysis.readings.facts import devices_text
@@ -117,6 +117,11 @@ class Follower:
         """Raises JournalError for a journal that is gone."""
         return silent_seconds(self.files)
 
+    def shortfall(self, silent_seconds: float) -> Shortfall | None:
+        """What the run lacks of a result; a test may go on while the journal is not silent."""
+        growing = silent_seconds <= LONGEST_SILENCE_SECONDS
+        return shortfall(self.replay, self._credited > 0, self.files.directory, growing)
+
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
         """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
         replay = self.replay
@@ -126,7 +131,7 @@ class Follower:
             run=replay.opened.run_id,
             preset=replay.opened.config.preset,
             machine=devices_text(replay),
-            state=_state(replay, self._credited > 0, self.files, silent_seconds),
+            state=_state(replay, self.shortfall(silent_seconds), silent_seconds),
             span_seconds=span,
             left_seconds=_left(replay),
             ops_per_second=self._credited / span if span > 0 else 0.0,
@@ -183,13 +188,11 @@ class Follower:
         return np.maximum(curve, 0.0).tolist(), span / BINS
 
 
-def _state(replay: Replay, credited: bool, files: RunFiles, silent_seconds: float) -> str:
+def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> str:
     if not replay.legs:
         return "starting"
     leg = replay.leg
     if leg.ended is not None:
-        growing = silent_seconds <= LONGEST_SILENCE_SECONDS
-        found = shortfall(replay, credited, files.directory, growing)
         return f"{found.answer.value}: {found.text}" if found else f"ended: {leg.ended.reason}"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"

@@ -190,10 +190,26 @@ def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks() -> None:
 
     for timed, _ in [*NO_RESULT.values(), *INCOMPLETE.values()]:
         changed = [(t, other(event)) for t, event in timed]
-        seen = any(isinstance(event, RankReady) for _, event in timed)
-        assert (verdict_on(changed).answer is Answer.INVALID) == seen
-    untold = verdict_on([(t, other(event)) for t, event in NEVER])
-    assert untold.cause == "code: rank 1 on node1 ran other code"
+        released = any(isinstance(event, Released) for _, event in timed)
+        assert (verdict_on(changed).answer is Answer.INVALID) == released
+    found = verdict_on([(t, other(event)) for t, event in lost(FIRST_STEP)])
+    assert found.cause == "code: rank 1 on node1 ran other code"
+
+
+def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
+    """A resume on hosts whose clocks are wrong is refused; the next one is right."""
+    killed = told(Scene(minutes=0.4, killed_at=20.0))
+    second = max(at for at, (_, event) in enumerate(killed) if isinstance(event, LegBegan))
+
+    def wrong(event: Event) -> Event:
+        if not isinstance(event, RankReady):
+            return event
+        return replace(event, clock_offset_seconds=9.0, ready=replace(event.ready, code_hash="other"))
+
+    refused = [(t, wrong(event)) for t, event in killed[second : second + 3]]
+    again = [(t, replace(e, index=2) if isinstance(e, LegBegan) else e) for t, e in killed[second:]]
+    timed = [*killed[:second], *refused, (refused[-1][0], _end("error: clocks")), *again]
+    assert verdict_on(timed).failed(Kind.INTEGRITY) == []
 
 
 def test_a_tested_network_without_credited_work_is_no_result() -> None:
@@ -217,12 +233,15 @@ OF_TRIALS = OF_WORK | {"lineage", "operations", "bounds", "search"}
 OF_THE_CLOCK = OF_TRIALS | {
     "span",
     "ranks",
+    "code",
+    "clocks",
+    "precision",
     "initialisation",
     "ranked span",
     "ranked trials",
     "ranked control",
 }
-OF_RANKS = OF_THE_CLOCK | {"data", "code", "clocks", "precision", "measurements", "ranked data"}
+OF_RANKS = OF_THE_CLOCK | {"data", "measurements", "ranked data"}
 
 
 @pytest.mark.parametrize(

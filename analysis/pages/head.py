@@ -50,8 +50,9 @@ def head(judged: Judged) -> Head:
     verdict, known = judged.verdict, figures(judged.replay, judged.score)
     sound = "passed" if judged.validated else "unknown"
     key = [known[name] for name in KEY]
-    if verdict.answer is Answer.INCOMPLETE:
-        key = [replace(one, name=f"{one.name} so far") for one in key]
+    if verdict.answer is Answer.INCOMPLETE:  # the control was timed before the span, and is what it is
+        before = known["control_images_per_second"]
+        key = [one if one is before else replace(one, name=f"{one.name} so far") for one in key]
     return Head(
         headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,
         word=facts.verdict_word(verdict, judged.validated),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
+from aiperf.rules.ending import Answer
 from aiperf.score.lineage import rebuild
 from aiperf.wording import clock, moment
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
@@ -93,13 +94,14 @@ def write_figures(judged: Judged, folder: Path) -> list[Path]:
 
 
 def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
-    """Every figure, with the anchor of its section."""
+    """Every figure that there is, with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
-    yield "throughput-section", throughput(score)
-    yield "quality", error_over_time(so_far, score)
-    yield "quality", regulated_over_time(so_far, score)
+    if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
+        yield "throughput-section", throughput(score)
+        yield "quality", error_over_time(so_far, score)
+        yield "quality", regulated_over_time(so_far, score)
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
     yield "time-section", gantt(busy)

@@ -13,6 +13,7 @@ from aiperf.journal.events import GroupLost, LegEnded, Opened
 from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, Timed, told, write_run
+from tests.analysis.packages import make
 
 WHOLE = told(Scene(groups=1))
 END = WHOLE[40][0]
@@ -126,3 +127,14 @@ def test_status_says_how_to_go_on(made: Made, typed: Typed) -> None:
 def test_what_has_no_result_is_left_out_of_a_study(made: Made, typed: Typed, tmp_path: Path) -> None:
     assert typed("scaling", made["lost"].directory, "-o", tmp_path) == 1
     assert f"{made['lost'].directory}: NO RESULT: {CAUSE}" in typed.err
+
+
+@pytest.mark.parametrize(("name", "answer", "code"), [(name, *told[1:]) for name, told in RUNS.items()])
+def test_a_package_that_somebody_made_all_the_same_has_the_answer_of_its_run(
+    name: str, answer: str, code: int, made: Made, typed: Typed, tmp_path: Path
+) -> None:
+    packed = make(tmp_path / "p.tar.gz", made[name])
+    assert typed("validate", packed) == code
+    *_, last = typed.out.splitlines()
+    assert last == f"package {answer}"
+    assert "aiperf-hpc resume /" not in typed.out, "the folder that it was unpacked into is gone"

@@ -57,8 +57,9 @@ def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
     files = RunFiles(directory)
     ranks = NniRanks(Wanted(device), concurrency=concurrency)
     replay = begin(asked.config(), files, ranks, lambda replay, t: None)
-    click.echo(result_text(replay, files))
-    return 0
+    text, verdict = result_text(replay, files)
+    click.echo(text)
+    return verdict.answer.exit_code
 
 
 @nni.command(hidden=True)

@@ -15,34 +15,44 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
-from aiperf.rules.verdict import judge
+from aiperf.rules.ending import Answer
+from aiperf.rules.verdict import Verdict, judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score as score_of
 from aiperf.wording import plain
+from analysis.exports.result import answered
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
 from analysis.readings.judged import Judged, examine
+from analysis.readings.live import silent_seconds
 from nas.record import encode
 
-INVALID, NOT_JUDGED = 1, 2
+NOT_JUDGED = 2
 
 
-def result_text(run: Replay, files: RunFiles) -> str:
-    """Everything a person wants to know at the end of a run."""
-    return summary_text(run, score_of(run, recount(run).counts), judge(run, files), files)
+def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
+    """Everything a person wants to know at the end of a run, and the verdict in it."""
+    verdict = judge(run, files)
+    return summary_text(run, score_of(run, recount(run).counts), verdict, files), verdict
 
 
 @click.command()
 @run_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
-def score(directory: Path, as_json: bool) -> None:
-    """Compute the result again from the journal alone, to the last digit."""
+def score(directory: Path, as_json: bool) -> int:
+    """Compute the result again from the journal alone, to the last digit.
+
+    Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 75 for INCOMPLETE. With --json what is not VALID
+    has "answer" and "cause" beside its figures.
+    """
     files = RunFiles(directory)
     run = replay(read_journal(files.journal))
+    text, verdict = result_text(run, files)
     if as_json:
-        click.echo(json.dumps(encode(score_of(run, recount(run).counts))))
-    else:
-        click.echo(result_text(run, files))
+        record = encode(score_of(run, recount(run).counts))
+        text = json.dumps(record if verdict.valid else {**answered(verdict), **record})
+    click.echo(text)
+    return verdict.answer.exit_code
 
 
 @click.command()
@@ -54,7 +64,7 @@ def status(directory: Path, watch: bool) -> None:
     if watch:
         watch_run(files)
         return
-    click.echo(status_text(replay(read_journal(files.journal)), files))
+    click.echo(status_text(replay(read_journal(files.journal)), files, silent_seconds(files)))
 
 
 @click.command()
@@ -67,7 +77,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 
     Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
-    nothing could be judged.
+    nothing could be read, 3 for NO RESULT, 75 for INCOMPLETE.
     """
     only_with("--reevaluate", again, "data", "device")
     try:
@@ -89,11 +99,9 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict
-    if verdict.valid and all(leg.released is None for leg in run.legs):
-        raise AiperfError(f"{files.journal}: its clock never started, so nothing can be judged; see logs/")
     click.echo(findings_text(verdict))
     _keep(judged)
-    valid = verdict.valid
+    answer = verdict.answer
     if again:
         from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
 
@@ -102,8 +110,8 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
             f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
             f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
         )
-        valid = valid and seen.agrees
-    return 0 if valid else INVALID
+        answer = answer if seen.agrees else Answer.INVALID
+    return answer.exit_code
 
 
 def _keep(judged: Judged) -> None:

@@ -23,15 +23,16 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved
 from aiperf.ranks.ranks import Ranks, Wanted, across
+from aiperf.rules.ending import Answer
 from aiperf.run.display import Display
 from aiperf.run.master import Watch
 from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
-from aiperf.trial import State
 from aiperf.wire.formats import AUTO
+from aiperf.wording import plain
 
-CODES = {TERMINATED: 75, "interrupted": 130}
-"""EX_TEMPFAIL of sysexits.h: come again. 128 + SIGINT."""
+CODES = {TERMINATED: Answer.INCOMPLETE.exit_code, "interrupted": 130}
+"""Of a run that was stopped before its clock started. 128 + SIGINT."""
 COARSE_SECONDS = 2.0  # of the times of files on some file systems
 
 
@@ -148,22 +149,11 @@ def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int
 
 
 def _result(replay: Replay, files: RunFiles) -> int:
-    click.echo(result_text(replay, files))
-    ended = replay.leg.ended
-    code = CODES.get(ended.reason if ended else "", 0)
-    if code or replay.tested is not None:
-        return code
-    click.echo(f"aiperf-hpc: there is no result, for no network was tested: {_untested(replay)}", err=True)
-    return 1
-
-
-def _untested(replay: Replay) -> str:
-    ended, attempts = replay.leg.ended, replay.attempts
-    failed = next((a.ended.finished for a in attempts if a.ended and a.state is State.FAILED), None)
-    if ended is not None and ended.reason.startswith("error"):
-        return ended.reason
-    if replay.best is not None:
-        return "the test did not end; `aiperf-hpc resume` does it again"
-    if failed is not None:
-        return f"no trial was validated; the first to fail, trial {failed.trial}, says: {failed.reason}"
-    return "no trial was validated in time; give it more --minutes"
+    text, verdict = result_text(replay, files)
+    click.echo(text)
+    if verdict.answer is Answer.NO_RESULT:
+        click.echo(plain(f"aiperf-hpc: NO RESULT: {verdict.cause}"), err=True)
+    if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
+        return CODES["interrupted"]
+    # Of a run that is to be continued, whatever may be wrong with it.
+    return (verdict.shortfall.answer if verdict.shortfall else verdict.answer).exit_code

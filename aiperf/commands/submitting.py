@@ -15,8 +15,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-
-INVALID = 1
+from aiperf.rules.ending import Answer
 
 
 @click.command()
@@ -57,25 +56,28 @@ def package(
     with extra("report"):
         from analysis.exports.summary import findings_text
         from analysis.readings.judged import read_run
-        from analysis.submissions.package import Contact, write_package
+        from analysis.submissions.package import Contact, refuse_unfinished, write_package
         from analysis.submissions.system import fields, from_journal, from_this_machine, largest
     runs = [RunFiles(directory) for directory in directories]
-    replay = largest([read_run(run) for run in runs])
+    replays = [read_run(run) for run in runs]
+    replay = largest(replays)
     system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
     system |= {} if system_file is None else _given(system_file, system)
     if print_system:
         click.echo(json.dumps(system, indent=1, ensure_ascii=False))
         return 0
+    for each, run in zip(replays, runs):  # before anybody is asked
+        refuse_unfinished(each, run)
     _complete(system)
     contact = Contact(
         organisation or system["submitter"], person, address or _asked("--address", "address for questions")
     )
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     judged = write_package(output, runs, system, contact, licence, created, key_file, _say)
-    for run in judged:
-        click.echo(findings_text(run.verdict))
+    for packed in judged:
+        click.echo(findings_text(packed.verdict))
     click.echo(f"{output}: {output.stat().st_size:,} bytes")
-    return 0 if all(run.verdict.valid for run in judged) else INVALID
+    return 0 if all(packed.verdict.valid for packed in judged) else Answer.INVALID.exit_code
 
 
 @click.command()
@@ -110,7 +112,7 @@ def rank(directory: Path, output: Path) -> None:
 
 
 def validate_package(path: Path) -> int:
-    """Prints every rule's finding for every run, then VALID or INVALID with the reasons."""
+    """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code."""
     with extra("report"):
         from aiperf.wording import plain
         from analysis.exports.summary import findings_text
@@ -123,8 +125,8 @@ def validate_package(path: Path) -> int:
             click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
         click.echo(f"manifest {submission.manifest_sha256}, {signed}")
-        click.echo(f"package {'VALID' if submission.valid else 'INVALID'}")
-        return 0 if submission.valid else INVALID
+        click.echo(f"package {submission.answer.value}")
+        return submission.answer.exit_code
 
 
 def _given(path: Path, known: dict[str, str]) -> dict[str, str]:

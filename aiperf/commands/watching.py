@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aiperf.files import RunFiles
-from aiperf.journal.replay import Replay
+from aiperf.rules.ending import Answer
 from analysis.exports.watch import watch_text
 from analysis.readings.live import Follower
 
@@ -19,7 +19,7 @@ SHARE_OF_TIME = 0.05
 
 
 def watch_run(files: RunFiles) -> None:
-    """Returns when the best network is tested, or after Ctrl-C. Raises JournalError for what is no run."""
+    """Returns when the run has a result or can have none, or after Ctrl-C. Raises JournalError."""
     follower, console = Follower(files), Console(highlight=False)
     follower.update()
     with Live(console=console, auto_refresh=False, screen=False) as live:
@@ -32,7 +32,7 @@ def watch_run(files: RunFiles) -> None:
                         follower.snapshot(follower.silent_seconds), console.width, console.height
                     )
                     live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
-                    if _over(follower.replay):
+                    if _over(follower):
                         break
                 time.sleep(max(LEAST_SECONDS, (time.monotonic() - begun) / SHARE_OF_TIME))
         except KeyboardInterrupt:  # the way to end it
@@ -41,7 +41,7 @@ def watch_run(files: RunFiles) -> None:
         console.line()
 
 
-def _over(replay: Replay) -> bool:
-    """Nothing more comes: the best network is tested, or there is none to test."""
-    ended = bool(replay.legs) and replay.leg.ended is not None
-    return ended and (replay.tested is not None or replay.best is None)
+def _over(follower: Follower) -> bool:
+    """Nothing more comes: there is a result, or there will be none."""
+    found = follower.shortfall(follower.silent_seconds)
+    return found is None or found.answer is Answer.NO_RESULT

@@ -72,6 +72,11 @@ class Replay:
         return self.legs[-1]
 
     @property
+    def released(self) -> bool:
+        """Whether the clock of any leg started."""
+        return any(leg.released is not None for leg in self.legs)
+
+    @property
     def num_legs(self) -> int:
         return len(self.legs)
 

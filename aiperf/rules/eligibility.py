@@ -7,8 +7,8 @@ from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
-from aiperf.rules.measurements import doubts
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.measurements import doubts, mean_ceiling
+from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.trial import State
 
 LEAST_SPAN_SECONDS = 3600.0
@@ -52,8 +52,8 @@ def refuse_unrankable(config: Config, manifest: Mapping[str, Any]) -> None:
 
 def complete(evidence: Evidence) -> Seen:
     replay = evidence.replay
-    if all(leg.released is None for leg in replay.legs):
-        return Seen("", ["it ended before the clock was started: there is no score"])
+    if not replay.released:
+        return Seen(NEVER_STARTED, known=False)
     if replay.leg.ended is None:
         return Seen("", ["the run has not ended"])
     reason = replay.leg.ended.reason
@@ -67,11 +67,11 @@ def span(evidence: Evidence) -> Seen:
     legs = sum(leg.released is not None for leg in replay.legs)
     wrong = (
         [f"the span is {minutes:.2f} minutes; 60 are needed"]
-        if replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
+        if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
         else []
     )
-    wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []
-    return Seen(f"{minutes:.1f} minutes in one leg", wrong)
+    wrong += [f"it was made in {legs} legs, not in one"] if legs > 1 else []
+    return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 
 def width(evidence: Evidence) -> Seen:
@@ -81,13 +81,14 @@ def width(evidence: Evidence) -> Seen:
 
 def data(evidence: Evidence) -> Seen:
     ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    return Seen("ImageNet-1k, whole, 224²", _data(ranks[0].ready.data if ranks else {}))
+    wrong = _data(ranks[0].ready.data) if ranks else []
+    return looked(ranks, "no rank was ready", "ImageNet-1k, whole, 224²", wrong)
 
 
 def error(evidence: Evidence) -> Seen:
     quality = evidence.score.quality
     if quality is None or quality.error is None:
-        return Seen("", ["no network was tested"])
+        return Seen("no network was tested", known=False)
     wrong = (
         [f"the error is {quality.error:.1%}, above {MOST_ERROR:.0%}"] if quality.error > MOST_ERROR else []
     )
@@ -97,8 +98,8 @@ def error(evidence: Evidence) -> Seen:
 def trials(evidence: Evidence) -> Seen:
     """At least one for each group."""
     replay = evidence.replay
-    if not replay.legs:
-        return Seen("", ["no leg began"])
+    if not replay.released:
+        return Seen(NEVER_STARTED, known=False)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
     idle = sorted(set(range(replay.leg.groups)) - groups)
     return Seen(
@@ -129,23 +130,26 @@ def control(evidence: Evidence) -> Seen:
         for rank, control in leg.controls.items()
         if control.size != CONTROL_SIZE
     ]
-    return Seen("timed on every device", wrong)
+    return looked(evidence.replay.released, NEVER_STARTED, "timed on every device", wrong)
 
 
 def speed(evidence: Evidence) -> Seen:
     """What was done afterwards fits below the ceilings."""
-    return Seen("within what was measured before the span", doubts(evidence))
+    compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
+    text = "within what was measured before the span"
+    return looked(compared, "no work stands beside a ceiling", text, doubts(evidence))
 
 
 def segments(evidence: Evidence) -> Seen:
     """Credit is whole segments, so none may be long."""
+    closed = [v.segment for attempt in evidence.replay.attempts for v in attempt.validations]
     wrong = [
-        f"trial {v.segment.trial}, segment {v.segment.index} took {v.segment.train_seconds:.0f} s"
-        for attempt in evidence.replay.attempts
-        for v in attempt.validations
-        if v.segment.train_seconds > LONGEST_SEGMENT_SECONDS
+        f"trial {segment.trial}, segment {segment.index} took {segment.train_seconds:.0f} s"
+        for segment in closed
+        if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
-    return Seen(f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s", wrong)
+    text = f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
+    return looked(closed, "no segment was closed", text, wrong)
 
 
 def _width(config: Config) -> list[str]:

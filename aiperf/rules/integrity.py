@@ -8,12 +8,14 @@ from math import isclose
 from aiperf.config import DataConfig
 from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.score.lineage import recorded
 from aiperf.trial import State, Trial
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
 from nas.seeds import SEEDS
+
+NO_TRIAL = "no trial was dispatched"
 
 
 def chain(evidence: Evidence) -> Seen:
@@ -32,7 +34,8 @@ def order(evidence: Evidence) -> Seen:
 
 def lineage(evidence: Evidence) -> Seen:
     """Trials are numbered without gaps in the order of their dispatch; parents completed before."""
-    return Seen(f"{len(evidence.replay.trials)} trials without a gap", list(_lineage(evidence.replay)))
+    trials, contradictions = evidence.replay.trials, list(_lineage(evidence.replay))
+    return looked(trials, NO_TRIAL, f"{len(trials)} trials without a gap", contradictions)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
@@ -90,7 +93,8 @@ def operations(evidence: Evidence) -> Seen:
         found = evidence.recount.counts.get(attempt.trial.number)
         if found is not None:
             contradictions += _differences(attempt, evidence)
-    return Seen(f"{len(evidence.recount.counts)} architectures counted again", contradictions)
+    counts = evidence.recount.counts
+    return looked(counts, NO_TRIAL, f"{len(counts)} architectures counted again", contradictions)
 
 
 def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
@@ -104,10 +108,9 @@ def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
 
 def bounds(evidence: Evidence) -> Seen:
     outside = sorted(evidence.recount.outside)
-    return Seen(
-        "every candidate is within search.bounds",
-        [f"trial {number} is outside search.bounds" for number in outside],
-    )
+    contradictions = [f"trial {number} is outside search.bounds" for number in outside]
+    counts = evidence.recount.counts
+    return looked(counts, NO_TRIAL, "every candidate is within search.bounds", contradictions)
 
 
 def steps(evidence: Evidence) -> Seen:
@@ -126,7 +129,9 @@ def steps(evidence: Evidence) -> Seen:
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
             contradictions.append(f"{validation.name}: its blocks took {all_seconds[place]:.6f} s")
-    return Seen(f"{len(evidence.replay.blocks):,} blocks add up to their segments", contradictions)
+    text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
+    closed = any(_validations(evidence.replay))
+    return looked(closed, "no segment was closed, up to which steps could add", text, contradictions)
 
 
 def accuracy(evidence: Evidence) -> Seen:
@@ -154,13 +159,15 @@ def accuracy(evidence: Evidence) -> Seen:
         if not tested.seconds > 0:
             contradictions.append("the test took no time")
     test = "the best network was not tested" if tested is None else "the best network was tested"
-    return Seen(f"every validation saw all its images; {test}", contradictions)
+    looked_at = tested is not None or any(_validations(replay))
+    text = f"every validation saw all its images; {test}"
+    return looked(looked_at, "no network was validated", text, contradictions)
 
 
 def data(evidence: Evidence) -> Seen:
     """All ranks saw the images that the configuration names."""
     replay, config = evidence.replay, evidence.replay.opened.config.data
-    if not replay.legs or not replay.ranks:
+    if not any(leg.ranks for leg in replay.legs):
         return Seen("no rank was ready", known=False)
     contradictions = []
     for leg in replay.legs:

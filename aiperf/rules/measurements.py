@@ -59,6 +59,8 @@ def speed(evidence: Evidence) -> Seen:
         f"trial {number}: {what} of {seconds:.6f} s is beyond what its devices can do"
         for number, what, seconds in _rushed(evidence, bounds)
     ]
+    if not len(replay.blocks):
+        return Seen("no step was made", contradictions, known=False)
     available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
     if 0 < available < inf:
         share = _least_operations(evidence, available) / available

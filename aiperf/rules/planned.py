@@ -11,7 +11,7 @@ from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, LATE_SECONDS
 from aiperf.trial import State
 
@@ -38,7 +38,8 @@ def images(evidence: Evidence) -> Seen:
         contradictions += _closed_early(replay, training_images)
     else:
         contradictions.append("the ranks did not say how many training images there are")
-    return Seen(f"{int(column('images').sum()):,} images in whole batches, as planned", contradictions)
+    text = f"{int(column('images').sum()):,} images in whole batches, as planned"
+    return looked(len(replay.blocks), "no step was made", text, contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_images: int) -> Iterator[str]:

@@ -47,7 +47,9 @@ def search(evidence: Evidence) -> Seen:
     replay = evidence.replay
     if (version := replay.opened.search) != SEARCH_VERSION:
         return Seen(f"made by version {version} of the search, this is version {SEARCH_VERSION}", known=False)
-    if not replay.trials or evidence.recount.failures:
+    if not replay.trials:
+        return Seen("no trial was dispatched", known=False)
+    if evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
     here = libraries(replay.opened.config)
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.trial import Segment
 
 Place = tuple[int, int, int]
@@ -45,7 +45,8 @@ def witnesses(evidence: Evidence) -> Seen:
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found))
     missing = len(authors) - len(found)
-    return Seen(f"{len(found)} ranks wrote the same; {missing} logs are not at hand", contradictions)
+    text = f"{len(found)} ranks wrote the same; {missing} logs are not at hand"
+    return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
 
 
 def weights(evidence: Evidence) -> Seen:

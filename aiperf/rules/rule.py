@@ -11,6 +11,9 @@ from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
 
+NEVER_STARTED = "the clock never started"
+"""What many rules say that then have nothing to look at."""
+
 SHOWN = 3
 """Contradictions that a finding names; of more it gives the number."""
 
@@ -50,6 +53,11 @@ class Seen:
     """When there are no contradictions."""
     contradictions: Sequence[str] = ()
     known: bool = True
+
+
+def looked(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Seen:
+    """Of a rule that looks `at` something: where that is empty or 0 it saw nothing, and `nothing` says so."""
+    return Seen(text, contradictions) if at else Seen(nothing, contradictions, known=False)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
 # than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
@@ -24,7 +24,9 @@ NEWS_SECONDS = 0.1  # by which one message may be longer under way than the next
 
 def times(evidence: Evidence) -> Seen:
     """Work ends before its line is written, and no group works more seconds than there are."""
-    return Seen("no group worked longer than there was time", list(_times(evidence.replay)))
+    began = any(attempt.began for attempt in evidence.replay.attempts)
+    text, contradictions = "no group worked longer than there was time", list(_times(evidence.replay))
+    return looked(began, "no trial began", text, contradictions)
 
 
 def _times(replay: Replay) -> Iterator[str]:
@@ -116,7 +118,8 @@ def span(evidence: Evidence) -> Seen:
         ):
             contradictions.append(f"leg {leg.index} ended at {leg.ended.end:.3f} s, its work at {last:.3f} s")
         before += leg.span_seconds
-    return Seen(f"{replay.span_seconds:.1f} s in {replay.num_legs} legs", contradictions)
+    text = f"{replay.span_seconds:.1f} s in {replay.num_legs} legs"
+    return looked(replay.released, NEVER_STARTED, text, contradictions)
 
 
 def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules import eligibility, integrity, measurements, planned, proposals_again, rank_logs, times, who
+from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
@@ -22,20 +24,42 @@ class RunClass(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings, and what follows from them."""
+    """All findings, what the run lacks of a result, and what follows from both."""
 
     findings: tuple[Finding, ...]
+    shortfall: Shortfall | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """A contradiction makes a run INVALID, whatever else it lacks. What could not be looked at does not
+        count against it."""
+        if self.failed(Kind.INTEGRITY):
+            return Answer.INVALID
+        return Answer.VALID if self.shortfall is None else self.shortfall.answer
 
     @property
     def valid(self) -> bool:
-        """No rule of integrity failed. What could not be looked at does not count against a run."""
-        return not self.failed(Kind.INTEGRITY)
+        return self.answer is Answer.VALID
 
     @property
-    def run_class(self) -> RunClass:
-        """Ranked: valid, and every rule of eligibility is met."""
-        ranked = self.valid and not self.failed(Kind.ELIGIBILITY)
-        return RunClass.RANKED if ranked else RunClass.SMOKE
+    def run_class(self) -> RunClass | None:
+        """Ranked: valid, and nothing stands in the way of it. Only a valid run has a class."""
+        if not self.valid:
+            return None
+        return RunClass.SMOKE if self.unmet else RunClass.RANKED
+
+    @property
+    def unmet(self) -> list[Finding]:
+        """What keeps a valid run from the class ranked: each rule of eligibility that did not pass."""
+        return [f for f in self.findings if f.kind is Kind.ELIGIBILITY and f.outcome is not Outcome.PASSED]
+
+    @property
+    def cause(self) -> str:
+        """Why the answer is not VALID, in one sentence; empty where it is."""
+        if failed := self.failed(Kind.INTEGRITY):
+            more = f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
+            return f"{failed[0].rule}: {failed[0].text}{more}"
+        return self.shortfall.text if self.shortfall else ""
 
     def failed(self, kind: Kind) -> list[Finding]:
         return [f for f in self.findings if f.kind is kind and f.outcome is Outcome.FAILED]
@@ -84,4 +108,11 @@ def judge(replay: Replay, files: RunFiles | None) -> Verdict:
     """
     found = recount(replay)
     evidence = Evidence(replay, found, score(replay, found.counts), files)
-    return Verdict(tuple(rule.find(evidence) for rule in RULES))
+    return concluded(evidence, (rule.find(evidence) for rule in RULES))
+
+
+def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:
+    """What follows from the findings on a run, and from how it ended."""
+    directory = None if evidence.files is None else evidence.files.directory
+    credited = evidence.score.goodput.segments > 0
+    return Verdict(tuple(findings), shortfall(evidence.replay, credited, directory))

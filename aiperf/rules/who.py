@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 
+from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
@@ -17,23 +18,26 @@ PRODUCTS = ("matrix product", "convolution")
 """Whose format every rank records."""
 
 
+def _timed(replay: Replay) -> list[Leg]:
+    """Legs whose clock started. What was refused before that did no work, and contradicts nothing."""
+    return [leg for leg in replay.legs if leg.released is not None]
+
+
 def ranks(evidence: Evidence) -> Seen:
     """Every rank of every group was ready before the release, with the same initial weights."""
     replay, contradictions = evidence.replay, list[str]()
-    first = next((event.ready for leg in replay.legs for event in leg.ranks), None)
+    legs = _timed(replay)
+    first = next((event.ready for leg in legs for event in leg.ranks), None)
     if first is None:
-        return Seen("no rank was ready", known=False)
-    for leg in replay.legs:
-        if leg.released is not None:
-            missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
-            contradictions += [f"rank {rank} was not seen in leg {leg.index}" for rank in missing]
+        return Seen(NEVER_STARTED, known=False)
+    for leg in legs:
+        missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
+        contradictions += [f"rank {rank} was not seen in leg {leg.index}" for rank in missing]
         contradictions += [
             f"rank {event.ready.rank} began with other initial weights"
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
-    if all(leg.released is None for leg in replay.legs):
-        return Seen("the clock did not start: some may not have been ready", contradictions, known=False)
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
 
 
@@ -42,27 +46,28 @@ def code(evidence: Evidence) -> Seen:
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran other code"
-        for leg in replay.legs
+        for leg in _timed(replay)
         for event in leg.ranks
         if event.ready.code_hash != opened.code_hash
     ]
     if not opened.code_hash:
         contradictions.append("the hash of the code was not recorded")
-    return Seen(f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…", contradictions)
+    text = f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…"
+    return looked(_timed(replay), NEVER_STARTED, text, contradictions)
 
 
 def clocks(evidence: Evidence) -> Seen:
     """The hosts' times of day, compared once."""
     offsets = [
         (abs(event.clock_offset_seconds), event.ready.host)
-        for leg in evidence.replay.legs
+        for leg in _timed(evidence.replay)
         for event in leg.ranks
     ]
     wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
     contradictions += _overlaps(evidence.replay)
     if not offsets:
-        return Seen("no rank was ready", contradictions, known=False)
+        return Seen(NEVER_STARTED, contradictions, known=False)
     return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
 
 
@@ -82,7 +87,7 @@ def _overlaps(replay: Replay) -> Iterator[str]:
 def initialisation(evidence: Evidence) -> Seen:
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
     if not took:
-        return Seen("the clock did not start", known=False)
+        return Seen(NEVER_STARTED, known=False)
     return Seen(
         f"it took {max(took):.0f} s at the most",
         [f"a leg took {seconds:.0f} s" for seconds in took if seconds > INITIALISATION_SECONDS],
@@ -92,9 +97,9 @@ def initialisation(evidence: Evidence) -> Seen:
 def precision(evidence: Evidence) -> Seen:
     """Every rank multiplied in the declared format when it was asked to, before the span."""
     declared = evidence.replay.opened.config.training.format
-    ranks = [event.ready for leg in evidence.replay.legs for event in leg.ranks]
+    ranks = [event.ready for leg in _timed(evidence.replay) for event in leg.ranks]
     if not ranks:
-        return Seen("no rank was ready", known=False)
+        return Seen(NEVER_STARTED, known=False)
     wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record in which format it made a {kind}"

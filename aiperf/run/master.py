@@ -19,6 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
+from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST
 from aiperf.rules.who import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
@@ -90,7 +91,7 @@ class Master:
                     self.groups.check_silence()
                     self._fill()
         except Exception as error:
-            self.ledger.write(events.LegEnded(f"error: {error}", self.ledger.now))
+            self.ledger.write(events.LegEnded(f"{ERROR}{error}", self.ledger.now))
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
         if self._closing != events.TERMINATED:  # to be continued, and the test images are used once
@@ -163,7 +164,7 @@ class Master:
         elif limits.target_error and best and best.error is not None and best.error <= limits.target_error:
             self._close("target")
         elif not any(group.alive for group in self.groups.each):
-            self._close("error: every group is lost")
+            self._close(f"{ERROR}{EVERY_GROUP_LOST}")
         elif self.ledger.jobs.exhausted and not self.groups.at_work:
             self._close("trials")
 

@@ -23,6 +23,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
+from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
 from aiperf.wire.formats import with_format
@@ -111,9 +112,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
 
     with JournalWriter.resume(files, follow) as journal:
         opened = replay.opened
-        limit = opened.config.limits.minutes * 60
-        over = bool(limit) and replay.span_seconds >= limit
-        if replay.tested is not None or (over and replay.best is None):
+        if not can_go_on(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         _refuse_other_program(opened, files)
         _refuse_edited(opened.config, files)

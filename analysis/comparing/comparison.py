@@ -45,7 +45,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != "job"])
     return Comparison(
         names=names,
-        says=f"{_says(first.score, second.score)} {_beside(others)}",
+        says=f"{_warning(first, second)}{_says(first.score, second.score)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
         configuration=configuration,
@@ -62,6 +62,16 @@ def comparison_text(found: Comparison) -> str:
         table: Table = getattr(found, title)
         parts.append(_plain(table) if table.rows else f"{title}: no difference")
     return "\n\n".join(parts) + "\n"
+
+
+def _warning(first: Judged, second: Judged) -> str:
+    """What must be known before the figures are read."""
+    return "".join(
+        f"Warning: the {name} run is {one.verdict.answer.value}, its figures must not be used "
+        f"({one.verdict.cause}). "
+        for name, one in (("first", first), ("second", second))
+        if not one.verdict.valid
+    )
 
 
 def _says(first: Score, second: Score) -> str:

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.rules.ending import Answer
 from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
@@ -90,6 +91,9 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
             twice = f"{run.files.directory} is the run of {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
         seen[run.replay.begin_chain] = run
+    for run in runs:
+        if run.verdict.answer is Answer.NO_RESULT:
+            raise MixedError(f"{run.files.directory}: NO RESULT: {run.verdict.cause}; leave it out")
     for other in runs[1:]:
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]

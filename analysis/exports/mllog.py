@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
+from analysis.exports.result import answered
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures
 
@@ -108,8 +109,7 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
         "leg": leg.index,
         **{key: found[key].value for key in FIGURES},
         "trained_samples": score.goodput.trained_images,
-        "valid": judged.verdict.valid,
-        "class": judged.verdict.run_class.value,
+        **answered(judged.verdict),
     }
 
 

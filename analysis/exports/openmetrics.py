@@ -40,7 +40,11 @@ def openmetrics_text(judged: Judged) -> str:
     Info("aiperf_run", "What the run is.", registry=registry).info(about)
     found = figures(replay, score)
     values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
-    values["valid"] = "1 where no rule of integrity failed.", float(judged.verdict.valid)
+    values["valid"] = "1 where no rule of integrity failed.", 1.0
+    if not judged.verdict.valid:
+        answer = {"run": run, "answer": judged.verdict.answer.value}
+        values["valid"] = "0 of a run that is not VALID; aiperf_verdict says what it is.", 0.0
+        Info("aiperf_verdict", "What is said of the run.", registry=registry).info(answer)
     _set(registry, run, values)
     _set_trials(registry, run, score.trials)
     groups = Gauge(

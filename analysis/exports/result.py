@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from aiperf.journal.replay import Replay
+from aiperf.rules.verdict import Verdict
 from analysis.readings.facts import software
 from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices
@@ -27,8 +28,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
         "verdict": {
-            "valid": verdict.valid,
-            "class": verdict.run_class.value,
+            **answered(verdict),
             "validated": judged.validated,
             "findings": encode(verdict.findings),
         },
@@ -39,6 +39,13 @@ def result(judged: Judged) -> dict[str, Any]:
         "data": _data(replay),
         "config": encode(opened.config),
     }
+
+
+def answered(verdict: Verdict) -> dict[str, Any]:
+    """The answer for machines: of a valid run its class, of any other what it is instead, and why."""
+    if verdict.run_class:
+        return {"valid": True, "class": verdict.run_class.value}
+    return {"valid": False, "class": None, "answer": verdict.answer.value, "cause": verdict.cause}
 
 
 def _energy(judged: Judged) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict
+from aiperf.score.credit import credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, plain
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.facts import devices_text
 from analysis.readings.key import figures
+from analysis.readings.live import LONGEST_SILENCE_SECONDS
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
@@ -23,10 +28,17 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
     opened, devices = replay.opened, look(files, replay)
     head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {devices_text(replay)}"
     found = figures(replay, score)
-    lines = [
+    first = [
         *((found[key].name, found[key].line) for key in FIRST),
         ("of the ceiling", ceiling_text(replay, score)),
         ("energy", energy_text(devices.usage, score)),
+    ]
+    if verdict.answer is Answer.NO_RESULT:  # figures of nothing
+        first = []
+    elif verdict.answer is Answer.INCOMPLETE:
+        first = [(f"{name} so far", value) for name, value in first]
+    lines = [
+        *first,
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(score)),
         ("time", _time(score)),
@@ -35,8 +47,8 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("verdict", _verdict(verdict)),
     ]
     text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
-    failed = verdict.failed(Kind.INTEGRITY) or verdict.failed(Kind.ELIGIBILITY)
-    text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in failed]
+    reasons = verdict.failed(Kind.INTEGRITY) or (verdict.unmet if verdict.valid else [])
+    text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in reasons]
     text.append(f"{'journal':<{WIDTH}}{files.journal}")
     return "\n".join(text)
 
@@ -44,14 +56,16 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
 def findings_text(verdict: Verdict) -> str:
     """Every rule with what was seen, then the verdict."""
     lines = [f"{f.outcome.value:<8}{f.rule:<20}{plain(f.text)}" for f in verdict.findings]
-    return "\n".join([*lines, _verdict(verdict)])
+    return "\n".join([*lines, plain(_verdict(verdict))])
 
 
-def status_text(replay: Replay, files: RunFiles) -> str:
-    """Where a run stands, in a few lines."""
-    best = replay.best
+def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) -> str:
+    """Where a run stands, in a few lines. `silent_seconds`: since its journal grew."""
+    best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
+    found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
+        *([("verdict", f"{found.answer.value}: {found.text}")] if found else []),
         ("machine", devices_text(replay)),
         ("span so far", clock(replay.span_seconds)),
         ("trials", f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
@@ -86,7 +100,11 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 
 def _verdict(verdict: Verdict) -> str:
-    return f"VALID, class {verdict.run_class.value}" if verdict.valid else "INVALID"
+    """INVALID has its reasons below it."""
+    if verdict.run_class:
+        return f"{verdict.answer.value}, class {verdict.run_class.value}"
+    why = "" if verdict.answer is Answer.INVALID else f": {verdict.cause}"
+    return f"{verdict.answer.value}{why}"
 
 
 def _best(replay: Replay, quality: Quality | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
+from aiperf.rules.ending import Answer
 from aiperf.score.lineage import rebuild
 from aiperf.wording import clock, moment
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
@@ -20,6 +21,7 @@ from analysis.pages.figures.series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.head import Head, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
 from analysis.readings.devices import (
@@ -32,7 +34,6 @@ from analysis.readings.devices import (
 )
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
-from analysis.readings.key import Figure, figures
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
@@ -42,18 +43,6 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 
 TRIALS_SHOWN = 2_000
 """In the search's figure and in the table of trials."""
-KEY = (
-    "ops_per_second",
-    "regulated_score",
-    "error",
-    "ops_per_second_per_device",
-    "tensor_ops_per_second",
-    "mfu",
-    "control_images_per_second",
-    "goodput",
-    "aiperf1_ops_per_second",
-)
-"""Figures that are read first."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +60,9 @@ class Report:
     """What the template shows."""
 
     title: str
-    headline: str
+    head: Head
     eyebrow: str
     subtitle: str
-    verdict_word: str
-    verdict_outcome: str
-    verdict_text: str
-    key: Sequence[Figure]
     sections: Sequence[Section]
     rules_text: str
     rules: Table
@@ -109,13 +94,14 @@ def write_figures(judged: Judged, folder: Path) -> list[Path]:
 
 
 def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
-    """Every figure, with the anchor of its section."""
+    """Every figure that there is, with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
-    yield "throughput-section", throughput(score)
-    yield "quality", error_over_time(so_far, score)
-    yield "quality", regulated_over_time(so_far, score)
+    if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
+        yield "throughput-section", throughput(score)
+        yield "quality", error_over_time(so_far, score)
+        yield "quality", regulated_over_time(so_far, score)
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
     yield "time-section", gantt(busy)
@@ -132,24 +118,20 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _report(judged: Judged) -> Report:
-    replay, verdict, known = judged.replay, judged.verdict, figures(judged.replay, judged.score)
+    replay = judged.replay
     opened = replay.opened
     found = rows(replay, judged.recount.counts)
     shown = most_telling(found, TRIALS_SHOWN)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
         title=opened.run_id,
-        headline=known["ops_per_second"].text,
+        head=head(judged),
         eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
         subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{clock(replay.span_seconds)} long",
-        verdict_word=facts.verdict_word(verdict, judged.validated),
-        verdict_outcome="failed" if not verdict.valid else "passed" if judged.validated else "unknown",
-        verdict_text=facts.verdict_text(verdict, judged.validated),
-        key=[known[key] for key in KEY],
         sections=_sections(judged, found),
         rules_text=_rules_text(judged),
-        rules=facts.rules(verdict),
+        rules=facts.rules(judged.verdict),
         machine=facts.machine(replay),
         hosts=hosts(replay),
         hosts_caption="Ranks, their devices and how the control ran there",

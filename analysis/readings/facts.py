@@ -142,25 +142,21 @@ def rules(verdict: Verdict) -> Table:
 
 
 def verdict_word(verdict: Verdict, validated: bool) -> str:
-    if not verdict.valid:
-        return "INVALID"
-    return "VALID" if validated else "NOT VALIDATED"
+    return verdict.answer.value if validated or not verdict.valid else "NOT VALIDATED"
 
 
 def verdict_and_class(verdict: Verdict, validated: bool) -> str:
-    return f"{verdict_word(verdict, validated)}, {verdict.run_class.value}"
+    of_class = f", {verdict.run_class.value}" if verdict.run_class else ""
+    return verdict_word(verdict, validated) + of_class
 
 
 def verdict_text(verdict: Verdict, validated: bool) -> str:
     """One sentence after the word."""
     if not verdict.valid:
-        failed = verdict.failed(Kind.INTEGRITY)
-        return f"{failed[0].rule}: {failed[0].text}" + (
-            f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
-        )
+        return verdict.cause
     if not validated:
         return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
-    unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
+    unmet = [f.rule.removeprefix("ranked ") for f in verdict.unmet]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
     rules = "the rule" if len(unmet) == 1 else "the rules"

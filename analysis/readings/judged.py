@@ -13,7 +13,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Finding, Outcome
-from aiperf.rules.verdict import RULES, Verdict
+from aiperf.rules.verdict import RULES, Verdict, concluded
 from aiperf.score.credit import Credit, credit
 from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
 from aiperf.score.score import Score, score
@@ -98,7 +98,7 @@ def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) ->
     found = recount(replay, by_layer.see)
     scored = score(replay, found.counts, credited)
     evidence = Evidence(replay, found, scored, files)
-    verdict = Verdict(tuple(rule.find(evidence) for rule in RULES))
+    verdict = concluded(evidence, (rule.find(evidence) for rule in RULES))
     return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
 
 
@@ -120,19 +120,17 @@ def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | 
     found = Recount(counts, {}, frozenset())
     credited = credit(replay)
     scored = score(replay, found.counts, credited)
-    verdict = _unvalidated(Evidence(replay, found, scored, files)) if kept is None else kept.verdict
+    evidence = Evidence(replay, found, scored, files)
+    verdict = concluded(evidence, _unvalidated(evidence) if kept is None else kept.findings)
     layers = None if kept is None else kept.layers
     return Judged(files, replay, found, credited, scored, verdict, kept is not None, layers)
 
 
-def _unvalidated(evidence: Evidence) -> Verdict:
+def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
     text = "not looked at in a run of this size; `aiperf-hpc validate` does"
-    return Verdict(
-        tuple(
-            Finding(rule.name, rule.kind, Outcome.UNKNOWN, text) if rule.needs_graphs else rule.find(evidence)
-            for rule in RULES
-        )
-    )
+    for rule in RULES:
+        unseen = Finding(rule.name, rule.kind, Outcome.UNKNOWN, text)
+        yield unseen if rule.needs_graphs else rule.find(evidence)
 
 
 class _ByLayer:

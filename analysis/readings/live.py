@@ -13,10 +13,11 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.axis import SpanAxis
-from aiperf.journal.events import TERMINATED, Closed, Dispatched
+from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
+from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.trial import State
 from aiperf.wording import clock, origin
 from analysis.readings.facts import devices_text
@@ -71,6 +72,17 @@ class Snapshot:
     """Ranks and groups far below the others, as of the last whole minute of the span."""
 
 
+def silent_seconds(files: RunFiles) -> float:
+    """Since the journal grew last, by the clocks of this host and of its file system.
+
+    Raises JournalError for one that is gone.
+    """
+    try:
+        return max(0.0, time.time() - files.journal.stat().st_mtime)
+    except OSError as error:
+        raise JournalError(f"{files.journal} cannot be read: {error.strerror}") from None
+
+
 class Follower:
     """Reads what was appended since it last looked, and disturbs nothing.
 
@@ -102,14 +114,13 @@ class Follower:
 
     @property
     def silent_seconds(self) -> float:
-        """Since the journal grew last, by the clocks of this host and of its file system.
+        """Raises JournalError for a journal that is gone."""
+        return silent_seconds(self.files)
 
-        Raises JournalError for one that is gone.
-        """
-        try:
-            return max(0.0, time.time() - self.files.journal.stat().st_mtime)
-        except OSError as error:
-            raise JournalError(f"{self.files.journal} cannot be read: {error.strerror}") from None
+    def shortfall(self, silent_seconds: float) -> Shortfall | None:
+        """What the run lacks of a result; a test may go on while the journal is not silent."""
+        growing = silent_seconds <= LONGEST_SILENCE_SECONDS
+        return shortfall(self.replay, self._credited > 0, self.files.directory, growing)
 
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
         """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
@@ -120,7 +131,7 @@ class Follower:
             run=replay.opened.run_id,
             preset=replay.opened.config.preset,
             machine=devices_text(replay),
-            state=_state(replay, silent_seconds),
+            state=_state(replay, self.shortfall(silent_seconds), silent_seconds),
             span_seconds=span,
             left_seconds=_left(replay),
             ops_per_second=self._credited / span if span > 0 else 0.0,
@@ -177,16 +188,12 @@ class Follower:
         return np.maximum(curve, 0.0).tolist(), span / BINS
 
 
-def _state(replay: Replay, silent_seconds: float) -> str:
+def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> str:
     if not replay.legs:
         return "starting"
     leg = replay.leg
     if leg.ended is not None:
-        if replay.tested is not None:
-            return f"ended: {leg.ended.reason}"
-        if leg.ended.reason == TERMINATED:
-            return "stopped in time; `resume` goes on"
-        return f"ended: {leg.ended.reason}; testing the best network"
+        return f"{found.answer.value}: {found.text}" if found else f"ended: {leg.ended.reason}"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"
     return "starting" if leg.released is None else "going on"

@@ -29,10 +29,6 @@ class KeptValidation:
     layers: Mapping[str, int]
     """Credited operations by kind of layer."""
 
-    @property
-    def verdict(self) -> Verdict:
-        return Verdict(self.findings)
-
 
 def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str, int]) -> None:
     """Raises AiperfError where the directory cannot be written."""

@@ -15,6 +15,9 @@ from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.rules.ending import shortfall
+from aiperf.score.credit import credit
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.archive import write_archive
@@ -98,6 +101,13 @@ def write_package(
         files.seal.write_bytes(canonical(seal))
         write_archive(output, files.held())
     return judged
+
+
+def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
+    """Raises AiperfError for a run without a result: there is nothing to submit."""
+    found = shortfall(replay, bool(credit(replay).segments), run.directory)
+    if found is not None:
+        raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 
 
 def _gather(run: RunFiles, target: RunFiles) -> Judged:

@@ -44,9 +44,6 @@ def rank(
                 for run in submission.runs:
                     if not run.valid or submission.reasons:
                         continue
-                    if not run.judged.score.ops_per_second:
-                        reasons.append(f"runs/{run.name}: nothing was credited in it")
-                        continue
                     entry = _entry(submission, run, used)
                     write(entry.page, report_html(run.judged, _aside(submission), "index.html"))
                     found.append(_found(entry, path.name, run))
@@ -107,7 +104,7 @@ def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
         system=submission.system["system_name"] + (f" ({run.name})" if several else ""),
         submitter=submission.system["submitter"],
         run=replay.opened.run_id,
-        run_class=run.judged.verdict.run_class.value,
+        run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
         precision=replay.opened.config.training.format,
@@ -152,8 +149,9 @@ def _reasons(submission: Submission) -> list[str]:
     found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
     for run in submission.runs:
         found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
-        if not run.judged.verdict.valid:
-            found.append(f"runs/{run.name}: {facts.verdict_text(run.judged.verdict, run.judged.validated)}")
+        if not (verdict := run.judged.verdict).valid:
+            answer = f"{verdict.answer.value}: " if verdict.shortfall else ""
+            found.append(f"runs/{run.name}: {answer}{facts.verdict_text(verdict, run.judged.validated)}")
     return found
 
 

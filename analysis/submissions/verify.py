@@ -6,13 +6,14 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
+from aiperf.rules.ending import Answer
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
 from analysis.readings.facts import flat
@@ -70,8 +71,17 @@ class Submission:
     runs: Sequence[Checked]
 
     @property
+    def answer(self) -> Answer:
+        """That of its worst run; INVALID also for what is wrong with the package."""
+        if self.reasons or any(run.reasons for run in self.runs):
+            return Answer.INVALID
+        answers = {run.judged.verdict.answer for run in self.runs}
+        worst_first = (Answer.INVALID, Answer.NO_RESULT, Answer.INCOMPLETE)
+        return next((answer for answer in worst_first if answer in answers), Answer.VALID)
+
+    @property
     def valid(self) -> bool:
-        return not self.reasons and all(run.valid for run in self.runs)
+        return self.answer is Answer.VALID
 
 
 @contextmanager
@@ -177,6 +187,9 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     except JournalError as error:
         # The file's own place is of no use to the reader.
         raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
+    if (short := judged.verdict.shortfall) is not None:
+        told = replace(short, remedy=short.remedy.replace(f"{files.folder}/", ""))
+        judged = replace(judged, verdict=replace(judged.verdict, shortfall=told))
     found: list[Reason] = []
     where = f"runs/{name}"
     try:
@@ -198,10 +211,10 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
 
 def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
     """What a result claims otherwise than its journal says."""
-    answers = [("verdict.valid", "valid"), ("verdict.class", "class")]
-    for path, answer in answers:
-        if claimed["verdict"][answer] != own["verdict"][answer]:
-            yield f"{path} is {claimed['verdict'][answer]!r}, the journal gives {own['verdict'][answer]!r}"
+    for answer in ("valid", "class", "answer"):
+        said, found = (one["verdict"].get(answer) for one in (claimed, own))
+        if said != found:
+            yield f"verdict.{answer} is {said!r}, the journal gives {found!r}"
     told = flat({name: value for name, value in claimed.items() if name not in NOT_OF_THE_JOURNAL})
     true = flat({name: value for name, value in own.items() if name not in NOT_OF_THE_JOURNAL})
     wrong = [name for name in sorted(told.keys() | true.keys()) if not _same(told.get(name), true.get(name))]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from aiperf.rules.ending import Answer
 from aiperf.wording import percent, plain, rate, scaled
 from analysis.comparing.scaling import Published, Scaling
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
@@ -94,8 +95,10 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 def _says(found: Scaling) -> str:
     last = found.points[-1]
-    invalid = [plain(point.run) for point in found.points if point.verdict.startswith("INVALID")]
-    warning = f" Not to be believed, for INVALID: {', '.join(invalid)}." if invalid else ""
+    warning = ""
+    for answer in (Answer.INVALID.value, Answer.INCOMPLETE.value):
+        if runs := [plain(point.run) for point in found.points if point.verdict.startswith(answer)]:
+            warning += f" Not to be believed, for {answer}: {', '.join(runs)}."
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
         f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "

@@ -387,7 +387,7 @@ def test_ranked_needs_every_rule_and_an_intact_run() -> None:
     eligible = tuple(finding for finding in found.findings if finding.kind is Kind.ELIGIBILITY)
     assert Verdict(eligible).run_class is RunClass.RANKED
     assert not found.valid  # it never happened
-    assert found.run_class is RunClass.SMOKE
+    assert found.run_class is None
 
 
 def _shorter(run: Ranked) -> None:
@@ -406,16 +406,8 @@ def _killed(run: Ranked) -> None:
     run.replay.leg.ended = None
 
 
-def _killed_before_the_clock(run: Ranked) -> None:
-    run.replay.leg.ended = run.replay.leg.released = None
-
-
 def _worse(run: Ranked) -> None:
     run.replay.tested = Evaluated(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
-
-
-def _untested(run: Ranked) -> None:
-    run.replay.tested = None
 
 
 def _idle_group(run: Ranked) -> None:
@@ -443,9 +435,7 @@ def _long_segment(run: Ranked) -> None:
         (_two_legs, "ranked span", "it was made in 2 legs, not in one"),
         (_interrupted, "complete", "it ended by: interrupted"),
         (_killed, "complete", "the run has not ended"),
-        (_killed_before_the_clock, "complete", "before the clock was started: there is no score"),
         (_worse, "ranked error", "the error is 30.0%, above 30%"),
-        (_untested, "ranked error", "no network was tested"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),
         (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
         (_no_format, "ranked precision", "auto has less than 16 bits"),

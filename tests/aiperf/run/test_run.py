@@ -19,7 +19,7 @@ import pytest
 from aiperf.config import to_toml
 from aiperf.errors import ConfigError, JournalError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Event, LegBegan, Opened
+from aiperf.journal.events import Event, LegBegan, Opened, RankReady
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.ranks import Ranks, Wanted
@@ -258,7 +258,7 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     directory = tmp_path / "failing"
     words = ["--set", "training.learning_rate=1e9", "--set", "training.warmup=0.0", "--max-trials", "3"]
     answer = finished("run", "--directory", directory, "--minutes", 1, *QUICK, *words)
-    assert answer.returncode == 1, answer.stderr
+    assert answer.returncode == 3, answer.stderr
     assert "no network was tested: no trial was validated; the first to fail, trial 0, says:" in answer.stderr
     run = told(directory)
     assert [story.state for story in run.trials.values()] == [State.FAILED] * 3
@@ -310,3 +310,29 @@ def test_a_run_killed_before_its_test_is_tested_by_resume(tmp_path: Path) -> Non
     assert run.span_seconds == pytest.approx(6, abs=0.1)
     verdict = judge(run, RunFiles(directory))
     assert verdict.valid, [finding for finding in verdict.findings if finding.outcome.value == "failed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("since", "code", "cause"),
+    [
+        ('"type":"Released"', 3, "every group was lost; the first, group 0: the worker"),
+        ('"type":"LegBegan"', 1, "the clock never started: group 0 was lost before the clock started"),
+    ],
+)
+def test_a_run_whose_workers_all_die_has_no_result(since: str, code: int, cause: str, tmp_path: Path) -> None:
+    directory = tmp_path / "lost"
+    with begun(directory, minutes=10) as process:
+        wait_for(directory, since)
+        dead = set[int]()
+        while process.poll() is None:
+            for line in list(JournalReader(RunFiles(directory).journal).new_lines()):
+                if isinstance(line.event, RankReady) and (pid := line.event.ready.pid) not in dead:
+                    os.kill(pid, signal.SIGKILL)
+                    dead.add(pid)
+            time.sleep(0.2)
+    assert process.returncode == code
+    for command, words in (("validate", ""), ("score", "verdict                 ")):
+        answer = finished(command, directory)
+        assert answer.returncode == 3
+        assert f"\n{words}NO RESULT: {cause}" in answer.stdout

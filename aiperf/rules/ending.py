@@ -1,0 +1,114 @@
+"""Whether a run came to a result at all, and what it lacks if not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from aiperf.journal.events import TERMINATED
+from aiperf.journal.replay import Replay
+from aiperf.trial import State
+
+ERROR = "error: "
+"""What the reason of a leg begins with that ended by an error."""
+EVERY_GROUP_LOST = "every group is lost"
+TESTING = "the best network is being tested"
+REASON_SHOWN = 300
+"""Characters of what a worker said last."""
+
+
+class Answer(Enum):
+    """What is said of a run as a whole."""
+
+    VALID = "VALID"
+    INVALID = "INVALID"
+    NO_RESULT = "NO RESULT"
+    """It ended, and there is nothing to judge."""
+    INCOMPLETE = "INCOMPLETE"
+    """It goes on, or is to be continued."""
+
+    @property
+    def exit_code(self) -> int:
+        """Of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: come again."""
+        return {Answer.VALID: 0, Answer.INVALID: 1, Answer.NO_RESULT: 3, Answer.INCOMPLETE: 75}[self]
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Why a run has no result, or none yet."""
+
+    answer: Answer
+    """NO_RESULT or INCOMPLETE."""
+    cause: str
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+
+
+def can_go_on(replay: Replay) -> bool:
+    """Whether `resume` has something to do: to train in the time left, or to test the best network."""
+    limit = replay.opened.config.limits.minutes * 60
+    over = bool(limit) and replay.span_seconds >= limit
+    return replay.tested is None and not (over and replay.best is None)
+
+
+def shortfall(
+    replay: Replay, credited: bool, directory: Path | None = None, growing: bool = False
+) -> Shortfall | None:
+    """None of a run that ended with a tested network and with credited work.
+
+    `credited`: whether any segment is. `directory`: of the run, for who reads how to go on. `growing`:
+    whether its journal just did, so that a test which has not ended goes on.
+    """
+    resume = f"`aiperf-hpc resume {directory or 'RUN'}`"
+    ended = replay.leg.ended if replay.legs else None
+    if ended is None:
+        begun = "goes on, or was killed" if replay.legs else "has not begun, or was killed before it had"
+        then = f"{resume} goes on" if can_go_on(replay) else "it has no time left: begin another"
+        return Shortfall(Answer.INCOMPLETE, f"the run {begun}", f"if it was killed, {then}")
+    if credited and replay.tested is not None:
+        return None
+    if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
+        return Shortfall(Answer.INCOMPLETE, "the scheduler stopped the run in time", f"{resume} goes on")
+    if growing and replay.tested is None and replay.best is not None and replay.leg.alive:
+        return Shortfall(Answer.INCOMPLETE, TESTING)
+    return Shortfall(
+        Answer.NO_RESULT, _cause(replay, ended.reason, credited), _remedy(replay, ended.reason, resume)
+    )
+
+
+def _cause(replay: Replay, reason: str, credited: bool) -> str:
+    """The first one: what follows from it is left out."""
+    error = reason.removeprefix(ERROR)
+    if not replay.released:
+        return f"the clock never started: {error.partition(' before the clock started; ')[0]}"
+    if error == EVERY_GROUP_LOST and replay.leg.losses:
+        first = replay.leg.losses[0]
+        return f"every group was lost; the first, group {first.group}: {first.reason:.{REASON_SHOWN}}"
+    if error != reason:
+        return f"it ended by an error: {error}"
+    if replay.tested is not None:
+        return "no segment was credited"
+    if replay.best is not None:
+        return "no network was tested: the test did not end"
+    if credited:
+        return "no network was tested: no trial ended by itself or by a limit"
+    failed = next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)
+    if failed is not None:
+        first_failed = f"the first to fail, trial {failed.trial}, says: {failed.reason:.{REASON_SHOWN}}"
+        return f"no network was tested: no trial was validated; {first_failed}"
+    before = {"deadline": "the deadline", "interrupted": "it was interrupted", TERMINATED: "it was stopped"}
+    return f"no validation ended before {before.get(reason, f'the run did, by: {reason}')}"
+
+
+def _remedy(replay: Replay, reason: str, resume: str) -> str:
+    if replay.tested is not None:
+        return ""
+    if replay.best is not None:
+        return f"{resume} goes on, and tests the best network"
+    if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
+        return f"{resume} goes on"
+    return "give it more --minutes" if reason in ("deadline", TERMINATED) else ""

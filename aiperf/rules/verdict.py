@@ -7,7 +7,18 @@ from enum import Enum
 
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.rules import eligibility, integrity, measurements, planned, proposals_again, rank_logs, times, who
+from aiperf.rules import (
+    answers,
+    eligibility,
+    image_sets,
+    integrity,
+    measurements,
+    planned,
+    proposals_again,
+    rank_logs,
+    times,
+    who,
+)
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
@@ -18,6 +29,10 @@ class RunClass(Enum):
 
     RANKED = "ranked"
     SMOKE = "smoke"
+
+
+KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "witnesses"})
+"""Rules of integrity that a ranked run has passed: where they found nothing to look at it is smoke."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +48,14 @@ class Verdict:
 
     @property
     def run_class(self) -> RunClass:
-        """Ranked: valid, and every rule of eligibility is met."""
-        ranked = self.valid and not self.failed(Kind.ELIGIBILITY)
-        return RunClass.RANKED if ranked else RunClass.SMOKE
+        """Ranked: valid, and nothing stands in the way of a rank."""
+        return RunClass.RANKED if self.valid and not self.unmet else RunClass.SMOKE
+
+    @property
+    def unmet(self) -> list[Finding]:
+        """Why a valid run is not ranked: rules of eligibility that failed, and what must not be unknown."""
+        unknown = [f for f in self.findings if f.outcome is Outcome.UNKNOWN and f.rule in KNOWN_IF_RANKED]
+        return self.failed(Kind.ELIGIBILITY) + unknown
 
     def failed(self, kind: Kind) -> list[Finding]:
         return [f for f in self.findings if f.kind is kind and f.outcome is Outcome.FAILED]
@@ -51,8 +71,8 @@ RULES: tuple[Rule, ...] = (
     Rule("search", Kind.INTEGRITY, proposals_again.search, needs_graphs=True),
     Rule("steps", Kind.INTEGRITY, integrity.steps),
     Rule("images", Kind.INTEGRITY, planned.images),
-    Rule("accuracy", Kind.INTEGRITY, integrity.accuracy),
-    Rule("data", Kind.INTEGRITY, integrity.data),
+    Rule("accuracy", Kind.INTEGRITY, answers.accuracy),
+    Rule("data", Kind.INTEGRITY, image_sets.data),
     Rule("times", Kind.INTEGRITY, times.times),
     Rule("span", Kind.INTEGRITY, times.span),
     Rule("speed", Kind.INTEGRITY, measurements.speed),

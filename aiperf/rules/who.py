@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.stated import of_rank
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
@@ -18,7 +19,8 @@ PRODUCTS = ("matrix product", "convolution")
 
 
 def ranks(evidence: Evidence) -> Seen:
-    """Every rank of every group was ready before the release, with the same initial weights."""
+    """Every rank of every group was ready before the release, with the same initial weights, on a device that
+    can be."""
     replay, contradictions = evidence.replay, list[str]()
     first = next((event.ready for leg in replay.legs for event in leg.ranks), None)
     if first is None:
@@ -32,6 +34,7 @@ def ranks(evidence: Evidence) -> Seen:
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
+        contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
     if all(leg.released is None for leg in replay.legs):
         return Seen("the clock did not start: some may not have been ready", contradictions, known=False)
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)

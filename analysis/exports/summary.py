@@ -35,7 +35,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("verdict", _verdict(verdict)),
     ]
     text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
-    failed = verdict.failed(Kind.INTEGRITY) or verdict.failed(Kind.ELIGIBILITY)
+    failed = verdict.failed(Kind.INTEGRITY) or verdict.unmet
     text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in failed]
     text.append(f"{'journal':<{WIDTH}}{files.journal}")
     return "\n".join(text)

@@ -160,7 +160,7 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
         )
     if not validated:
         return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
-    unmet = [f.rule.removeprefix("ranked ") for f in verdict.failed(Kind.ELIGIBILITY)]
+    unmet = [f.rule.removeprefix("ranked ") for f in verdict.unmet]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
     rules = "the rule" if len(unmet) == 1 else "the rules"

@@ -106,10 +106,11 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
         from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
 
         seen = reevaluate(run, files, device, data)
-        click.echo(
-            f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
-            f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
-        )
+        for part, answers in (("test", seen.test), ("validation", seen.validation)):
+            click.echo(
+                f"reevaluated: trial {seen.trial} is right on {answers.correct} of {answers.of} {part} "
+                f"images here, {answers.recorded} in the journal: {'agrees' if answers.agree else 'DIFFERS'}"
+            )
         answer = answer if seen.agrees else Answer.INVALID
     return answer.exit_code
 

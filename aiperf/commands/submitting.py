@@ -15,6 +15,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal import strict
 from aiperf.rules.ending import Answer
 
 
@@ -131,12 +132,12 @@ def validate_package(path: Path) -> int:
 
 def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
     try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))
+        record: Any = strict.parsed(path.read_bytes())
     except OSError as error:
         raise AiperfError(
             f"{path}: {error.strerror}; `package --print-system` prints one to fill in"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path} is no JSON: {error}") from None
     if not isinstance(record, dict):
         raise AiperfError(f"{path} is no JSON object; `package --print-system` prints one to fill in")

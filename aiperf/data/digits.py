@@ -22,10 +22,11 @@ from aiperf.data.found import contradictions, refuse
 from aiperf.data.split import Data
 from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
+from aiperf.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
-# Of `fingerprint`: the images as bytes 0 … 255 with their labels.
-SHA256 = "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145"
+SHA256 = DIGITS.sha256
+"""Of `fingerprint`: the images as bytes 0 … 255 with their labels."""
 
 
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import torch
 
+from aiperf.device_names import visible_name
 from aiperf.errors import WorldError
 from aiperf.wire.messages import Processor
 
@@ -25,6 +26,9 @@ class Device(ABC):
     name: str
     """As the vendor's module tells it; the peak is looked up by it."""
     memory_bytes: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", visible_name(self.name))
 
     kind: ClassVar[str]
     """As torch calls it."""

@@ -141,9 +141,15 @@ class Attempt:
         return curve
 
     @property
+    def best_validation(self) -> Validation | None:
+        """The first with the lowest error; the network as it was then is the one kept."""
+        in_time = (validation for validation in self.validations if validation.in_time)
+        return min(in_time, key=lambda validation: validation.segment.error, default=None)
+
+    @property
     def error(self) -> float | None:
-        """The lowest validation error; that network is the one kept."""
-        return min((v.segment.error for v in self.validations if v.in_time), default=None)
+        """Of the network that was kept."""
+        return None if self.best_validation is None else self.best_validation.segment.error
 
 
 @dataclass
@@ -167,3 +173,7 @@ class TrialStory:
     @property
     def error(self) -> float | None:
         return self.attempts[-1].error
+
+    @property
+    def best_validation(self) -> Validation | None:
+        return self.attempts[-1].best_validation

@@ -13,7 +13,7 @@ import torch
 
 from aiperf.device import Device
 from aiperf.measuring.training_step import placed, training_step
-from aiperf.rules.measurements import CONTROL_SIZES
+from aiperf.rules.measured import CONTROL_SIZES
 from nas.graph import Graph
 from nas.seeds import resnet50
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
+from aiperf.known_sets import IMAGENET_1K
+from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.trial import State
@@ -16,23 +18,26 @@ ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 MOST_ERROR = 0.30
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
+LEAST_SHARE_OF_AN_EPOCH = 1 / 8
+"""Between two validations: a validation is credited, too, and a run may not consist of them."""
 SEED = "resnet50"
 CONTROL_SIZE = 224
-# ImageNet-1k, ILSVRC 2012 (Russakovsky et al., IJCV 2015): training images, test images, a class.
 IMAGENET: Mapping[str, Any] = {
-    "classes": 1000,
+    "classes": IMAGENET_1K.classes,
     "channels": 3,
     "size": 224,
     "synthetic": False,
-    "official_training_images": 1_281_167,
-    "test_images": 50_000,
-    "test_images_a_class": [50, 50],
+    "official_training_images": IMAGENET_1K.official_training_images,
+    "test_images": IMAGENET_1K.test_images,
+    "test_images_a_class": list(IMAGENET_1K.test_images_a_class),
 }
+VALIDATION_IMAGES = 50_000
+"""Of the official training images: with more, validation would be credited in place of training."""
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What stands in the way of a rank however long the run is."""
-    return _width(config) + _data(manifest) + _architecture(config)
+    return _width(config) + _data(manifest) + _architecture(config) + _distance(config, manifest)
 
 
 def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
@@ -141,15 +146,34 @@ def speed(evidence: Evidence) -> Seen:
 
 
 def segments(evidence: Evidence) -> Seen:
-    """Credit is whole segments, so none may be long."""
-    closed = [v.segment for attempt in evidence.replay.attempts for v in attempt.validations]
+    """Credit is whole segments, so none may be long; nor short, but where time or a trial's end closed it."""
+    replay = evidence.replay
+    least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_images", 0)
+    closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
     wrong = [
+        f"{v.name} was validated after {v.segment.train_images} images, less than an eighth of an epoch"
+        for attempt in replay.attempts
+        for v in attempt.validations[:-1]
+        if v.segment.train_images + attempt.trial.hyper.batch_size <= least
+        if v.segment.train_seconds < SEGMENT_SECONDS
+    ]
+    wrong += [
         f"trial {segment.trial}, segment {segment.index} took {segment.train_seconds:.0f} s"
         for segment in closed
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
     text = f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return looked(closed, "no segment was closed", text, wrong)
+
+
+def _distance(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    every, least = (
+        config.training.validate_every_images,
+        LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_images", 0),
+    )
+    return (
+        [f"validate_every_images is {every}; {least:.0f} are an eighth of an epoch"] if every < least else []
+    )
 
 
 def _width(config: Config) -> list[str]:
@@ -166,6 +190,8 @@ def _data(manifest: Mapping[str, Any]) -> list[str]:
     used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
     if not wrong and used != IMAGENET["official_training_images"]:
         wrong = [f"training and validation use {used} of the official training images, not all"]
+    if not wrong and manifest.get("validation_images") != VALIDATION_IMAGES:
+        wrong = [f"validation_images is {manifest.get('validation_images')!r}, not {VALIDATION_IMAGES}"]
     return wrong
 
 

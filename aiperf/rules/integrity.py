@@ -1,11 +1,10 @@
-"""Integrity of what was counted: the lines, the architectures, the steps, the answers."""
+"""Integrity of what was counted: the lines, the architectures, the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isclose
 
-from aiperf.config import DataConfig
 from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen, looked
@@ -132,69 +131,6 @@ def steps(evidence: Evidence) -> Seen:
     text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
     closed = any(_validations(evidence.replay))
     return looked(closed, "no segment was closed, up to which steps could add", text, contradictions)
-
-
-def accuracy(evidence: Evidence) -> Seen:
-    """Right answers are no more than the images asked; the best on validation is tested, on all images."""
-    replay, contradictions = evidence.replay, []
-    manifest = replay.manifest
-    expected = manifest.get("validation_images")
-    for _, validation in _validations(replay):
-        segment = validation.segment
-        if not 0 <= segment.correct <= segment.of:
-            contradictions.append(f"{validation.name}: {segment.correct} right of {segment.of}")
-        if segment.of != expected:
-            contradictions.append(
-                f"{validation.name}: {segment.of} images, the validation part has {expected}"
-            )
-    tested, best = replay.tested, replay.best
-    if tested is not None:
-        if best is None or tested.trial != best.number:
-            instead = "none" if best is None else f"trial {best.number}"
-            contradictions.append(f"trial {tested.trial} was tested, but best on validation is {instead}")
-        if tested.of != manifest.get("test_images") or not 0 <= tested.correct <= tested.of:
-            contradictions.append(
-                f"{tested.correct} right of {tested.of} test images; there are {manifest.get('test_images')}"
-            )
-        if not tested.seconds > 0:
-            contradictions.append("the test took no time")
-    test = "the best network was not tested" if tested is None else "the best network was tested"
-    looked_at = tested is not None or any(_validations(replay))
-    text = f"every validation saw all its images; {test}"
-    return looked(looked_at, "no network was validated", text, contradictions)
-
-
-def data(evidence: Evidence) -> Seen:
-    """All ranks saw the images that the configuration names."""
-    replay, config = evidence.replay, evidence.replay.opened.config.data
-    if not any(leg.ranks for leg in replay.legs):
-        return Seen("no rank was ready", known=False)
-    contradictions = []
-    for leg in replay.legs:
-        for event in leg.ranks:
-            manifest = event.ready.data
-            if manifest != replay.manifest:
-                contradictions.append(f"rank {event.ready.rank} of {event.ready.host} saw other images")
-            for what in _declared(config):
-                if manifest.get(what) != getattr(config, what):
-                    contradictions.append(
-                        f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
-                    )
-            used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
-            if used > (official := manifest.get("official_training_images", used)):
-                contradictions.append(f"{used} images to train and to validate, out of {official}")
-            if manifest.get("synthetic") != (config.name == "synthetic"):
-                contradictions.append(f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}")
-    return Seen(f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…", contradictions)
-
-
-def _declared(config: DataConfig) -> Iterator[str]:
-    """The keys of a manifest that the configuration fixes."""
-    yield from ("name", "channels", "size", "classes", "validation_images")
-    if config.training_images:
-        yield "training_images"
-    if config.name == "synthetic":
-        yield "test_images"
 
 
 def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from math import fsum, inf, isclose
+from math import fsum, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,17 @@ from aiperf.errors import JournalError
 from aiperf.journal.attempts import Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
+from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
-from aiperf.wire.messages import Ceiling, Control, Ready
+from aiperf.wire.messages import Ready
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
-from nas.seeds import resnet50
 
 # One block of steps, or one validation, may fall into a much better moment than what was measured.
 MOST_OF_A_PIECE = 4.0
-CONTROL_SIZES = (32, 64, 112, 160, 224)
-"""Of a control's images, in pixels of a side."""
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -40,7 +38,7 @@ def measurements(evidence: Evidence) -> Seen:
     if not num:
         return Seen("nothing was measured before the span", known=False)
     contradictions = [
-        text for leg in replay.legs for text in _of_leg(leg, replay.opened.config.training.format)
+        text for leg in replay.legs for text in of_leg(leg, replay.opened.config.training.format)
     ]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
@@ -59,6 +57,7 @@ def speed(evidence: Evidence) -> Seen:
         f"trial {number}: {what} of {seconds:.6f} s is beyond what its devices can do"
         for number, what, seconds in _rushed(evidence, bounds)
     ]
+    contradictions += _test_too_fast(evidence, bounds)
     if not len(replay.blocks):
         return Seen("no step was made", contradictions, known=False)
     available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
@@ -86,60 +85,6 @@ def doubts(evidence: Evidence) -> list[str]:
             "on idle devices"
         )
     return found
-
-
-def _of_leg(leg: Leg, format: str) -> Iterator[str]:
-    ready = leg.first_devices
-    for measured in leg.ceilings.values():
-        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
-        yield from _of_ceiling(measured, ready.get(measured.rank), format)
-    for control in leg.controls.values():
-        yield from _of_rank("control", control, ready.get(control.rank))
-        yield from _of_control(control, ready.get(control.rank), format)
-        images = control.batch_size * control.steps
-        if not (
-            control.steps > 0
-            and control.seconds > 0
-            and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)
-        ):
-            yield (
-                f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
-                f"from {images} images in {control.seconds:.2f} s"
-            )
-
-
-def _of_control(control: Control, ready: Ready | None, format: str) -> Iterator[str]:
-    """Its images are of a size that a control has, and no more than the device can do."""
-    name = f"the control of rank {control.rank}"
-    if control.size not in CONTROL_SIZES:
-        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, CONTROL_SIZES))}"
-        return
-    bound = ready and bound_ops_per_second([ready], format)
-    least = TENSOR_OPS.mac * least_products(resnet50((3, control.size, control.size), 1000))[0]
-    if bound and not control.images_per_second * least <= bound:
-        yield f"{name} is beyond what {control.device} can do at the most"
-
-
-def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
-    if ready is None:
-        yield f"the {what} of rank {measured.rank} is of a rank that was not ready"
-    elif (measured.host, measured.device) != (ready.host, ready.device):
-        yield (
-            f"the {what} of rank {measured.rank} is of {measured.device} on {measured.host}; the rank has "
-            f"{ready.device} on {ready.host}"
-        )
-
-
-def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
-    name = f"the ceiling of rank {ceiling.rank}"
-    if ceiling.format != format:
-        yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
-    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
-    if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
-        yield f"{name}: a fastest window is slower than the typical one"
-    bound = ready and bound_ops_per_second([ready], format)
-    if bound and not ceiling.fastest <= bound:
-        yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"
 
 
 Most = Callable[[tuple[int, ...]], float]
@@ -178,6 +123,16 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
         seconds = float(found.seconds[row])  # of Python, which says "infinite" of absurd figures
         if operations > limit * seconds:
             yield number, "a validation" if validation else "a block", seconds
+
+
+def _test_too_fast(evidence: Evidence, most: Sequence[Most]) -> Iterator[str]:
+    """Whichever group of the last leg made the test."""
+    replay, tested = evidence.replay, evidence.replay.tested
+    if tested is None or tested.trial not in replay.trials:
+        return
+    limit = max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
+    if _least_of(replay)(tested.trial)[True] * tested.of > limit * tested.seconds:
+        yield f"the test of {tested.seconds:.6f} s is beyond what any group's devices can do"
 
 
 def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Leg
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
@@ -42,6 +42,7 @@ def _times(replay: Replay) -> Iterator[str]:
                 yield f"trial {number}: its {what} at {end:.3f} s was told before, at {t:.3f} s"
         if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
             yield f"trial {number}: a validation took no time"
+        yield from _durations(attempt)
         released = attempt.leg.released
         if released is not None and attempt.began is not None and attempt.began.end < released:
             yield f"trial {number} began at {attempt.began.end:.3f} s, before the release at {released:.3f} s"
@@ -56,6 +57,19 @@ def _times(replay: Replay) -> Iterator[str]:
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
     yield from _backwards(replay)
     yield from _overfull(replay)
+
+
+def _durations(attempt: Attempt) -> Iterator[str]:
+    """A group prepares a trial after its dispatch and before its first step; no news is older than that."""
+    number, dispatched = attempt.trial.number, attempt.dispatch_time
+    if attempt.began is not None:
+        took, room = attempt.began.started.prepare_seconds, attempt.began.end - dispatched
+        if not 0 < took <= room * (1 + DRIFT) + LATE_SECONDS:
+            yield f"trial {number}: it was prepared in {took:.6g} s, {room:.3f} s after its dispatch"
+    if attempt.ended is not None and attempt.end_time is not None:
+        age, room = attempt.ended.finished.age_seconds, attempt.end_time - dispatched
+        if not 0 <= age <= room * (1 + DRIFT) + LATE_SECONDS:
+            yield f"trial {number}: the news of its end was {age:.6g} s old"
 
 
 def _backwards(replay: Replay) -> Iterator[str]:

@@ -8,7 +8,18 @@ from enum import Enum
 
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.rules import eligibility, integrity, measurements, planned, proposals_again, rank_logs, times, who
+from aiperf.rules import (
+    answers,
+    eligibility,
+    image_sets,
+    integrity,
+    measurements,
+    planned,
+    proposals_again,
+    rank_logs,
+    times,
+    who,
+)
 from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.score.lineage import recount
@@ -20,6 +31,10 @@ class RunClass(Enum):
 
     RANKED = "ranked"
     SMOKE = "smoke"
+
+
+KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "witnesses"})
+"""Rules of integrity that a ranked run has passed: where they found nothing to look at it is smoke."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +65,9 @@ class Verdict:
 
     @property
     def unmet(self) -> list[Finding]:
-        """What keeps a valid run from the class ranked: each rule of eligibility that did not pass."""
-        return [f for f in self.findings if f.kind is Kind.ELIGIBILITY and f.outcome is not Outcome.PASSED]
+        """What keeps a valid run from the class ranked: rules of eligibility, and some of integrity."""
+        needed = [f for f in self.findings if f.kind is Kind.ELIGIBILITY or f.rule in KNOWN_IF_RANKED]
+        return [f for f in needed if f.outcome is not Outcome.PASSED]
 
     @property
     def cause(self) -> str:
@@ -75,8 +91,8 @@ RULES: tuple[Rule, ...] = (
     Rule("search", Kind.INTEGRITY, proposals_again.search, needs_graphs=True),
     Rule("steps", Kind.INTEGRITY, integrity.steps),
     Rule("images", Kind.INTEGRITY, planned.images),
-    Rule("accuracy", Kind.INTEGRITY, integrity.accuracy),
-    Rule("data", Kind.INTEGRITY, integrity.data),
+    Rule("accuracy", Kind.INTEGRITY, answers.accuracy),
+    Rule("data", Kind.INTEGRITY, image_sets.data),
     Rule("times", Kind.INTEGRITY, times.times),
     Rule("span", Kind.INTEGRITY, times.span),
     Rule("speed", Kind.INTEGRITY, measurements.speed),

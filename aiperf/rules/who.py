@@ -9,6 +9,7 @@ from itertools import pairwise
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.rules.stated import of_rank
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
@@ -24,7 +25,8 @@ def _timed(replay: Replay) -> list[Leg]:
 
 
 def ranks(evidence: Evidence) -> Seen:
-    """Every rank of every group was ready before the release, with the same initial weights."""
+    """Every rank of every group was ready before the release, with the same initial weights, on a device that
+    can be."""
     replay, contradictions = evidence.replay, list[str]()
     legs = _timed(replay)
     first = next((event.ready for leg in legs for event in leg.ranks), None)
@@ -38,6 +40,7 @@ def ranks(evidence: Evidence) -> Seen:
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
+        contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
 
 

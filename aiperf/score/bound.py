@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import fsum
 
-from aiperf.score.peak import peak_ops_per_second
+from aiperf.score.peak import listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_OF_THE_PEAK = 1.25
@@ -28,7 +28,11 @@ _BF16: Mapping[str, int] = {"avx512_bf16": 128, "avx_ne_convert": 64, "amx_bf16"
 # widest instruction, bfmmla, makes 2 x 2 sums of four products.
 _ARM_BITS, _ARM_UNITS, _ARM_FP32, _ARM_BF16 = 128, 4, 8, 32
 
-FLAGS = frozenset({*_FP32, *_BF16, "asimd", "sve", "bf16", "svebf16", "sme"})
+X86, ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
+"""What the operating systems call them."""
+X86_FLAGS = frozenset({*_FP32, *_BF16})
+ARM_FLAGS = frozenset({"asimd", "sve", "bf16", "svebf16", "sme"})
+FLAGS = X86_FLAGS | ARM_FLAGS
 """Those that are recorded of a processor: by them the bound is computed."""
 
 
@@ -39,9 +43,10 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
     """
     bounds: dict[object, float | None] = {}
     for ready in ranks:
-        peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
-        if peak is not None:  # first: no processor beside a listed device widens its bound
-            bounds["rank", ready.rank] = MOST_OF_THE_PEAK * peak
+        peak = listed(ready.device)
+        if peak is not None:  # first: no processor beside a listed device widens its bound, nor its memory
+            most = peak.in_format(format)
+            bounds["rank", ready.rank] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
         elif ready.processor is not None:
             bounds["host", ready.host] = processor_ops_per_second(ready.processor, format)
         else:
@@ -59,11 +64,11 @@ def processor_ops_per_second(processor: Processor, format: str) -> float | None:
 
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:
     flags = set(processor.flags)
-    if processor.machine in ("x86_64", "AMD64"):
+    if processor.machine in X86:
         # What is emulated is as fast as fp32 at the most.
         table = _FP32 if format == "fp32" else {**_FP32, **_BF16}
         return max((table[flag] for flag in flags & table.keys()), default=None)
-    if processor.machine in ("aarch64", "arm64") and "asimd" in flags and "sme" not in flags:
+    if processor.machine in ARM and "asimd" in flags and "sme" not in flags:
         vectors = max(_ARM_BITS, processor.vector_bits) // _ARM_BITS
         native = format != "fp32" and flags & {"bf16", "svebf16"}
         return _ARM_UNITS * vectors * (_ARM_BF16 if native else _ARM_FP32)

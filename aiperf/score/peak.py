@@ -4,7 +4,9 @@ A device that is not listed has no peak: utilisation is then unknown, never gues
 that torch reports (`torch.cuda.get_device_name`, `torch.xpu`, `torch_npu.npu`); NVIDIA's, from Turing on,
 stand in the README of its open kernel modules, AMD's in libdrm's amdgpu.ids. Figures are the vendor's,
 without sparsity, with accumulation in fp32, of a device that is not partitioned. Not listed, because the
-name does not tell which figure holds: "AMD Instinct MI250X / MI250".
+name does not tell which figure holds: "AMD Instinct MI250X / MI250". The size of the memory is the vendor's
+too, from the same document or the name; it is left out where it was in neither or one name has several sizes
+(RTX 4090 boards with 48 GB are about; GH200 names the host's).
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf.device_names import plain_name
+
 TERA = 10**12
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,16 @@ class Peak:
     bf16: float | None
     fp16: float | None
     source: Source
-    largest_gib: float | None = None
-    """Of memory, where one name stands for a part of a device as well as for all of it."""
+    memory_gib: float | None = None
+    """Of the whole device, which vendors call GB; a driver reports a little less."""
+    parts: int = 1
+    """Of a device whose name each of its parts bears, too; the figures are those of one."""
+
+    def in_format(self, format: str) -> float | None:
+        """Operations per second, of one part."""
+        known = {"fp32": self.fp32, "tf32": self.tf32, "bf16": self.bf16, "fp16": self.fp16}
+        tera = known.get(format)  # a journal may state any
+        return None if tera is None else tera * TERA
 
 
 _QUOTED_BY_LIGHTNING = "quoted in github.com/Lightning-AI/pytorch-lightning, fabric/utilities/throughput.py"
@@ -119,36 +132,36 @@ _MAX = Source(
 )
 
 PEAKS: Mapping[str, Peak] = {
-    "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100),
-    "Tesla V100-PCIE-32GB": Peak(14, None, None, 112, _V100),
-    "Tesla V100-SXM2-16GB": Peak(15.7, None, None, 125, _V100),
-    "Tesla V100-SXM2-32GB": Peak(15.7, None, None, 125, _V100),
-    "Tesla V100S-PCIE-32GB": Peak(16.4, None, None, 130, _V100),
-    "Tesla T4": Peak(8.1, None, None, 65, _T4),
-    "NVIDIA A100-PCIE-40GB": Peak(19.5, 156, 312, 312, _A100),
-    "NVIDIA A100 80GB PCIe": Peak(19.5, 156, 312, 312, _A100),
-    "NVIDIA A100-SXM4-40GB": Peak(19.5, 156, 312, 312, _A100),
-    "NVIDIA A100-SXM4-80GB": Peak(19.5, 156, 312, 312, _A100),
-    "NVIDIA A30": Peak(10.3, 82, 165, 165, _A30),
+    "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100, memory_gib=16),
+    "Tesla V100-PCIE-32GB": Peak(14, None, None, 112, _V100, memory_gib=32),
+    "Tesla V100-SXM2-16GB": Peak(15.7, None, None, 125, _V100, memory_gib=16),
+    "Tesla V100-SXM2-32GB": Peak(15.7, None, None, 125, _V100, memory_gib=32),
+    "Tesla V100S-PCIE-32GB": Peak(16.4, None, None, 130, _V100, memory_gib=32),
+    "Tesla T4": Peak(8.1, None, None, 65, _T4, memory_gib=16),
+    "NVIDIA A100-PCIE-40GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=40),
+    "NVIDIA A100 80GB PCIe": Peak(19.5, 156, 312, 312, _A100, memory_gib=80),
+    "NVIDIA A100-SXM4-40GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=40),
+    "NVIDIA A100-SXM4-80GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=80),
+    "NVIDIA A30": Peak(10.3, 82, 165, 165, _A30, memory_gib=24),
     "NVIDIA GeForce RTX 4090": Peak(82.6, 82.6, 165.2, 165.2, _RTX_4090),
-    "NVIDIA L4": Peak(30.3, 60, 121, 121, _L4),
-    "NVIDIA L40S": Peak(91.6, 183, 362.05, 362.05, _L40S),
-    "NVIDIA H100 PCIe": Peak(51.2, 378, 756, 756, _H100),
-    "NVIDIA H100 80GB HBM3": Peak(66.9, 494.7, 989.4, 989.4, _H100),
-    "NVIDIA H100 NVL": Peak(60, 417.5, 835.5, 835.5, _H100_NVL),
-    "NVIDIA H200": Peak(67, 494.5, 989.5, 989.5, _H200),
-    "NVIDIA H200 NVL": Peak(60, 417.5, 835.5, 835.5, _H200),
+    "NVIDIA L4": Peak(30.3, 60, 121, 121, _L4, memory_gib=24),
+    "NVIDIA L40S": Peak(91.6, 183, 362.05, 362.05, _L40S, memory_gib=48),
+    "NVIDIA H100 PCIe": Peak(51.2, 378, 756, 756, _H100, memory_gib=80),
+    "NVIDIA H100 80GB HBM3": Peak(66.9, 494.7, 989.4, 989.4, _H100, memory_gib=80),
+    "NVIDIA H100 NVL": Peak(60, 417.5, 835.5, 835.5, _H100_NVL, memory_gib=94),
+    "NVIDIA H200": Peak(67, 494.5, 989.5, 989.5, _H200, memory_gib=141),
+    "NVIDIA H200 NVL": Peak(60, 417.5, 835.5, 835.5, _H200, memory_gib=141),
     "NVIDIA GH200 120GB": Peak(67, 494.5, 989.5, 989.5, _GH200),
     "NVIDIA GH200 480GB": Peak(67, 494.5, 989.5, 989.5, _GH200),
     "NVIDIA B200": Peak(75, 1100, 2250, 2250, _BLACKWELL),
     "NVIDIA GB200": Peak(80, 1250, 2500, 2500, _BLACKWELL),
     "NVIDIA GeForce RTX 5090": Peak(104.8, 104.8, 209.5, 209.5, _RTX_5090),
-    "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210),
+    "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210, memory_gib=64),
     "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI250X),
     "AMD Instinct MI300A": Peak(122.6, 490.3, 980.6, 980.6, _CDNA_3),
-    "AMD Instinct MI300X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3),
-    "AMD Instinct MI325X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3),
-    "AMD Instinct MI355X": Peak(157.3, None, 2516.6, 2516.6, _MI355X),
+    "AMD Instinct MI300X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3, memory_gib=192),
+    "AMD Instinct MI325X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3, memory_gib=256),
+    "AMD Instinct MI355X": Peak(157.3, None, 2516.6, 2516.6, _MI355X, memory_gib=288),
     "Ascend910A": Peak(None, None, None, 256, _ASCEND_910),
     "Ascend910B1": Peak(None, None, 373.88, None, _ASCEND_910B),
     "Ascend910B2": Peak(None, None, 353.8944, None, _ASCEND_910B),
@@ -156,15 +169,23 @@ PEAKS: Mapping[str, Peak] = {
     "Ascend910B4": Peak(None, None, 245.76, None, _ASCEND_910B),
     "GAUDI2": Peak(None, None, 432, None, _GAUDI_2),
     "GAUDI3": Peak(None, None, 1678, None, _GAUDI_3),
-    "Intel(R) Data Center GPU Max 1550": Peak(26, 209.5, 419.5, 419.5, _MAX, largest_gib=64),
+    "Intel(R) Data Center GPU Max 1550": Peak(26, 209.5, 419.5, 419.5, _MAX, memory_gib=128, parts=2),
 }
 
 
+def listed(device: str) -> Peak | None:
+    """What is known of a device, by its name alone."""
+    return PEAKS.get(plain_name(device))
+
+
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:
-    """Of one device in a format (fp32, tf32, bf16 or fp16); None where it is not known."""
-    peak = PEAKS.get(device)
-    if peak is None or (peak.largest_gib is not None and memory_bytes > peak.largest_gib * 2**30):
+    """Of one device in a format (fp32, tf32, bf16 or fp16); None where it is not known.
+
+    A device that bears the name of its parts is told from one of them by its memory.
+    """
+    peak = listed(device)
+    if peak is None or (
+        peak.memory_gib and peak.parts > 1 and memory_bytes > peak.memory_gib / peak.parts * GIB
+    ):
         return None
-    known = {"fp32": peak.fp32, "tf32": peak.tf32, "bf16": peak.bf16, "fp16": peak.fp16}
-    tera = known.get(format)  # a journal may state any
-    return None if tera is None else tera * TERA
+    return peak.in_format(format)

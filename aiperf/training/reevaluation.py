@@ -1,4 +1,8 @@
-"""`validate --reevaluate`: the best network, from its kept weights, on the test images once more."""
+"""`validate --reevaluate`: the best network, from its kept weights, on test and validation images once more.
+
+Weights that were trained on the test images afterwards give the test's answers; those of the validation by
+which the network was chosen they give no more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.data import load
+from aiperf.data import Split, load
 from aiperf.device import bind
 from aiperf.errors import DataError, JournalError
 from aiperf.files import RunFiles
@@ -22,17 +26,29 @@ TOLERATED_SHARE = 0.002
 
 
 @dataclass(frozen=True)
-class Reevaluation:
-    """What the kept network really does, beside what the journal says."""
+class Answers:
+    """To the images of one part."""
 
-    trial: int
     correct: int
     recorded: int
     of: int
 
     @property
-    def agrees(self) -> bool:
+    def agree(self) -> bool:
         return abs(self.correct - self.recorded) <= max(1, TOLERATED_SHARE * self.of)
+
+
+@dataclass(frozen=True)
+class Reevaluation:
+    """What the kept network really does, beside what the journal says."""
+
+    trial: int
+    test: Answers
+    validation: Answers
+
+    @property
+    def agrees(self) -> bool:
+        return self.test.agree and self.validation.agree
 
 
 def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevaluation:
@@ -43,6 +59,9 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     tested = replay.tested
     if tested is None:
         raise JournalError(f"{files.journal}: no network was tested in this run; there is nothing to replay")
+    validated = replay.trials[tested.trial].best_validation if tested.trial in replay.trials else None
+    if validated is None:
+        raise JournalError(f"{files.journal}: trial {tested.trial}, which was tested, was never validated")
     kept_file = files.weights(tested.trial)
     kept = read_kept(kept_file)
     if kept.graph != rebuild(replay, tested.trial):
@@ -62,8 +81,14 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     network = Network(kept.graph)
     network.load(kept.weights)
     network.place(device.torch)
-    correct, of, _ = evaluate(Rank(device, data, config.training, Solo()), network, data.test)
-    return Reevaluation(tested.trial, correct, tested.correct, of)
+    rank = Rank(device, data, config.training, Solo())
+
+    def answers(split: Split, recorded: int) -> Answers:
+        correct, of, _ = evaluate(rank, network, split)
+        return Answers(correct, recorded, of)
+
+    in_test, in_validation = tested.correct, validated.segment.correct
+    return Reevaluation(tested.trial, answers(data.test, in_test), answers(data.validation, in_validation))
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.strict import once
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.wire.messages import Rate
 from aiperf.wording import percent, rate, scaled
@@ -102,11 +103,11 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
             raise AiperfError(f"{path}: this run did not measure its devices; give what `peak -o` wrote")
         return found
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_bytes(), object_pairs_hook=once)
         machine = decode(Machine, record)
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecordError) as error:
+    except (ValueError, RecordError, RecursionError) as error:
         raise AiperfError(f"{path} is not what `aiperf-hpc peak -o` writes: {error}") from None
     try:
         return machine.limits(formats)

@@ -23,6 +23,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
+from aiperf.journal.strict import once
 
 BINS = 240
 LEAST_BIN_SECONDS = 2.0
@@ -140,7 +141,7 @@ def _record(raw: bytes) -> dict[str, Any] | None:
     if len(raw) > LONGEST_LINE:
         return None
     try:
-        record = json.loads(raw)
+        record = json.loads(raw, object_pairs_hook=once)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -10,6 +10,7 @@ from aiperf import __version__
 from aiperf.code import code_hash
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal import strict
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding
 from aiperf.rules.verdict import Verdict
@@ -42,7 +43,7 @@ def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str,
 def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
     """None where there is none of this very journal by this very program."""
     try:
-        kept = decode(KeptValidation, json.loads(files.validation.read_text(encoding="utf-8")))
+        kept = decode(KeptValidation, strict.parsed(files.validation.read_bytes()))
     except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew
         return None
     own = (replay.last_chain, replay.lines, code_hash())

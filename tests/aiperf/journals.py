@@ -45,6 +45,7 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import VERSION, JournalWriter
 from aiperf.journal.replay import Replay
+from aiperf.known_sets import DIGITS
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.training.rank_log import StepLog
@@ -105,14 +106,14 @@ DATA = {
     "channels": 1,
     "size": 32,
     "classes": 10,
-    "sha256": "d161",
+    "sha256": DIGITS.sha256,
     "official_training_images": 600,
     "training_images": 200,
-    "training_images_a_class": [20, 20],
+    "training_images_a_class": [19, 21],
     "validation_images": 400,
-    "validation_images_a_class": [40, 40],
+    "validation_images_a_class": [39, 41],
     "test_images": 1197,
-    "test_images_a_class": [117, 123],
+    "test_images_a_class": [116, 122],
 }
 
 

@@ -48,6 +48,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.rules.who import PRODUCTS
+from aiperf.score.peak import GIB, listed
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import Control, Evaluated, Finished, Ready, Started
 from nas.graph import Graph
@@ -205,13 +206,14 @@ class _Cluster:
             "driver": "580.65",
             "system": "Linux",
         }
+        memory_gib = (peak := listed(self.machine.device)) and peak.memory_gib
         weights, wall = "5" * 64, STARTED + READY_SECONDS
         return Ready(
             rank,
             host,
             1000 + rank,
             self.machine.device,
-            85899345920,
+            int(GIB * (memory_gib or 80)),
             software,
             code_hash(),
             self.manifest,

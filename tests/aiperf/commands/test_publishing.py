@@ -99,6 +99,9 @@ def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path)
     (tmp_path / "bad.json").write_text('{"submiter": "x"}')
     assert typed("package", run.directory, "--system", tmp_path / "bad.json") == 1
     assert "unknown field 'submiter'; there are: submitter, division," in typed.err
+    (tmp_path / "bad.json").write_text('{"submitter": "x", "submitter": "y"}')
+    assert typed("package", run.directory, "--system", tmp_path / "bad.json") == 1
+    assert "is no JSON: submitter stands twice" in typed.err
     assert not (tmp_path / "p.tar.gz").exists()
 
 

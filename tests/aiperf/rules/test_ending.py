@@ -263,9 +263,7 @@ def test_a_rule_that_looked_at_nothing_is_unknown(timed: list[Timed], rules: set
 
 def test_an_unknown_rule_of_eligibility_costs_the_class() -> None:
     verdict = verdict_on(TIMED)
-    met = tuple(
-        replace(f, outcome=Outcome.PASSED) if f.kind is Kind.ELIGIBILITY else f for f in verdict.findings
-    )
+    met = tuple(replace(finding, outcome=Outcome.PASSED) for finding in verdict.findings)
     assert Verdict(met).run_class is not None
     assert Verdict(met).run_class.value == "ranked"  # type: ignore[union-attr]
     doubtful = (*met[:-1], replace(met[-1], outcome=Outcome.UNKNOWN))

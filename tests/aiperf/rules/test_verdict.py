@@ -27,8 +27,8 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.rules.eligibility import foreseen
-from aiperf.rules.rule import Evidence, Kind, Outcome, Rule, Seen
-from aiperf.rules.verdict import RULES, RunClass, Verdict, judge
+from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
+from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.wire.messages import Evaluated
 from tests.aiperf.journals import DATA, Scene, Timed, told, within, write_run, write_witnesses
 from tests.aiperf.presets import resolved_preset
@@ -349,6 +349,8 @@ class Ranked:
         for t, event in TIMED[1:]:
             if isinstance(event, RankReady):
                 event = replace(event, ready=replace(event.ready, data=IMAGENET))
+            elif isinstance(event, Closed):
+                event = within(event, train_images=100 * event.segment.train_images)
             self.replay.add(t, event)
         leg = self.replay.leg
         assert leg.ended is not None
@@ -390,6 +392,20 @@ def test_ranked_needs_every_rule_and_an_intact_run() -> None:
     assert found.run_class is None
 
 
+@pytest.mark.parametrize("rule", sorted(KNOWN_IF_RANKED))
+def test_what_nobody_could_look_at_costs_the_rank_and_is_told(rule: str) -> None:
+    """As `search` of a journal with another code's hash or search."""
+    eligible = [f for f in judge(Ranked().replay, None).findings if f.kind is Kind.ELIGIBILITY]
+    unknown = Finding(rule, Kind.INTEGRITY, Outcome.UNKNOWN, "made by another version")
+    verdict = Verdict((*eligible, unknown))
+    assert (verdict.valid, verdict.run_class, verdict.unmet) == (True, RunClass.SMOKE, [unknown])
+    assert Verdict((*eligible, replace(unknown, outcome=Outcome.PASSED))).run_class is RunClass.RANKED
+
+
+def test_rules_that_must_be_known_are_rules() -> None:
+    assert {rule.name for rule in RULES} >= KNOWN_IF_RANKED
+
+
 def _shorter(run: Ranked) -> None:
     run.replay.leg.deadline = 12.0 + 3599
 
@@ -428,6 +444,11 @@ def _long_segment(run: Ranked) -> None:
     first[0] = replace(first[0], segment=replace(first[0].segment, train_seconds=601.0))
 
 
+def _short_segment(run: Ranked) -> None:
+    first = next(attempt for attempt in run.replay.attempts if len(attempt.validations) > 1).validations
+    first[0] = replace(first[0], segment=replace(first[0].segment, train_images=50 * 3000))
+
+
 @pytest.mark.parametrize(
     ("spoil", "rule", "text"),
     [
@@ -440,6 +461,7 @@ def _long_segment(run: Ranked) -> None:
         (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
         (_no_format, "ranked precision", "auto has less than 16 bits"),
         (_long_segment, "ranked segments", "trial 0, segment 0 took 601 s"),
+        (_short_segment, "ranked segments", "after 150000 images, less than an eighth of an epoch"),
     ],
 )
 def test_each_rule_of_eligibility_says_what_is_missing(
@@ -460,6 +482,10 @@ def test_each_rule_of_eligibility_says_what_is_missing(
         ({"test_images": 10_000}, "test_images is 10000, not 50000"),
         ({"test_images_a_class": [49, 51]}, "test_images_a_class is [49, 51], not [50, 50]"),
         ({"training_images": 500_000}, "use 550000 of the official training images"),
+        (
+            {"training_images": 781_167, "validation_images": 500_000},
+            "validation_images is 500000, not 50000",
+        ),
     ],
 )
 def test_ranked_data_is_imagenet_whole(changes: dict[str, object], text: str) -> None:
@@ -502,6 +528,9 @@ def test_what_stands_in_the_way_of_a_rank_is_foreseen() -> None:
     assert foreseen(ranked, {**IMAGENET, "synthetic": True}) == ["synthetic is True, not False"]
     assert foreseen(ranked, {**IMAGENET, "validation_images": 0}) == [
         "training and validation use 1231167 of the official training images, not all"
+    ]
+    assert foreseen(with_overrides(ranked, {"training.validate_every_images": 150_000}), IMAGENET) == [
+        "validate_every_images is 150000; 153896 are an eighth of an epoch"
     ]
     assert foreseen(with_overrides(ranked, {"seed_architecture": "resnet18"}), IMAGENET) == [
         "the seed is resnet18, not resnet50"

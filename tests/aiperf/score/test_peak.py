@@ -37,7 +37,7 @@ def test_known_devices(device: str, format: str, tera: float) -> None:
         "NVIDIA",
         "H100",
         "nvidia h200",
-        "NVIDIA H200 ",
+        "NVIDIA H2OO",
         "NVIDIA A100",
         "AMD Radeon Graphics",
         "Ascend910B",
@@ -47,6 +47,11 @@ def test_known_devices(device: str, format: str, tera: float) -> None:
 )
 def test_a_piece_of_a_name_is_no_name(device: str) -> None:
     assert peak_ops_per_second(device, "bf16", 80 * GIB) is None
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200 ", "NVIDIA\u00a0H200", "ＮＶＩＤＩＡ  H200"])
+def test_a_name_has_one_form(device: str) -> None:
+    assert peak_ops_per_second(device, "bf16", 139 * GIB) == 989.5 * TERA
 
 
 def test_a_format_that_a_device_lacks_has_no_peak() -> None:

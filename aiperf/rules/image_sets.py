@@ -1,0 +1,94 @@
+"""Integrity of the images: all ranks saw the same ones, and there are as many as their set has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aiperf.config import DataConfig
+from aiperf.known_sets import DIGITS, FIXED_FORMS, differences, known_set
+from aiperf.rules.rule import Evidence, Seen
+
+Manifest = Mapping[str, Any]
+PARTS = ("training", "validation", "test")
+
+
+def data(evidence: Evidence) -> Seen:
+    """All ranks saw the images that the configuration names, and a set that is known has its own numbers."""
+    replay, config = evidence.replay, evidence.replay.opened.config.data
+    if not any(leg.ranks for leg in replay.legs):
+        return Seen("no rank was ready", known=False)
+    contradictions = [
+        f"rank {event.ready.rank} of {event.ready.host} saw other images"
+        for leg in replay.legs
+        for event in leg.ranks
+        if event.ready.data != replay.manifest
+    ]
+    for check in (_against_configuration, _by_class, _of_its_set):
+        contradictions += check(config, replay.manifest)
+    text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
+    if of_a_known_set(replay.manifest):
+        return Seen(text, contradictions)
+    return Seen(f"{text}: own images; how many there are stands nowhere else", contradictions, known=False)
+
+
+def of_a_known_set(manifest: Manifest) -> bool:
+    """Whether it can be told here how many images there are, and validation is like the test."""
+    return manifest.get("synthetic") is True or known_set(manifest) is not None
+
+
+def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    for what in _declared(config):
+        if manifest.get(what) != getattr(config, what):
+            yield f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
+    if manifest.get("synthetic") != (config.name == "synthetic"):
+        yield f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}"
+    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+    official = manifest.get("official_training_images", used)
+    # What validation leaves is trained on, but of the digits a list.
+    all_used = not config.training_images and config.name not in (DIGITS.name, "synthetic")
+    if used > official or (all_used and used < official):
+        yield f"{used} images to train and to validate, out of {official}"
+
+
+def _declared(config: DataConfig) -> Iterator[str]:
+    """The keys of a manifest that the configuration fixes."""
+    yield from ("name", "channels", "size", "classes", "validation_images")
+    if config.training_images:
+        yield "training_images"
+    if config.name == "synthetic":
+        yield "test_images"
+
+
+def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """The smallest and the largest class leave room for all images of a part, and no more."""
+    others = config.classes - 1
+    for part in PARTS:
+        images, sizes = manifest.get(f"{part}_images", 0), manifest.get(f"{part}_images_a_class")
+        if images < 1:
+            yield f"there are {images} {part} images"
+        if not (isinstance(sizes, list) and len(sizes) == 2 and all(type(size) is int for size in sizes)):
+            yield f"{part}_images_a_class is {sizes!r:.60}, not the sizes of two classes"
+        elif not 0 <= sizes[0] <= sizes[1] or not (
+            sizes[0] * others + sizes[1] <= images <= sizes[1] * others + sizes[0]
+        ):
+            yield f"{images} {part} images in {config.classes} classes of {sizes[0]} to {sizes[1]}"
+
+
+def _of_its_set(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    if config.name == "synthetic":
+        yield from _of_the_generated(config, manifest)
+    elif (known := known_set(manifest) or FIXED_FORMS.get(config.name)) is not None:
+        yield from differences(manifest, known)
+        if known is DIGITS and manifest.get("sha256") != DIGITS.sha256:  # no other ones are ever read
+            yield f"the SHA-256 is not that of {DIGITS.title}"
+
+
+def _of_the_generated(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """Image g is of class g modulo classes, and the parts follow one another."""
+    if manifest.get("official_training_images") != config.training_images + config.validation_images:
+        yield f"official_training_images is {manifest.get('official_training_images')!r} of generated images"
+    for part in PARTS:
+        each, more = divmod(getattr(config, f"{part}_images"), config.classes)
+        if manifest.get(f"{part}_images_a_class") != [each, each + bool(more)]:
+            yield f"{part}_images_a_class is not that of generated images"

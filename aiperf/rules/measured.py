@@ -1,0 +1,89 @@
+"""Ceilings and controls, each by itself and beside the rank that measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose
+
+from aiperf.journal.attempts import Leg
+from aiperf.score.bound import bound_ops_per_second
+from aiperf.score.peak import listed
+from aiperf.wire.messages import Ceiling, Control, Ready
+from nas.ops import TENSOR_OPS
+from nas.products import least_products
+from nas.seeds import resnet50
+
+CONTROL_SIZES = (32, 64, 112, 160, 224)
+"""Of a control's images, in pixels of a side."""
+
+
+def of_leg(leg: Leg, format: str) -> Iterator[str]:
+    """What contradicts in the measurements of a leg."""
+    ready = leg.first_devices
+    for measured in leg.ceilings.values():
+        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
+        yield from _of_ceiling(measured, ready.get(measured.rank), format)
+        yield from _of_threads(measured, ready.get(measured.rank))
+    for control in leg.controls.values():
+        yield from _of_rank("control", control, ready.get(control.rank))
+        yield from _of_control(control, ready.get(control.rank), format)
+        images = control.batch_size * control.steps
+        if not (
+            min(control.batch_size, control.steps, control.seconds) > 0
+            and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)
+        ):
+            yield (
+                f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
+                f"from {images} images in {control.seconds:.2f} s"
+            )
+
+
+def _of_control(control: Control, ready: Ready | None, format: str) -> Iterator[str]:
+    """Its images are of a size that a control has, and no more than the device can do."""
+    name = f"the control of rank {control.rank}"
+    if control.size not in CONTROL_SIZES:
+        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, CONTROL_SIZES))}"
+        return
+    bound = ready and bound_ops_per_second([ready], format)
+    least = TENSOR_OPS.mac * least_products(resnet50((3, control.size, control.size), 1000))[0]
+    if bound and not control.images_per_second * least <= bound:
+        yield f"{name} is beyond what {control.device} can do at the most"
+
+
+def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    if ready is None:
+        yield f"the {what} of rank {measured.rank} is of a rank that was not ready"
+    elif (measured.host, measured.device) != (ready.host, ready.device):
+        yield (
+            f"the {what} of rank {measured.rank} is of {measured.device} on {measured.host}; the rank has "
+            f"{ready.device} on {ready.host}"
+        )
+
+
+def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    name = f"the ceiling of rank {ceiling.rank}"
+    if ceiling.format != format:
+        yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
+    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
+    if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
+        yield f"{name}: a fastest window is slower than the typical one"
+    if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
+        yield f"{name}: a side or a spread is negative"
+    bound = ready and bound_ops_per_second([ready], format)
+    if bound and not ceiling.fastest <= bound:
+        yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"
+
+
+def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
+    """As many as the processor has, or as somebody stated; those that were chosen are among those timed."""
+    name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds
+    most = None if ready is None or ready.processor is None else ready.processor.logical
+    stated = "" if ready is None else ready.settings.get("threads", "")
+    if ready is not None and listed(ready.device) is not None:
+        most = 0
+    if threads < 0 or (most is not None and threads > most and str(threads) != stated):
+        yield f"{name} is of {threads} threads, and its device has {most}"
+    if timed and not (
+        str(threads) in timed and all(key.isdigit() and took > 0 for key, took in timed.items())
+    ):
+        yield f"{name}: {threads} threads are not chosen from {', '.join(timed):.60}"

@@ -1,0 +1,59 @@
+"""What a rank states of itself: its device's name, memory and processor, which must fit one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiperf.device_names import reads_like, refused_letters
+from aiperf.score.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
+from aiperf.score.peak import GIB, PEAKS, listed
+from aiperf.wire.messages import Processor, Ready
+
+MOST_PROCESSORS = 8192
+"""That Linux is built for: NR_CPUS_RANGE_END in arch/x86/Kconfig, the largest of all."""
+LEAST_OF_THE_MEMORY, MOST_OF_THE_MEMORY = 0.75, 1.02
+"""Of what is listed; error correction takes some. One of AMD's may be a part, under the same name."""
+WHOLE = ("NVIDIA ", "Tesla ")
+"""How names begin whose devices are called otherwise once they are partitioned."""
+MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loongarch64"})
+"""Words of `platform.platform()` that tell the processor."""
+
+
+def of_rank(ready: Ready) -> Iterator[str]:
+    """What contradicts, or cannot be."""
+    who = f"rank {ready.rank} on {ready.host}"
+    if letters := refused_letters(ready.device):
+        yield f"{who}: the name of its device holds {', '.join(letters[:2])}, which is read for another"
+    if other := next((name for name in PEAKS if reads_like(ready.device, name)), None):
+        yield f"{who}: its device {ready.device!r} reads like {other}, which it is not"
+    yield from (f"{who}: {text}" for text in _of_memory(ready))
+    if not ready.seconds >= 0 or ready.visible_devices < 0:
+        yield f"{who} was ready after {ready.seconds:.6g} s and saw {ready.visible_devices} devices"
+    if ready.processor is not None:
+        if listed(ready.device) is not None:
+            yield f"{who}: its device is {ready.device}, and it is a processor"
+        yield from (f"{who}: {text}" for text in _of_processor(ready.processor, ready))
+
+
+def _of_memory(ready: Ready) -> Iterator[str]:
+    device, gib = listed(ready.device), ready.memory_bytes / GIB
+    if ready.memory_bytes < 1:
+        yield f"its device has {ready.memory_bytes} bytes of memory"
+    if device is None or device.memory_gib is None:
+        return
+    least = LEAST_OF_THE_MEMORY * device.memory_gib if ready.device.startswith(WHOLE) else 0.0
+    if not least <= gib <= MOST_OF_THE_MEMORY * device.memory_gib:
+        yield f"{ready.device} has {device.memory_gib:g} GiB of memory, not {gib:.4g}"
+
+
+def _of_processor(processor: Processor, ready: Ready) -> Iterator[str]:
+    if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
+        yield f"{processor.logical} processors of {processor.top_hertz:.3g} Hz"
+    known = MACHINES.intersection(ready.software.get("system", "").split("-"))
+    if known and processor.machine not in known:
+        yield f"its processor is {processor.machine}, its system {ready.software['system']:.80}"
+    foreign = (
+        ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
+    )
+    if strange := sorted(foreign.intersection(processor.flags)):
+        yield f"its processor is {processor.machine}, which has no {strange[0]}"

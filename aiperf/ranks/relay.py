@@ -7,6 +7,7 @@ every MPI. Only Horovod over MPI must train in the rank itself.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -20,7 +21,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.process import WorkerProcess, describe_device
-from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01  # between two looks at MPI while the worker says nothing
 MASTER_SILENCE_SECONDS = 600.0  # it beats every 15 s; a stalled file system may hold it up
+LOGS_SECONDS = 120.0  # for this rank's log to leave, as the master waits for those of all
 RANKS_WITH_A_LOG = 64  # beyond, the ranks of a host share one
 
 
@@ -82,6 +84,8 @@ class Post:
             for rank in self.place.group[1:]:
                 self.link.send(rank, received.tag, received.data)
         if isinstance(message, Setup):
+            if self.files is None and message.leg == 0 and self.place is not None:
+                self._drop_log(RunFiles(Path(message.directory)))
             self.files = RunFiles(Path(message.directory))
             self._receiver = Receiver(self.files)
         if isinstance(message, Assign):
@@ -100,6 +104,25 @@ class Post:
                 message = self._shipped(message) if message.weights else message
                 self._drop_parent(message.trial)
             self.link.send(0, self.tag, pack(message))
+
+    def send_log(self) -> bool:
+        """What the master cannot read where it lies. Whether there was something to send."""
+        if not self._apart or self.files is None or self.place is None:
+            return False
+        try:
+            for piece in log_pieces(self.files, socket.gethostname(), self.place.rank):
+                self.link.send(0, self.tag, piece)
+        except OSError as error:
+            log.error("rank %d: its log cannot be sent (%s)", self.place.rank, error.strerror)
+        return True
+
+    def _drop_log(self, files: RunFiles) -> None:
+        """Of another run that had this directory, of which the master may see nothing."""
+        assert self.place is not None
+        with contextlib.suppress(
+            OSError
+        ):  # whoever cannot be removed cannot be written to either, and says so
+            files.witness(socket.gethostname(), self.place.rank).unlink()
 
     def _with_mpi(self, ready: Ready) -> Ready:
         """The worker process has no MPI of its own to ask."""
@@ -154,8 +177,9 @@ def serve(link: Link, device: str, backend: str) -> None:
     except EOFError:
         log.error("rank %d: the master is gone", link.rank)
         os._exit(1)
+    sent = post.send_log()
     link.send(0, 0, pack(Bye()))
-    link.flush(5.0)
+    link.flush(LOGS_SECONDS if sent else 5.0)
 
 
 class _Relay:

@@ -87,7 +87,8 @@ def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         moment = None
         if attempt.ended is not None and attempt.state is State.STOPPED:
-            moment = attempt.ended.end
+            # A group that is stopped comes from a validation: what ended without one was cut off there.
+            moment = attempt.validations[-1].end if attempt.validations else attempt.ended.end
             if closed >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
         elif closed < planned.steps and _is_short(attempt, planned):

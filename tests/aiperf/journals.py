@@ -10,8 +10,10 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -149,23 +151,31 @@ def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
     return files
 
 
-def write_witnesses(files: RunFiles, timed: list[Timed]) -> None:
-    """Every rank of a group writes its share of what the group did."""
-    ranks: dict[int, dict[int, Ready]] = {}
+def write_witnesses(files: RunFiles, timed: list[Timed]) -> list[Timed]:
+    """Every rank of a group writes its share of what the group did; the lines with the hashes of that."""
+    ranks: dict[int, dict[int, StepLog]] = {}
     group_of: dict[tuple[int, int], int] = {}
+    hashed: list[Timed] = []
     for path in files.directory.glob("logs/*.jsonl"):
         path.unlink()
-    for _, event in timed:
-        if isinstance(event, RankReady):
-            ranks.setdefault(event.group, {})[event.ready.rank] = event.ready
-        elif isinstance(event, Dispatched):
-            group_of[event.trial.number, event.attempt] = event.group
-        elif isinstance(event, Stepped | Closed):
-            work = part(event)
-            group = ranks[group_of[work.trial, work.attempt]].values()
-            for place, ready in enumerate(group):
-                with StepLog(files.witness(ready.host, ready.rank)) as log:
+    with ExitStack() as opened:
+        for t, event in timed:
+            if isinstance(event, RankReady):
+                path = files.witness(event.ready.host, event.ready.rank)
+                log = opened.enter_context(StepLog(path))
+                ranks.setdefault(event.group, {})[event.ready.rank] = log
+            elif isinstance(event, Dispatched):
+                group_of[event.trial.number, event.attempt] = event.group
+            elif isinstance(event, Stepped | Closed):
+                work = part(event)
+                group = ranks[group_of[work.trial, work.attempt]].values()
+                for place, log in enumerate(group):
                     _testify(log, event, place, len(group))
+                if isinstance(event, Closed):
+                    digests = b"".join(log.digest() for log in group)
+                    event = replace(event, logs=sha256(digests).hexdigest())
+            hashed.append((t, event))
+    return hashed
 
 
 def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) -> None:
@@ -283,7 +293,7 @@ class Simulation:
                     data=DATA,
                     initial_weights="1n1t",
                     wall_seconds=1.7e9,
-                    seconds=2.5,
+                    seconds=1.5,
                     multiplies={"matrix product": "bf16", "convolution": "bf16"},
                 )
                 self.write(t, RankReady(group, ready, 0.01 * rank))

@@ -84,9 +84,10 @@ class Post:
             for rank in self.place.group[1:]:
                 self.link.send(rank, received.tag, received.data)
         if isinstance(message, Setup):
-            if self.files is None and message.leg == 0 and self.place is not None:
-                self._drop_log(RunFiles(Path(message.directory)))
-            self.files = RunFiles(Path(message.directory))
+            begins, self.files = self.files is None, RunFiles(Path(message.directory))
+            if begins and message.leg == 0:  # a log that lies here is of another run
+                with contextlib.suppress(OSError):  # what stays cannot be written to, as the worker will say
+                    self._log_of(self.files).unlink()
             self._receiver = Receiver(self.files)
         if isinstance(message, Assign):
             self._parents[message.trial.number] = message.trial.parent
@@ -107,22 +108,17 @@ class Post:
 
     def send_log(self) -> bool:
         """What the master cannot read where it lies. Whether there was something to send."""
-        if not self._apart or self.files is None or self.place is None:
+        if not self._apart or self.files is None:
             return False
         try:
-            for piece in log_pieces(self.files, socket.gethostname(), self.place.rank):
+            for piece in log_pieces(self._log_of(self.files), self.link.rank):
                 self.link.send(0, self.tag, piece)
         except OSError as error:
-            log.error("rank %d: its log cannot be sent (%s)", self.place.rank, error.strerror)
+            log.error("rank %d: its log cannot be sent (%s)", self.link.rank, error.strerror)
         return True
 
-    def _drop_log(self, files: RunFiles) -> None:
-        """Of another run that had this directory, of which the master may see nothing."""
-        assert self.place is not None
-        with contextlib.suppress(
-            OSError
-        ):  # whoever cannot be removed cannot be written to either, and says so
-            files.witness(socket.gethostname(), self.place.rank).unlink()
+    def _log_of(self, files: RunFiles) -> Path:
+        return files.witness(socket.gethostname(), self.link.rank)
 
     def _with_mpi(self, ready: Ready) -> Ready:
         """The worker process has no MPI of its own to ask."""

@@ -27,9 +27,8 @@ def pieces(files: RunFiles, trial: int) -> Iterator[bytes]:
     yield from _pieces(files.weights(trial), WEIGHTS, trial)
 
 
-def log_pieces(files: RunFiles, host: str, rank: int) -> Iterator[bytes]:
-    """The log of a rank, once it writes no more; nothing if it is too long. Raises OSError."""
-    path = files.witness(host, rank)
+def log_pieces(path: Path, rank: int) -> Iterator[bytes]:
+    """The log of a rank that writes no more; nothing if it is too long. Raises OSError."""
     if path.stat().st_size <= LONGEST_LOG_BYTES:
         yield from _pieces(path, LOG, rank)
 

@@ -244,7 +244,7 @@ def test_logs_are_taken_until_all_have_left_or_no_more_come(
     there.witness("node2", 3).parent.mkdir(parents=True)
     there.witness("node2", 3).write_text("steps")
     monkeypatch.setattr(mpi, "BYE_SECONDS", 0.05)
-    for piece in log_pieces(there, "node2", 3):
+    for piece in log_pieces(there.witness("node2", 3), 3):
         wire.arriving.append(Received(3, 1, piece))
     world = MpiWorld(linked(wire), here, HOSTS, PLACES, children=True)
     began = time.monotonic()

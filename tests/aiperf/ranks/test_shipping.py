@@ -57,7 +57,7 @@ def test_a_log_arrives_under_the_name_of_its_host(files: RunFiles, tmp_path: Pat
     files.witness("node2", 3).write_text("steps")
     there = RunFiles(tmp_path / "there")
     receiver = Receiver(there, ("node1", "node1", "node1", "node2"))
-    for piece in log_pieces(files, "node2", 3):
+    for piece in log_pieces(files.witness("node2", 3), 3):
         assert is_piece(piece)
         receiver.take(piece)
     assert there.witness("node2", 3).read_text() == "steps"
@@ -68,4 +68,4 @@ def test_a_log_that_is_too_long_stays_where_it_is(files: RunFiles, monkeypatch: 
     files.witness("node2", 3).parent.mkdir()
     files.witness("node2", 3).write_bytes(bytes(11))
     monkeypatch.setattr(shipping, "LONGEST_LOG_BYTES", 10)
-    assert list(log_pieces(files, "node2", 3)) == []
+    assert list(log_pieces(files.witness("node2", 3), 3)) == []

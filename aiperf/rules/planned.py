@@ -87,8 +87,9 @@ def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         moment = None
         if attempt.ended is not None and attempt.state is State.STOPPED:
-            # A group that is stopped comes from a validation: what ended without one was cut off there.
-            moment = attempt.validations[-1].end if attempt.validations else attempt.ended.end
+            # A group that is stopped has just validated; when it says that it ended is anybody's word.
+            worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
+            moment = max(worked)
             if closed >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
         elif closed < planned.steps and _is_short(attempt, planned):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -203,6 +204,8 @@ class Simulation:
         self.timed: list[Timed] = []
         self.now = 0.0
         self.assigned: list[deque[Dispatched]] = []
+        self.began_at = 0.0
+        """Time of day [s]."""
 
     def run(self) -> list[Timed]:
         graph = graph_to_json(self.seed)
@@ -223,12 +226,12 @@ class Simulation:
     def leg(self, index: int, killed_at: float) -> None:
         """One leg, up to its end or to where it is cut off."""
         scene, width = self.scene, self.scene.ranks_of_a_group
-        self.now = 0.0
+        self.now, self.began_at = 0.0, datetime(2026, 1, 1, index, tzinfo=timezone.utc).timestamp()
         groups = tuple(
             tuple(range(1 + group * width, 1 + (group + 1) * width)) for group in range(scene.groups)
         )
         left = scene.minutes * 60 - self.replay.span_seconds if scene.minutes else None
-        self.write(0.0, LegBegan(index, "2026-01-01T00:00:00+00:00", ("aiperf-hpc", "run"), groups))
+        self.write(0.0, LegBegan(index, f"2026-01-01T0{index}:00:00+00:00", ("aiperf-hpc", "run"), groups))
         self.ready(3.0, range(scene.groups), groups)
         for group in groups:
             for rank in group:
@@ -292,7 +295,7 @@ class Simulation:
                     code_hash=code_hash(),
                     data=DATA,
                     initial_weights="1n1t",
-                    wall_seconds=1.7e9,
+                    wall_seconds=self.began_at + t + 0.01 * rank,
                     seconds=1.5,
                     multiplies={"matrix product": "bf16", "convolution": "bf16"},
                 )

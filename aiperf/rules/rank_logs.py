@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.files import RunFiles
 from aiperf.journal import strict
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen
 from aiperf.trial import Segment
@@ -65,9 +66,10 @@ def witnesses(evidence: Evidence) -> Seen:
     """Each rank's own log agrees with the journal: in steps by itself, in images and hash with its group.
 
     A log that is missing is no contradiction, whoever's it is. Every rank makes its file before it says that
-    it is ready, but a file can be lost afterwards: by a host that did not hand it over at the end, or by
-    whoever copied the directory. So the answer is "unknown", which names the rank and costs the class, not
-    the validity: a rank that never was has no log, and neither has one whose log somebody deleted.
+    it is ready, but a file can be lost afterwards: by a host that did not hand it over at the end or was
+    cleaned between two legs, or by whoever copied the directory; and a host that dies forgets the last lines.
+    So the answer is "unknown", which names the rank and costs the class, not the validity: a rank that never
+    was has no log, and neither has one whose log somebody deleted.
     """
     authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
     paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
@@ -76,13 +78,14 @@ def witnesses(evidence: Evidence) -> Seen:
     if not found and not strangers:
         return Seen("the ranks' own logs are not at hand", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
-    contradictions = damage or strangers + list(_contradictions(evidence.replay, found))
+    gaps = set[Author]()
+    contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
     hashed = any(v.logs for attempt in evidence.replay.attempts for v in attempt.validations)
     same = f"{len(found)} ranks wrote the same" + (", as hashed at each validation" if hashed else "")
-    if missing := sorted(authors - found.keys(), key=lambda author: author[1]):
+    if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        return Seen(f"{same}; the logs of {shown}{more} are not at hand", contradictions, known=False)
+        return Seen(f"{same}; the logs of {shown}{more} are not at hand, or not whole", contradictions, False)
     return Seen(f"{same}; 0 logs are not at hand", contradictions)
 
 
@@ -100,25 +103,31 @@ def weights(evidence: Evidence) -> Seen:
     return Seen(f"the weights of trial {best.number} are those that it left")
 
 
-def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator[str]:
-    hosts = [{rank: ready.host for rank, ready in leg.devices.items()} for leg in replay.legs]
+def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
+    """`gaps` takes the ranks whose logs lack what may have been lost."""
+    lost = _lost(replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
     totals = replay.totals()
     for attempt in replay.attempts:
-        leg = attempt.leg
-        group = [(hosts[leg.index].get(rank, ""), rank) for rank in leg.began.groups[attempt.group]]
+        group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
         num_closed = len(attempt.validations)
         for segment in range(num_closed + 1):
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
             journal = int(totals.steps[at]), int(totals.images[at])
-            for (_, rank), testimony in present.items():
-                own = testimony.work.get(place, (0, 0))[0]
+            whole = len(present) == len(group)
+            for author, testimony in present.items():
+                rank, own = author[1], testimony.work.get(place, (0, 0))[0]
+                unanswered = segment < num_closed and place not in testimony.answers
+                if (attempt.index, author) in lost and (own < journal[0] or unanswered):
+                    gaps.add(author)
+                    whole = False
+                    continue
                 # What is not closed may have been written down and never reported: the end came first.
                 if own != journal[0] if segment < num_closed else own < journal[0]:
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
-            if segment < num_closed and len(present) == len(group):
+            if segment < num_closed and whole:
                 validation = attempt.validations[segment]
                 yield from _sums(validation.segment, place, journal, present)
                 digests = b"".join(testimony.digests.get(place, b"") for testimony in present.values())
@@ -133,6 +142,36 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator
             if place[:2] in cut_off:
                 continue
             yield f"rank {author[1]} worked on {_named(place)}; the journal is silent on that"
+
+
+def _group(attempt: Attempt) -> list[Author]:
+    """The ranks that trained it."""
+    hosts = attempt.leg.devices
+    ranks = attempt.leg.began.groups[attempt.group]
+    return [(hosts[rank].host if rank in hosts else "", rank) for rank in ranks]
+
+
+def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Author]]:
+    """What a log may lack, by attempt and rank: a leg of which it has no line at all, and the last lines
+    before its group was lost or its leg was killed."""
+    named = [(attempt, (attempt.trial.number, attempt.number)) for attempt in replay.attempts]
+    present = [
+        (attempt, author, name in found[author].closed)
+        for attempt, name in named
+        for author in _group(attempt)
+        if author in found
+    ]
+    wrote = {(attempt.leg.index, author) for attempt, author, written in present if written}
+    lost, at_the_end = set[tuple[int, Author]](), set[tuple[int, Author]]()
+    for attempt, author, written in reversed(present):
+        place = attempt.leg.index, author
+        if attempt.began is not None and attempt.ended is None:
+            at_the_end.add(place)
+        if place in at_the_end or place not in wrote:
+            lost.add((attempt.index, author))
+        if written:
+            at_the_end.discard(place)
+    return lost
 
 
 def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:

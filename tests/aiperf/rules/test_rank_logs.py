@@ -82,10 +82,51 @@ def test_answers_that_two_ranks_exchanged_show(tmp_path: Path) -> None:
 def test_a_log_that_is_missing_is_named_and_nothing_is_proved_without_it(tmp_path: Path) -> None:
     files, timed = hashed_run(tmp_path, GROUP)
     files.witness("node2", 2).unlink()
-    assert witnesses(timed, files) == (
+    outcome, text = witnesses(timed, files)
+    assert outcome is Outcome.UNKNOWN
+    assert text.endswith("; the logs of rank 2 on node2 are not at hand, or not whole")
+
+
+def test_the_last_lines_of_a_host_that_died_may_be_lost_and_no_others(tmp_path: Path) -> None:
+    """It had not put them on its disk; after a resume the rank appends to what is left."""
+    scene = Scene(minutes=0.4, killed_at=20.0)
+    killed = told(scene)
+    first = killed[: max(place for place, (_, event) in enumerate(killed) if isinstance(event, LegBegan))]
+    files, timed = hashed_run(tmp_path, killed)
+    path = files.witness("node1", 1)
+    whole = path.read_text()
+    write_witnesses(files, first)
+    before = path.read_text()
+    assert whole.startswith(before)
+    last = replay_of(first).running[0]
+    (cut,) = [n for n in [before.find(f'{{"trial": {last.trial.number}, ')] if n > 0]
+    write_witnesses(files, timed)
+    unhashed = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed]
+    path.write_text(before[:cut] + whole[len(before) :])
+    outcome, text = witnesses(unhashed, files)
+    assert (outcome, text.split("; ")[1]) == (
         Outcome.UNKNOWN,
-        "1 ranks wrote the same, as hashed at each validation; the logs of rank 2 on node2 are not at hand",
+        "the logs of rank 1 on node1 are not at hand, or not whole",
     )
+    lines = before.splitlines(keepends=True)
+    path.write_text("".join(lines[3:]) + whole[len(before) :])
+    assert witnesses(unhashed, files)[0] is Outcome.FAILED
+
+
+def test_a_log_that_is_silent_on_a_whole_leg_was_lost_in_between(tmp_path: Path) -> None:
+    """As where a host was cleaned after the job, and the run was resumed there."""
+    killed = told(Scene(minutes=0.4, killed_at=20.0))
+    place = max(place for place, (_, event) in enumerate(killed) if isinstance(event, LegBegan))
+    files, timed = hashed_run(tmp_path, killed)
+    write_witnesses(files, killed[:place])
+    before = len(files.witness("node1", 1).read_text())
+    write_witnesses(files, killed)
+    path = files.witness("node1", 1)
+    path.write_text(path.read_text()[before:])
+    unhashed = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed]
+    assert witnesses(unhashed, files)[0] is Outcome.UNKNOWN
+    path.write_text("")
+    assert witnesses(unhashed, files)[0] is Outcome.UNKNOWN
 
 
 def wider(timed: list[Timed]) -> list[Timed]:
@@ -105,7 +146,7 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
     files, timed = hashed_run(tmp_path, GROUP)
     outcome, text = witnesses(wider(timed), files)
     assert outcome is Outcome.UNKNOWN
-    assert text.endswith("the logs of rank 3 on node3, rank 4 on node4 are not at hand")
+    assert text.endswith("the logs of rank 3 on node3, rank 4 on node4 are not at hand, or not whole")
     for rank in (3, 4):  # copies of those of real ranks have too many images, and another hash
         source = files.witness(f"node{rank - 2}", rank - 2)
         files.witness(f"node{rank}", rank).write_bytes(source.read_bytes())

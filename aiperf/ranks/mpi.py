@@ -16,7 +16,7 @@ from dataclasses import replace
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
-from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.world import Gone
 from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place
@@ -26,9 +26,6 @@ log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 300.0  # for all ranks to come, once MPI has started them all
 BYE_SECONDS = 20.0  # for all ranks to leave; a worker has ten of them
-# For the logs of hosts that do not share the run directory, while they keep coming: their ranks leave after
-# them. A result that nobody sees for longer is worth less than a log.
-LOGS_SECONDS = 120.0
 HEARTBEAT_SECONDS = 15.0
 
 

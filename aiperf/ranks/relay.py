@@ -21,7 +21,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.process import WorkerProcess, describe_device
-from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
+from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, log_pieces, pieces
 from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01  # between two looks at MPI while the worker says nothing
 MASTER_SILENCE_SECONDS = 600.0  # it beats every 15 s; a stalled file system may hold it up
-LOGS_SECONDS = 120.0  # for this rank's log to leave, as the master waits for those of all
 RANKS_WITH_A_LOG = 64  # beyond, the ranks of a host share one
 
 

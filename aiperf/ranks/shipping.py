@@ -20,6 +20,8 @@ HEAD = struct.Struct("<BQII")
 WEIGHTS, LOG = 0, 1
 # Of one rank, which writes about 100 bytes every two seconds. A longer log stays where it is.
 LONGEST_LOG_BYTES = 64 << 20
+# For all logs together, while they keep coming. A result that nobody sees for longer is worth more than they.
+LOGS_SECONDS = 120.0
 
 
 def pieces(files: RunFiles, trial: int) -> Iterator[bytes]:

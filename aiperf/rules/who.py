@@ -10,13 +10,12 @@ from itertools import pairwise
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.times import DRIFT, JITTER_SECONDS
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
 TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on
 INITIALISATION_SECONDS = 1800.0
-JITTER_SECONDS = 0.5
-DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
 PRODUCTS = ("matrix product", "convolution")
 """Whose format every rank records."""
 
@@ -46,12 +45,14 @@ def _shared_devices(leg: Leg) -> Iterator[str]:
     """No device belongs to two ranks at a time, and no host has more of them than it shows to its ranks. A
     rank that was started again takes its own place. What no driver tells apart, as processors, is exempt."""
     owners: dict[tuple[str, str], int] = {}
+    devices: dict[int, tuple[str, str]] = {}
     for event in leg.ranks:
-        ready = event.ready
-        owners = {device: rank for device, rank in owners.items() if rank != ready.rank}
+        ready, device = event.ready, (event.ready.host, event.ready.device_id)
+        if (before := devices.pop(ready.rank, None)) is not None and owners[before] == ready.rank:
+            del owners[before]
         if ready.device_id:
-            other = owners.setdefault((ready.host, ready.device_id), ready.rank)
-            if other != ready.rank:
+            devices[ready.rank] = device
+            if (other := owners.setdefault(device, ready.rank)) != ready.rank:
                 yield f"rank {other} and rank {ready.rank} have one device of {ready.host}, {ready.device_id}"
     hosts = Counter(ready.host for ready in leg.devices.values() if ready.device_id)
     for ready in leg.devices.values():
@@ -67,8 +68,8 @@ def _too_soon(leg: Leg) -> Iterator[str]:
     for event, (_, waited) in zip(leg.ranks, leg.arrivals):
         ready = event.ready
         if waited < ready.seconds / (1 + DRIFT) - JITTER_SECONDS:
-            took = f"and to be ready took it {ready.seconds:.1f} s"
-            yield f"rank {ready.rank} was ready {waited:.1f} s after its start, {took}"
+            took = f"its initialisation took {ready.seconds:.1f} s"
+            yield f"rank {ready.rank} was ready {waited:.1f} s after its start; {took}"
         if ready.rank in seen and leg.began.backend == "horovod":
             yield f"rank {ready.rank} was started again, which Horovod does not allow"
         seen.add(ready.rank)

@@ -46,14 +46,14 @@ class StepLog:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b", buffering=0)
-        self._file.seek(0)
+        self._file = path.open("ab", buffering=0)
         self._hash, self._bytes = sha256(), 0
-        for line in self._file:
-            if not line.endswith(b"\n"):
-                break
-            self._hash.update(line)
-            self._bytes += len(line)
+        with path.open("rb") as before:
+            for line in before:
+                if not line.endswith(b"\n"):
+                    break
+                self._hash.update(line)
+                self._bytes += len(line)
         self._file.truncate(self._bytes)
 
     def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:

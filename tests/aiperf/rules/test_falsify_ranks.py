@@ -119,7 +119,7 @@ def test_a_resumed_run_told_as_one_leg_has_ranks_of_another_time_of_day(tmp_path
 
 def test_nobody_is_ready_sooner_than_it_takes(tmp_path: Path) -> None:
     found = failed(tmp_path, merged(gap=0.5, careful_clock=True))
-    assert found == {"ranks": "rank 1 was ready 0.5 s after its start, and to be ready took it 1.5 s"}
+    assert found == {"ranks": "rank 1 was ready 0.5 s after its start; its initialisation took 1.5 s"}
 
 
 def test_whoever_moves_the_time_of_day_too_is_not_seen(tmp_path: Path) -> None:

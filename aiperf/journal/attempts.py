@@ -33,6 +33,10 @@ class Leg:
     deadline: float | None = None
     ended: LegEnded | None = None
     losses: list[GroupLost] = field(default_factory=list)
+    started: dict[int, float] = field(default_factory=dict)
+    """When each group was last told to start, after its loss; one that is not here, with the leg."""
+    arrivals: list[tuple[float, float]] = field(default_factory=list)
+    """Of each of `ranks` the time of its line, and how long before it its group was told to start."""
     alive: dict[int, set[int]] = field(default_factory=dict)
     """Of each group the ranks that are ready now."""
     first: float = 0.0
@@ -74,6 +78,8 @@ class Validation:
     t: float
     in_time: bool
     """Before the deadline of its leg; otherwise it credits nothing and chooses nothing."""
+    logs: str = ""
+    """The hash over the logs of its group; see `Closed`."""
 
     @property
     def name(self) -> str:

@@ -133,6 +133,9 @@ class Closed(Event):
 
     segment: Segment
     end: float
+    logs: str = ""
+    """SHA-256 over those of what each rank of the group had written into its log by then, up to and with the
+    line of this validation; empty in journals that were written before there was one."""
 
 
 @dataclass(frozen=True)

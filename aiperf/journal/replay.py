@@ -178,6 +178,7 @@ class Replay:
             )
         ready.add(rank)
         self.leg.ranks.append(event)
+        self.leg.arrivals.append((t, t - self.leg.started.get(event.group, self.leg.first)))
         self.leg.devices[rank] = event.ready
         self.leg.first_devices.setdefault(rank, event.ready)
         return ""
@@ -255,7 +256,7 @@ class Replay:
             return (
                 f"of trial {segment.trial}, segment {segment.index}, while {len(attempt.validations)} is open"
             )
-        attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end)))
+        attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end), event.logs))
         return ""
 
     def _ended(self, t: float, event: events.Ended) -> str:
@@ -279,6 +280,7 @@ class Replay:
             return f"of group {event.group}, which is not there"
         self.leg.losses.append(event)
         self.leg.alive.pop(event.group, None)
+        self.leg.started[event.group] = t
         for attempt in self._open.values():
             attempt.abandoned |= attempt.group == event.group
         return ""

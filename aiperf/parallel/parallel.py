@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
+NUMBER_BYTES = 8  # of a whole number that a group can sum
+
 
 class Parallel(Protocol):
     """Data parallelism inside one group. Every method is called by all ranks, in the same order."""
@@ -44,6 +46,17 @@ def lead(parallel: Parallel, number: int) -> int:
 def agree(parallel: Parallel, flag: bool) -> bool:
     """True on every rank if the flag is true on any."""
     return parallel.total(int(flag))[0] > 0
+
+
+def gathered(parallel: Parallel, own: bytes) -> bytes:
+    """The bytes of all ranks of the group, one after the other, on every rank. All give as many; up to the
+    next multiple of eight they are filled with zeros."""
+    size = -(-len(own) // NUMBER_BYTES)
+    numbers = [0] * (size * parallel.ranks)
+    for place in range(size):  # a place of its own for each rank: the sum with zeros is exact
+        part = own[place * NUMBER_BYTES : (place + 1) * NUMBER_BYTES].ljust(NUMBER_BYTES, b"\0")
+        numbers[parallel.rank * size + place] = int.from_bytes(part, "big", signed=True)
+    return b"".join(number.to_bytes(NUMBER_BYTES, "big", signed=True) for number in parallel.total(*numbers))
 
 
 class Solo:

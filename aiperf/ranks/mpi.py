@@ -16,7 +16,7 @@ from dataclasses import replace
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
-from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.world import Gone
 from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place
@@ -45,7 +45,7 @@ class MpiWorld:
         self._apart: set[int] = set()
         self._losses: deque[tuple[int, Gone]] = deque()
         self._known_failed: frozenset[int] = frozenset()
-        self._receiver = Receiver(files)
+        self._receiver = Receiver(files, hosts)
         self._beaten = time.monotonic()
         for place in places:
             link.send(place.rank, 0, pack(place))
@@ -80,7 +80,9 @@ class MpiWorld:
         return True
 
     def close(self) -> None:
-        dismiss(self._link)
+        dismiss(self._link, self._receiver)
+        for fault in self._receiver.faults.values():
+            log.error("%s", fault)
 
     def _heard(self, received: Received) -> tuple[int, FromGroup | Gone] | None:
         group = self._group_of[received.source]
@@ -95,9 +97,9 @@ class MpiWorld:
         if isinstance(message, Ready) and not message.sees_run:
             self._refuse_span(group)
             self._apart.add(group)
-        if isinstance(message, Finished) and message.trial in self._receiver.faults:
-            reason = self._receiver.faults.pop(message.trial)
-            message = replace(message, state=State.FAILED, reason=reason, weights="")
+        if isinstance(message, Finished):
+            reason = self._receiver.faults.pop(self._files.weights(message.trial), "")
+            message = replace(message, state=State.FAILED, reason=reason, weights="") if reason else message
         return group, message
 
     def _notice_deaths(self) -> None:
@@ -168,16 +170,25 @@ def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:
     return tuple(found[place.rank] for place in places)
 
 
-def dismiss(link: Link) -> bool:
-    """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait."""
+def dismiss(link: Link, receiver: Receiver | None = None) -> bool:
+    """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait.
+
+    `receiver` takes the logs that ranks hand over before they leave.
+    """
     waiting = set(range(1, link.size)) - link.failed - link.left
-    until = time.monotonic() + (0.0 if link.dismissed else BYE_SECONDS)
+    now = time.monotonic()
+    until, latest = now + (0.0 if link.dismissed else BYE_SECONDS), now + LOGS_SECONDS
     for rank in waiting if not link.dismissed else ():
         link.send(rank, 0, pack(Quit()))
     link.dismissed = True
     while waiting - link.failed - link.left and time.monotonic() < until:
         received = link.receive(0.1)
-        if received is not None and _is_bye(received.data):
+        if received is None:
+            continue
+        if receiver is not None and is_piece(received.data):
+            receiver.take(received.data)
+            until = min(latest, time.monotonic() + BYE_SECONDS)
+        elif _is_bye(received.data):
             link.left.add(received.source)
     return not waiting - link.failed - link.left
 

@@ -7,6 +7,7 @@ every MPI. Only Horovod over MPI must train in the rank itself.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -20,7 +21,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.process import WorkerProcess, describe_device
-from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, log_pieces, pieces
 from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
@@ -82,7 +83,10 @@ class Post:
             for rank in self.place.group[1:]:
                 self.link.send(rank, received.tag, received.data)
         if isinstance(message, Setup):
-            self.files = RunFiles(Path(message.directory))
+            begins, self.files = self.files is None, RunFiles(Path(message.directory))
+            if begins and message.leg == 0:  # a log that lies here is of another run
+                with contextlib.suppress(OSError):  # what stays cannot be written to, as the worker will say
+                    self._log_of(self.files).unlink()
             self._receiver = Receiver(self.files)
         if isinstance(message, Assign):
             self._parents[message.trial.number] = message.trial.parent
@@ -100,6 +104,20 @@ class Post:
                 message = self._shipped(message) if message.weights else message
                 self._drop_parent(message.trial)
             self.link.send(0, self.tag, pack(message))
+
+    def send_log(self) -> bool:
+        """What the master cannot read where it lies. Whether there was something to send."""
+        if not self._apart or self.files is None:
+            return False
+        try:
+            for piece in log_pieces(self._log_of(self.files), self.link.rank):
+                self.link.send(0, self.tag, piece)
+        except OSError as error:
+            log.error("rank %d: its log cannot be sent (%s)", self.link.rank, error.strerror)
+        return True
+
+    def _log_of(self, files: RunFiles) -> Path:
+        return files.witness(socket.gethostname(), self.link.rank)
 
     def _with_mpi(self, ready: Ready) -> Ready:
         """The worker process has no MPI of its own to ask."""
@@ -154,8 +172,9 @@ def serve(link: Link, device: str, backend: str) -> None:
     except EOFError:
         log.error("rank %d: the master is gone", link.rank)
         os._exit(1)
+    sent = post.send_log()
     link.send(0, 0, pack(Bye()))
-    link.flush(5.0)
+    link.flush(LOGS_SECONDS if sent else 5.0)
 
 
 class _Relay:

@@ -88,7 +88,9 @@ def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         moment = None
         if attempt.ended is not None and attempt.state is State.STOPPED:
-            moment = attempt.ended.end
+            # A group that is stopped has just validated; when it says that it ended is anybody's word.
+            worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
+            moment = max(worked)
             if closed >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
         elif closed < planned.steps and _is_short(attempt, planned):

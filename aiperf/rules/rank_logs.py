@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.files import RunFiles
+from aiperf.journal import strict
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
+from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.trial import Segment
 
 Place = tuple[int, int, int]
@@ -21,6 +22,9 @@ Place = tuple[int, int, int]
 
 Author = tuple[str, int]
 """Host and rank."""
+
+OF_STEPS = frozenset({"trial", "attempt", "segment", "steps", "images"})
+OF_ANSWERS = frozenset({"trial", "attempt", "segment", "correct", "of"})
 
 
 @dataclass
@@ -31,11 +35,42 @@ class _Testimony:
     """Steps, and the images of them that this rank trained on."""
     answers: dict[Place, tuple[int, int]] = field(default_factory=dict)
     """Right answers, of the images that this rank judged."""
+    digests: dict[Place, bytes] = field(default_factory=dict)
+    """SHA-256 of the log up to the end of the line of each validation."""
+    closed: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Validations so far, by trial and attempt in the order in which this rank began them."""
     damage: str = ""
+
+    def take(self, record: dict[str, int], digest: bytes) -> None:
+        """The next line. Raises ValueError for what no rank writes: it makes one attempt after the other, one
+        segment after the other, and closes each by a validation."""
+        if record.keys() not in (OF_STEPS, OF_ANSWERS):
+            raise ValueError(f"its keys are {', '.join(record)}"[:200])
+        if any(type(value) is not int or value < 0 for value in record.values()):
+            raise ValueError("not all of its values are whole numbers of 0 or more")
+        place = record["trial"], record["attempt"], record["segment"]
+        attempt = place[:2]
+        if attempt in self.closed and attempt != next(reversed(self.closed)):
+            raise ValueError(f"it goes back to trial {attempt[0]}, attempt {attempt[1]}")
+        if place[2] != self.closed.setdefault(attempt, 0):
+            raise ValueError(f"it is of segment {place[2]}, and {self.closed[attempt]} is open")
+        if "steps" in record:
+            steps, images = self.work.get(place, (0, 0))
+            self.work[place] = steps + record["steps"], images + record["images"]
+        else:
+            self.answers[place], self.digests[place] = (record["correct"], record["of"]), digest
+            self.closed[attempt] += 1
 
 
 def witnesses(evidence: Evidence) -> Seen:
-    """Each rank's own log agrees with the journal: in steps by itself, in images with its group."""
+    """Each rank's own log agrees with the journal: in steps by itself, in images and hash with its group.
+
+    A log that is missing is no contradiction, whoever's it is. Every rank makes its file before it says that
+    it is ready, but a file can be lost afterwards: by a host that did not hand it over at the end or was
+    cleaned between two legs, or by whoever copied the directory; and a host that dies forgets the last lines.
+    So the answer is "unknown", which names the rank and costs the class, not the validity: a rank that never
+    was has no log, and neither has one whose log somebody deleted.
+    """
     authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
     paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
@@ -43,9 +78,15 @@ def witnesses(evidence: Evidence) -> Seen:
     if not found and not strangers:
         return Seen("the ranks' own logs are not at hand", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
-    contradictions = damage or strangers + list(_contradictions(evidence.replay, found))
-    missing = len(authors) - len(found)
-    text = f"{len(found)} ranks wrote the same; {missing} logs are not at hand"
+    gaps = set[Author]()
+    contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
+    hashed = any(v.logs for attempt in evidence.replay.attempts for v in attempt.validations)
+    same = f"{len(found)} ranks wrote the same" + (", as hashed at each validation" if hashed else "")
+    if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
+        shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        return Seen(f"{same}; the logs of {shown}{more} are not at hand, or not whole", contradictions, False)
+    text = f"{same}; 0 logs are not at hand"
     return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
 
 
@@ -63,26 +104,36 @@ def weights(evidence: Evidence) -> Seen:
     return Seen(f"the weights of trial {best.number} are those that it left")
 
 
-def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator[str]:
-    hosts = [{rank: ready.host for rank, ready in leg.devices.items()} for leg in replay.legs]
+def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
+    """`gaps` takes the ranks whose logs lack what may have been lost."""
+    lost = _lost(replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
     totals = replay.totals()
     for attempt in replay.attempts:
-        leg = attempt.leg
-        group = [(hosts[leg.index].get(rank, ""), rank) for rank in leg.began.groups[attempt.group]]
+        group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
         num_closed = len(attempt.validations)
         for segment in range(num_closed + 1):
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
             journal = int(totals.steps[at]), int(totals.images[at])
-            for (_, rank), testimony in present.items():
-                own = testimony.work.get(place, (0, 0))[0]
+            whole = len(present) == len(group)
+            for author, testimony in present.items():
+                rank, own = author[1], testimony.work.get(place, (0, 0))[0]
+                unanswered = segment < num_closed and place not in testimony.answers
+                if (attempt.index, author) in lost and (own < journal[0] or unanswered):
+                    gaps.add(author)
+                    whole = False
+                    continue
                 # What is not closed may have been written down and never reported: the end came first.
                 if own != journal[0] if segment < num_closed else own < journal[0]:
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
-            if segment < num_closed and len(present) == len(group):
-                yield from _sums(attempt.validations[segment].segment, place, journal, present)
+            if segment < num_closed and whole:
+                validation = attempt.validations[segment]
+                yield from _sums(validation.segment, place, journal, present)
+                digests = b"".join(testimony.digests.get(place, b"") for testimony in present.values())
+                if validation.logs and sha256(digests).hexdigest() != validation.logs:
+                    yield f"the logs were changed after {_named(place)}: their hash is not the recorded one"
         if attempt.ended is None:  # a group that the master gave up may have worked on, unheard
             cut_off.add((attempt.trial.number, attempt.number))
         for author in present:
@@ -92,6 +143,36 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony]) -> Iterator
             if place[:2] in cut_off:
                 continue
             yield f"rank {author[1]} worked on {_named(place)}; the journal is silent on that"
+
+
+def _group(attempt: Attempt) -> list[Author]:
+    """The ranks that trained it."""
+    hosts = attempt.leg.devices
+    ranks = attempt.leg.began.groups[attempt.group]
+    return [(hosts[rank].host if rank in hosts else "", rank) for rank in ranks]
+
+
+def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Author]]:
+    """What a log may lack, by attempt and rank: a leg of which it has no line at all, and the last lines
+    before its group was lost or its leg was killed."""
+    named = [(attempt, (attempt.trial.number, attempt.number)) for attempt in replay.attempts]
+    present = [
+        (attempt, author, name in found[author].closed)
+        for attempt, name in named
+        for author in _group(attempt)
+        if author in found
+    ]
+    wrote = {(attempt.leg.index, author) for attempt, author, written in present if written}
+    lost, at_the_end = set[tuple[int, Author]](), set[tuple[int, Author]]()
+    for attempt, author, written in reversed(present):
+        place = attempt.leg.index, author
+        if attempt.began is not None and attempt.ended is None:
+            at_the_end.add(place)
+        if place in at_the_end or place not in wrote:
+            lost.add((attempt.index, author))
+        if written:
+            at_the_end.discard(place)
+    return lost
 
 
 def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
@@ -128,19 +209,17 @@ def _named(place: Place) -> str:
 
 def _read(path: Path) -> _Testimony:
     """Lines {trial, attempt, segment, steps, images} of blocks, {…, correct, of} of validations."""
-    found = _Testimony()
+    found, digest = _Testimony(), sha256()
     for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         if not raw.endswith(b"\n"):  # torn when the rank was killed
             break
         try:
-            record: dict[str, Any] = json.loads(raw)
-            place = int(record["trial"]), int(record["attempt"]), int(record["segment"])
-            if "steps" in record:
-                steps, images = found.work.get(place, (0, 0))
-                found.work[place] = steps + int(record["steps"]), images + int(record["images"])
-            else:
-                found.answers[place] = int(record["correct"]), int(record["of"])
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            found.damage = f"line {number} of logs/{path.name} is damaged: {type(error).__name__} {error}"
+            digest.update(raw)
+            record: Any = strict.parsed(raw)
+            if type(record) is not dict:
+                raise ValueError("it is no object")
+            found.take(record, digest.digest())
+        except (ValueError, RecursionError) as error:
+            found.damage = f"line {number} of logs/{path.name} is damaged: {error}"
             break
     return found

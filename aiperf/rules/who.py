@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
@@ -10,6 +11,7 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.rules.stated import of_rank
+from aiperf.rules.times import DRIFT, JITTER_SECONDS
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
@@ -41,7 +43,42 @@ def ranks(evidence: Evidence) -> Seen:
             if event.ready.initial_weights != first.initial_weights
         ]
         contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
+        contradictions += [*_shared_devices(leg), *_too_soon(leg)]
     return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
+
+
+def _shared_devices(leg: Leg) -> Iterator[str]:
+    """No device belongs to two ranks at a time, and no host has more of them than it shows to its ranks. A
+    rank that was started again takes its own place. What no driver tells apart, as processors, is exempt."""
+    owners: dict[tuple[str, str], int] = {}
+    devices: dict[int, tuple[str, str]] = {}
+    for event in leg.ranks:
+        ready, device = event.ready, (event.ready.host, event.ready.device_id)
+        if (before := devices.pop(ready.rank, None)) is not None and owners[before] == ready.rank:
+            del owners[before]
+        if ready.device_id:
+            devices[ready.rank] = device
+            if (other := owners.setdefault(device, ready.rank)) != ready.rank:
+                yield f"rank {other} and rank {ready.rank} have one device of {ready.host}, {ready.device_id}"
+    hosts = Counter(ready.host for ready in leg.devices.values() if ready.device_id)
+    for ready in leg.devices.values():
+        if ready.device_id and hosts[ready.host] > ready.visible_devices > 1:
+            yield f"{hosts[ready.host]} ranks share the {ready.visible_devices} devices of {ready.host}"
+            return
+
+
+def _too_soon(leg: Leg) -> Iterator[str]:
+    """Ranks that were ready sooner after their start than their initialisation took, as where a further leg
+    stands in the one before it; and what was started again where nothing can be."""
+    seen = set[int]()
+    for event, (_, waited) in zip(leg.ranks, leg.arrivals):
+        ready = event.ready
+        if waited < ready.seconds / (1 + DRIFT) - JITTER_SECONDS:
+            took = f"its initialisation took {ready.seconds:.1f} s"
+            yield f"rank {ready.rank} was ready {waited:.1f} s after its start; {took}"
+        if ready.rank in seen and leg.began.backend == "horovod":
+            yield f"rank {ready.rank} was started again, which Horovod does not allow"
+        seen.add(ready.rank)
 
 
 def code(evidence: Evidence) -> Seen:
@@ -68,7 +105,7 @@ def clocks(evidence: Evidence) -> Seen:
     ]
     wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
-    contradictions += _overlaps(evidence.replay)
+    contradictions += [*_overlaps(evidence.replay), *_pauses(evidence.replay)]
     if not offsets:
         return Seen(NEVER_STARTED, contradictions, known=False)
     return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
@@ -85,6 +122,21 @@ def _overlaps(replay: Replay) -> Iterator[str]:
             continue
         if between < -TIME_OF_DAY_SECONDS:
             yield f"leg {following.index} began {-between:.0f} s before the last line of leg {leg.index}"
+
+
+def _pauses(replay: Replay) -> Iterator[str]:
+    """Ranks whose hosts had a later time of day than their leg: between its start and their word more time
+    went by than the leg tells of."""
+    for leg in replay.legs:
+        for event, (t, _) in zip(leg.ranks, leg.arrivals):
+            try:
+                began = datetime.fromisoformat(leg.began.started).timestamp()
+            except (ValueError, OverflowError) as error:
+                yield f"when leg {leg.index} began is no time of day: {error}"
+                break
+            later = event.ready.wall_seconds - event.clock_offset_seconds - began - t
+            if later > TIME_OF_DAY_SECONDS:
+                yield f"rank {event.ready.rank} was ready {later:.0f} s later than leg {leg.index} tells"
 
 
 def initialisation(evidence: Evidence) -> Seen:

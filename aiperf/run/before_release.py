@@ -85,7 +85,7 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
             f"{directory} is not shared with {', '.join(apart)}: weights travel over MPI, and "
-            "the logs of their ranks stay there"
+            "the logs of their ranks at the end"
         )
     emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
     if text := next(filter(None, emulated), ""):

@@ -68,7 +68,7 @@ class Master:
         self.replay, opened = ledger.replay, ledger.replay.opened
         self.config = opened.config
         directory, probe = str(files.directory.absolute()), os.urandom(8).hex()
-        self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe)
+        self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe, self.replay.num_legs)
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
         self._stop_asked = ""
         self._closing = ""
@@ -246,7 +246,8 @@ class Master:
             group.await_block(message.block.seconds)
             self.ledger.write(events.Stepped(message.block, group.ended(now - message.age_seconds)))
         elif isinstance(message, messages.Validated):
-            self.ledger.write(events.Closed(message.segment, group.ended(now - message.age_seconds)))
+            end = group.ended(now - message.age_seconds)
+            self.ledger.write(events.Closed(message.segment, end, message.logs))
             group.losses = 0
         elif isinstance(message, messages.Finished):
             self._finish(index, message, group.ended(now - message.age_seconds))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -17,6 +19,9 @@ class OwnLog(Protocol):
     def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
         """The validation that closed a segment: right answers, of the images that this rank judged."""
 
+    def digest(self) -> bytes:
+        """SHA-256 of all that was written so far; nothing where nobody will read it."""
+
 
 class NoLog:
     """Where nobody will read it."""
@@ -27,13 +32,29 @@ class NoLog:
     def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
         pass
 
+    def digest(self) -> bytes:
+        return b""
+
 
 class StepLog:
-    """A file of one JSON object a line, each flushed. From one thread."""
+    """A file of one JSON object a line, each flushed. From one thread.
+
+    A rank that is started again appends, so the digest is of the whole file. A line is written whole or
+    not at all: what a killed rank or a full disk left of one is cut off.
+    """
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
+        self._hash, self._bytes = sha256(), 0
+        with path.open("rb") as before:
+            for line in before:
+                if not line.endswith(b"\n"):
+                    break
+                self._hash.update(line)
+                self._bytes += len(line)
+        self._file.truncate(self._bytes)
 
     def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
         self._write(trial=trial, attempt=attempt, segment=segment, steps=steps, images=images)
@@ -41,8 +62,20 @@ class StepLog:
     def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
         self._write(trial=trial, attempt=attempt, segment=segment, correct=correct, of=of)
 
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
     def _write(self, **record: int) -> None:
-        self._file.write(json.dumps(record) + "\n")
+        line = json.dumps(record).encode() + b"\n"
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._file.fileno(), line[written:])
+        except OSError:
+            self._file.truncate(self._bytes)
+            raise
+        self._hash.update(line)
+        self._bytes += len(line)
 
     def __enter__(self) -> StepLog:
         return self

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from time import perf_counter
 
 import numpy as np
@@ -20,7 +21,7 @@ from aiperf.config import TrainingConfig
 from aiperf.data import Data, Split
 from aiperf.device import Device
 from aiperf.parallel.batchnorm import synchronise
-from aiperf.parallel.parallel import Parallel, agree, lead
+from aiperf.parallel.parallel import Parallel, agree, gathered, lead
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog, OwnLog
@@ -173,7 +174,8 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
             keeper.keep()
         else:
             since_best += 1
-        report(Validated(closed, perf_counter() - ended))
+        logs = _of_logs(rank)
+        report(Validated(closed, perf_counter() - ended, logs))
         done, index = done + segment.steps, index + 1
         if halted and done < attempt.plan.steps:
             return State.STOPPED, "the run ended", keeper.kept
@@ -210,6 +212,15 @@ def evaluate(
     found, of = rank.parallel.total(int(correct), images_seen)
     network.train()
     return found, of, perf_counter() - began
+
+
+def _of_logs(rank: Rank) -> str:
+    """One SHA-256 over those of the logs of the group's ranks, in their order; empty where none is written.
+
+    The journal then holds what every rank had written down by now, and a later change of it shows.
+    """
+    own = rank.log.digest()
+    return sha256(gathered(rank.parallel, own)).hexdigest() if own else ""
 
 
 class _Progress:

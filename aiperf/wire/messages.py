@@ -34,6 +34,8 @@ class Setup(ToGroup):
     """The run's."""
     probe: str = ""
     """What the probe file holds: a rank that reads it there shares the directory with the master."""
+    leg: int = 0
+    """In the first one a rank has no log yet: what lies in its place is of another run."""
 
 
 @dataclass(frozen=True)
@@ -271,6 +273,8 @@ class Validated(FromGroup):
 
     segment: Segment
     age_seconds: float
+    logs: str = ""
+    """SHA-256 over those of the logs of the group's ranks so far; empty where none is written."""
 
 
 @dataclass(frozen=True)

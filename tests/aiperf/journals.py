@@ -10,8 +10,11 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -150,23 +153,31 @@ def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
     return files
 
 
-def write_witnesses(files: RunFiles, timed: list[Timed]) -> None:
-    """Every rank of a group writes its share of what the group did."""
-    ranks: dict[int, dict[int, Ready]] = {}
+def write_witnesses(files: RunFiles, timed: list[Timed]) -> list[Timed]:
+    """Every rank of a group writes its share of what the group did; the lines with the hashes of that."""
+    ranks: dict[int, dict[int, StepLog]] = {}
     group_of: dict[tuple[int, int], int] = {}
+    hashed: list[Timed] = []
     for path in files.directory.glob("logs/*.jsonl"):
         path.unlink()
-    for _, event in timed:
-        if isinstance(event, RankReady):
-            ranks.setdefault(event.group, {})[event.ready.rank] = event.ready
-        elif isinstance(event, Dispatched):
-            group_of[event.trial.number, event.attempt] = event.group
-        elif isinstance(event, Stepped | Closed):
-            work = part(event)
-            group = ranks[group_of[work.trial, work.attempt]].values()
-            for place, ready in enumerate(group):
-                with StepLog(files.witness(ready.host, ready.rank)) as log:
+    with ExitStack() as opened:
+        for t, event in timed:
+            if isinstance(event, RankReady):
+                path = files.witness(event.ready.host, event.ready.rank)
+                log = opened.enter_context(StepLog(path))
+                ranks.setdefault(event.group, {})[event.ready.rank] = log
+            elif isinstance(event, Dispatched):
+                group_of[event.trial.number, event.attempt] = event.group
+            elif isinstance(event, Stepped | Closed):
+                work = part(event)
+                group = ranks[group_of[work.trial, work.attempt]].values()
+                for place, log in enumerate(group):
                     _testify(log, event, place, len(group))
+                if isinstance(event, Closed):
+                    digests = b"".join(log.digest() for log in group)
+                    event = replace(event, logs=sha256(digests).hexdigest())
+            hashed.append((t, event))
+    return hashed
 
 
 def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) -> None:
@@ -194,6 +205,8 @@ class Simulation:
         self.timed: list[Timed] = []
         self.now = 0.0
         self.assigned: list[deque[Dispatched]] = []
+        self.began_at = 0.0
+        """Time of day [s]."""
 
     def run(self) -> list[Timed]:
         graph = graph_to_json(self.seed)
@@ -214,12 +227,12 @@ class Simulation:
     def leg(self, index: int, killed_at: float) -> None:
         """One leg, up to its end or to where it is cut off."""
         scene, width = self.scene, self.scene.ranks_of_a_group
-        self.now = 0.0
+        self.now, self.began_at = 0.0, datetime(2026, 1, 1, index, tzinfo=timezone.utc).timestamp()
         groups = tuple(
             tuple(range(1 + group * width, 1 + (group + 1) * width)) for group in range(scene.groups)
         )
         left = scene.minutes * 60 - self.replay.span_seconds if scene.minutes else None
-        self.write(0.0, LegBegan(index, "2026-01-01T00:00:00+00:00", ("aiperf-hpc", "run"), groups))
+        self.write(0.0, LegBegan(index, f"2026-01-01T0{index}:00:00+00:00", ("aiperf-hpc", "run"), groups))
         self.ready(3.0, range(scene.groups), groups)
         for group in groups:
             for rank in group:
@@ -283,8 +296,8 @@ class Simulation:
                     code_hash=code_hash(),
                     data=DATA,
                     initial_weights="1n1t",
-                    wall_seconds=1.7e9,
-                    seconds=2.5,
+                    wall_seconds=self.began_at + t + 0.01 * rank,
+                    seconds=1.5,
                     multiplies={"matrix product": "bf16", "convolution": "bf16"},
                 )
                 self.write(t, RankReady(group, ready, 0.01 * rank))

@@ -14,6 +14,13 @@ from tests.mpi.executed import tensor_operations
 from tests.mpi.jobs import told
 
 
+def seen_by_witnesses(directory: Path) -> str:
+    """What the rule on the ranks' own logs says."""
+    findings = judge(told(directory), RunFiles(directory)).findings
+    (text,) = [finding.text for finding in findings if finding.rule == "witnesses"]
+    return text
+
+
 def checked(directory: Path) -> Replay:
     """The run as its journal tells it: without a contradiction, and credited with exactly what its
     ranks wrote down and torch's own counter finds in the rebuilt networks."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.mpi.checked import checked
+from aiperf.files import RunFiles
+from aiperf.rules.verdict import judge
+from tests.mpi.checked import checked, seen_by_witnesses
 from tests.mpi.jobs import Mpi, started
 
 LAYOUTS = {"1+1": (2, 1), "1+2": (3, 1), "1+4": (5, 2)}
@@ -39,4 +41,9 @@ def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> 
     assert replay.blocks.column("images").sum() > 0
     assert replay.tested is not None
     assert replay.tested.of == 1197
-    assert len(list(directory.glob("logs/*.steps.jsonl"))) == len(workers)
+    logs = sorted(directory.glob("logs/*.steps.jsonl"))
+    assert len(logs) == len(workers)
+    assert "as hashed at each validation; 0 logs are not at hand" in seen_by_witnesses(directory)
+    logs[-1].write_text(logs[-1].read_text().replace('"images": ', '"images":  ', 1))
+    assert not judge(replay, RunFiles(directory)).valid
+    assert "their hash is not the recorded one" in seen_by_witnesses(directory)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from aiperf.trial import State
-from tests.mpi.checked import checked
+from tests.mpi.checked import checked, seen_by_witnesses
 from tests.mpi.hosts import two_hosts
 from tests.mpi.jobs import TINY, started, told
 
@@ -46,10 +45,11 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
         text = job.text()
     assert f"{directory} is not shared with beta: weights travel over MPI" in text
     assert " VALID, class smoke" in text
-    own = tmp_path / "beta" / "run"
-    (witness,) = own.glob("logs/beta.rank2.steps.jsonl")
-    shutil.copy(witness, directory / "logs")
+    own, log = tmp_path / "beta" / "run", "logs/beta.rank2.steps.jsonl"
+    assert (directory / log).read_bytes() == (own / log).read_bytes(), "it was handed over at the end"
     replay = checked(directory)
+    same = "2 ranks wrote the same, as hashed at each validation; 0 logs are not at hand"
+    assert seen_by_witnesses(directory) == same
     assert [(event.ready.rank, event.ready.host) for event in sorted(replay.ranks, key=_rank)] == [
         (1, "alpha"),
         (2, "beta"),

@@ -17,7 +17,7 @@ from aiperf.ranks import mpi, relay
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.relay import Post
-from aiperf.ranks.shipping import is_piece, pieces
+from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.world import Gone
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place, layout
@@ -237,6 +237,23 @@ def test_all_that_live_are_sent_home_and_waited_for(wire: Wire, monkeypatch: pyt
     assert dismiss(linked(wire))
 
 
+def test_logs_are_taken_until_all_have_left_or_no_more_come(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = RunFiles(tmp_path / "there"), RunFiles(tmp_path / "here")
+    there.witness("node2", 3).parent.mkdir(parents=True)
+    there.witness("node2", 3).write_text("steps")
+    monkeypatch.setattr(mpi, "BYE_SECONDS", 0.05)
+    for piece in log_pieces(there.witness("node2", 3), 3):
+        wire.arriving.append(Received(3, 1, piece))
+    world = MpiWorld(linked(wire), here, HOSTS, PLACES, children=True)
+    began = time.monotonic()
+    world.close()
+    assert time.monotonic() - began < 5
+    assert here.witness("node2", 3).read_text() == "steps"
+    assert not here.witness("node2", 4).exists(), "that rank did not answer"
+
+
 # A rank's end
 
 
@@ -308,6 +325,37 @@ def test_a_rank_apart_sends_its_weights_and_drops_what_it_was_sent(
     assert piece.endswith(b"weights of 8")
     assert unpack(FromGroup, data) == Finished(8, 1, State.COMPLETE, "", weights="hash")
     assert files.kept_weights() == []
+
+
+def test_a_rank_apart_hands_over_its_log_and_begins_it_with_the_run(
+    wire: Wire, leader: Post, tmp_path: Path
+) -> None:
+    log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
+    log.parent.mkdir()
+    log.write_text("of another run that had this directory")
+    wire.arrive(0, 1, setup(tmp_path))
+    leader.receive(0)
+    assert not log.exists()
+    log.write_text("of this one")
+    wire.arrive(0, 2, setup(tmp_path))  # its group is started again
+    leader.receive(0)
+    leader.send(replace(READY, rank=3))
+    assert not leader.send_log()
+    leader.send(replace(READY, rank=3, sees_run=False))
+    wire.sent.clear()
+    assert leader.send_log()
+    ((_, _, piece),) = wire.sent
+    assert is_piece(piece)
+    assert piece.endswith(b"of this one")
+
+
+def test_in_a_further_leg_a_rank_goes_on_with_its_log(wire: Wire, leader: Post, tmp_path: Path) -> None:
+    log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
+    log.parent.mkdir()
+    log.write_text("of the leg before")
+    wire.arrive(0, 1, replace(setup(tmp_path), leg=1))
+    leader.receive(0)
+    assert log.read_text() == "of the leg before"
 
 
 def test_weights_that_cannot_be_sent_fail_the_trial(wire: Wire, leader: Post, tmp_path: Path) -> None:

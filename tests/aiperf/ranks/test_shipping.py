@@ -1,4 +1,4 @@
-"""Kept weights in pieces."""
+"""Kept weights and logs in pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.files import RunFiles
 from aiperf.ranks import shipping
-from aiperf.ranks.shipping import Receiver, is_piece, pieces
+from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.wire.messages import Quit, pack
 
 
@@ -48,6 +48,24 @@ def test_what_cannot_be_written_is_told(files: RunFiles, tmp_path: Path) -> None
     receiver = Receiver(RunFiles(tmp_path / "there"))
     for piece in pieces(files, 7):
         receiver.take(piece)
-    assert receiver.faults == {
-        7: f"{tmp_path}/there/weights/7.safetensors cannot be written (Not a directory); make room"
-    }
+    path = tmp_path / "there" / "weights" / "7.safetensors"
+    assert receiver.faults == {path: f"{path} cannot be written (Not a directory); make room"}
+
+
+def test_a_log_arrives_under_the_name_of_its_host(files: RunFiles, tmp_path: Path) -> None:
+    files.witness("node2", 3).parent.mkdir()
+    files.witness("node2", 3).write_text("steps")
+    there = RunFiles(tmp_path / "there")
+    receiver = Receiver(there, ("node1", "node1", "node1", "node2"))
+    for piece in log_pieces(files.witness("node2", 3), 3):
+        assert is_piece(piece)
+        receiver.take(piece)
+    assert there.witness("node2", 3).read_text() == "steps"
+    assert there.kept_weights() == []
+
+
+def test_a_log_that_is_too_long_stays_where_it_is(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.witness("node2", 3).parent.mkdir()
+    files.witness("node2", 3).write_bytes(bytes(11))
+    monkeypatch.setattr(shipping, "LONGEST_LOG_BYTES", 10)
+    assert list(log_pieces(files.witness("node2", 3), 3)) == []

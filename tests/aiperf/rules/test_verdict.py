@@ -230,7 +230,10 @@ def test_ranks_that_wrote_the_same_are_counted(files: RunFiles) -> None:
         "2 ranks wrote the same; 0 logs are not at hand",
     )
     files.witness("node2", 2).unlink()
-    assert "1 ranks wrote the same; 1 logs" in found(verdict_on(TIMED, files), "witnesses")[1]
+    assert found(verdict_on(TIMED, files), "witnesses") == (
+        Outcome.UNKNOWN,
+        "1 ranks wrote the same; the logs of rank 2 on node2 are not at hand, or not whole",
+    )
 
 
 def test_a_step_that_a_rank_did_not_write_is_named(files: RunFiles) -> None:
@@ -254,7 +257,7 @@ def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(
     assert outcome is Outcome.FAILED
     assert text == "the ranks wrote 2001 images of trial 0, attempt 1, segment 0; the journal has 2000"
     files.witness("node3", 3).unlink()
-    assert found(verdict_on(timed, files), "witnesses")[0] is Outcome.PASSED
+    assert found(verdict_on(timed, files), "witnesses")[0] is Outcome.UNKNOWN
     path.write_text(path.read_text().replace('"steps": 15', '"steps": 16', 1))
     text = "rank 2 wrote 41 steps of trial 0, attempt 1, segment 0; the journal has 40"
     assert found(verdict_on(timed, files), "witnesses") == (Outcome.FAILED, text)

@@ -109,7 +109,7 @@ def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
     apart = [replace(READY, formats=emulated), replace(SECOND, sees_run=False, formats=emulated)]
     assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
-        "/runs/one is not shared with node2: weights travel over MPI, and the logs of their ranks stay there",
+        "/runs/one is not shared with node2: weights travel over MPI, and the logs of their ranks at the end",
         (
             "bf16 is emulated on a device, 10 times slower than fp32; --format auto takes the fastest format "
             "that is native"

@@ -199,7 +199,7 @@ def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
     assert run.said == [
         (
             f"{tmp_path}/run is not shared with node2: weights travel over MPI, and the logs of their ranks "
-            "stay there"
+            "at the end"
         )
     ]
 

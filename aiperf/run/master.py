@@ -69,6 +69,8 @@ class Master:
         directory, probe = str(files.directory.absolute()), os.urandom(8).hex()
         self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe)
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
+        self.released = False
+        """Whether the clock of this leg was started."""
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
@@ -143,6 +145,7 @@ class Master:
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
         now = self.ledger.now  # the span begins with this line, and must not be shorter
         self.ledger.write(events.Released(None if left is None else now + left), now)
+        self.released = True
         self.groups.say_all(messages.Release(left))
         self._fill()
 

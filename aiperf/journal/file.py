@@ -28,6 +28,7 @@ from nas.record import RecordError, decode, encode
 VERSION = 2
 """Of the journal's form; a reader reads every older one and refuses what is newer."""
 
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _TAIL = len(',"chain":""}') + 64
 LONGEST_LINE = 4 << 20
 """Bytes, four times what the ranks of the largest machine take; more would fill gigabytes when parsed."""
@@ -207,6 +208,25 @@ class JournalWriter:
             raise _unwritable(self._path, error) from None
         self._offset += len(raw)
         self._chain = text[-66:-2]
+
+    def refuse_if_gone(self) -> None:
+        """Raises JournalError when what lies at the journal's place is not the file that is written."""
+        own = there = None
+        try:
+            own = os.fstat(self._file)
+            there = os.stat(self._path)
+        except OSError as error:
+            if error.errno not in _GONE:  # of a server that is ill: to write will tell
+                return
+        if own and there and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+            return
+        directory = self._path.parent
+        place = f"the journal {self._path}" if directory.exists() else f"the run directory {directory}"
+        what = "is gone" if there is None else "was replaced by another file"
+        now = Path(f"/proc/self/fd/{self._file}")  # Linux knows what it is called now
+        if own and own.st_nlink and now.exists():
+            raise JournalError(f"{place} {what}: it is {now.readlink()} now; put it back and resume the run")
+        raise JournalError(f"{place} {what}: nothing of the result was kept")
 
     def close(self) -> None:
         if self._file >= 0:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
+from aiperf.rules import stalls
 from aiperf.rules.measurements import doubts
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.trial import State
@@ -71,6 +72,7 @@ def span(evidence: Evidence) -> Seen:
         else []
     )
     wrong += [f"it was made in {legs} legs, not in one"] if legs != 1 else []
+    wrong += stalls.unwitnessed(evidence)
     return Seen(f"{minutes:.1f} minutes in one leg", wrong)
 
 

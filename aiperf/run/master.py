@@ -171,12 +171,13 @@ class Master:
             self._close("trials")
 
     def _close(self, reason: str) -> None:
-        self._closing, self._closing_since, self.groups.closing = reason, self.ledger.now, True
+        self._closing_since = self.groups.attentive_seconds()
+        self._closing, self.groups.closing = reason, True
         if reason != "deadline":  # which the groups keep by themselves
             self.groups.say_all(messages.Stop())
 
     def _over(self) -> bool:
-        if self._closing and self.ledger.now > self._closing_since + STOP_SECONDS:
+        if self.groups.attentive_seconds() > self._closing_since + STOP_SECONDS and self._closing:
             self.groups.bury_at_work(f"did not stop within {STOP_SECONDS:.0f} s")
         return bool(self._closing) and not self.groups.at_work
 

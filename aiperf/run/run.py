@@ -167,6 +167,7 @@ def _leg(
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)
+        journal.refuse_if_gone()
     finally:
         world.close()
 

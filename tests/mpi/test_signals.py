@@ -98,7 +98,7 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
 ) -> None:
     """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` goes on."""
     directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.4, "--device", "cpu"]
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
         names = warn_all(job, number)

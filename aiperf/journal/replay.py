@@ -277,6 +277,10 @@ class Replay:
             return f"of group {event.group}, which is not there"
         self.leg.losses.append(event)
         self.leg.alive.pop(event.group, None)
+        if self.leg.released is None:  # it will measure again
+            for rank in self.leg.began.groups[event.group]:
+                self.leg.ceilings.pop(rank, None)
+                self.leg.controls.pop(rank, None)
         for attempt in self._open.values():
             attempt.abandoned |= attempt.group == event.group
         return ""

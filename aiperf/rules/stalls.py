@@ -40,8 +40,8 @@ def unwitnessed(evidence: Evidence) -> list[str]:
             if groups := [group for group in range(leg.groups) if not _went_on(evidence, leg, stall, group)]:
                 named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
                 found.append(
-                    f"leg {leg.index} stood still for {stall.seconds:.0f} s, and whether group {named} worked on "
-                    "is not known: lines may be missing"
+                    f"leg {leg.index} stood still for {stall.seconds:.0f} s, and whether group {named} "
+                    "worked on is not known: lines may be missing"
                 )
     return found
 

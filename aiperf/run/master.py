@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.errors import StoppedEarly, WorldError
@@ -38,6 +38,10 @@ ends ten seconds after its last line."""
 READY_SECONDS = INITIALISATION_SECONDS
 """For each step of the initialisation, and for a group that may have to be started again for the test. A
 run that took longer would be INVALID, so nothing is gained by waiting on."""
+
+EARLY_RESTARTS = 1
+"""Of a group before the clock starts. A process may be killed by accident; but where a library or a driver
+does not work, the reason is to be told soon."""
 
 STOP_SECONDS = 30.0
 """For the groups to obey, after a stop is asked for and after the deadline. They close the running trial
@@ -108,37 +112,68 @@ class Master:
             self.files.probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
-        leg, num_ranks = self.replay.leg, sum(len(group.ranks) for group in self.groups.each)
+        """All groups measure at once. One that is lost starts again, and does again what it had done."""
+        leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
+        num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
-        self._await(lambda: all(leg.is_ready(index) for index in range(len(self.groups.each))))
-        ready, declared = [event.ready for event in leg.ranks], self.config.training.format
+        while len(leg.controls) < num_ranks:
+            self._await(lambda: all(leg.is_ready(index) for index in range(len(self.groups.each))))
+            if len(leg.ceilings) < num_ranks:
+                observe = self._observed(list(leg.devices.values()))
+                self._measure(leg.ceilings, observe, messages.MeasureCeiling(seconds))
+            else:
+                self._measure(leg.controls, messages.MeasureControl(seconds))
+
+    def _observed(self, ready: Sequence[messages.Ready]) -> messages.Observe:
+        """What the groups are to record. Raises WorldError where the ranks are not as they must be."""
+        declared = self.config.training.format
         before_release.refuse_idle_devices(ready)
         refuse_unrankable(self.config, ready[0].data)
-        for text in before_release.notes(self.files.directory, declared, ready):
-            self.audience.say(text)
+        if not self.replay.leg.losses:
+            for text in before_release.notes(self.files.directory, declared, ready):
+                self.audience.say(text)
         before_release.refuse_other_formats(declared, ready)
-        before_release.refuse_other_clocks(leg.ranks)
-        self.groups.say_all(messages.Observe(before_release.devices_by_host(ready)))
-        seconds = measuring_seconds(self.config.limits) / 2
-        self.groups.say_all(messages.MeasureCeiling(seconds))
-        self._await(lambda: len(leg.ceilings) == num_ranks)
-        self.groups.say_all(messages.MeasureControl(seconds))
-        self._await(lambda: len(leg.controls) == num_ranks)
+        before_release.refuse_other_clocks(self.replay.ranks)
+        return messages.Observe(before_release.devices_by_host(ready))
+
+    def _measure(self, measured: Mapping[int, object], *asked: messages.ToGroup) -> None:
+        """By the groups that lack it; returns when each has done it or was lost."""
+        lacking = [
+            (index, group, group.losses)
+            for index, group in enumerate(self.groups.each)
+            if not measured.keys() >= set(group.ranks)
+        ]
+        for index, _, _ in lacking:
+            for message in asked:
+                self.world.send(index, message)
+        self._await(
+            lambda: all(
+                group.losses > losses or measured.keys() >= set(group.ranks) for _, group, losses in lacking
+            )
+        )
 
     def _await(self, reached: Callable[[], bool]) -> None:
         until = self.ledger.now + READY_SECONDS
         while not reached():
-            self._turn(self._refuse_loss)
+            self._turn(self._lose_early)
             if self._stop_asked:
                 raise StoppedEarly(self._stop_asked)
             if self.ledger.now > until:
                 ready = [event.ready for event in self.replay.ranks]
                 raise before_release.not_in_time(READY_SECONDS, self.world.groups, ready)
 
-    def _refuse_loss(self, index: int, reason: str) -> None:
-        if refused := self.groups.each[index].refused:
-            raise WorldError(refused)
-        raise before_release.lost(index, self.replay.leg.is_ready(index), reason)
+    def _lose_early(self, index: int, reason: str) -> None:
+        """Once it is started again: a fault of its node or device will show again."""
+        group = self.groups.each[index]
+        if group.refused:
+            raise WorldError(group.refused)
+        lost = before_release.lost(index, self.replay.leg.is_ready(index), reason)
+        if group.losses >= EARLY_RESTARTS:
+            raise lost
+        self.groups.lose(index, reason)
+        if not group.alive:
+            raise lost
+        self.audience.say(f"{lost}; it is started again")
 
     def _release(self) -> None:
         limit = self.config.limits.minutes * 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from aiperf.trial import State
 from tests.aiperf.data.sets import write_folders
 from tests.mpi.checked import checked
-from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, started, told
+from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, run_of, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -57,13 +56,6 @@ def test_srun_signals_every_rank(tmp_path: Path) -> None:
         job.rank(0).send_signal(signal.SIGTERM)
 
     stopped(OPEN_MPI, tmp_path / "run", every_rank)
-
-
-def run_of(ranks: int, *words: object) -> list[str]:
-    """One process and what it starts, or so many under mpiexec."""
-    if ranks > 1:
-        return OPEN_MPI.run(ranks, *words, "--devices-per-trial", 1)
-    return [sys.executable, "-m", "aiperf", *map(str, words)]
 
 
 def warn_all(job: Job, number: signal.Signals) -> list[str]:

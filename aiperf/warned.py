@@ -1,6 +1,6 @@
 """A scheduler's warning is a signal that may reach every process of a job; all of this program outlive it.
 
-By handlers, because a child would inherit SIG_IGN. What is to end a process of this program for good is
+By handlers, because a child would take over SIG_IGN. What is to end a process of this program for good is
 SIGKILL, the end of its parent, or the end of its input.
 """
 

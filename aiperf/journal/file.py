@@ -15,20 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
+from aiperf.journal.place import refuse_if_gone
 from aiperf.journal.version_1 import upgraded
 from nas.record import RecordError, decode, encode
 
 VERSION = 2
 """Of the journal's form; a reader reads every older one and refuses what is newer."""
 
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _TAIL = len(',"chain":""}') + 64
 LONGEST_LINE = 4 << 20
 """Bytes, four times what the ranks of the largest machine take; more would fill gigabytes when parsed."""
@@ -210,23 +209,8 @@ class JournalWriter:
         self._chain = text[-66:-2]
 
     def refuse_if_gone(self) -> None:
-        """Raises JournalError when what lies at the journal's place is not the file that is written."""
-        own = there = None
-        try:
-            own = os.fstat(self._file)
-            there = os.stat(self._path)
-        except OSError as error:
-            if error.errno not in _GONE:  # of a server that is ill: to write will tell
-                return
-        if own and there and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
-            return
-        directory = self._path.parent
-        place = f"the journal {self._path}" if directory.exists() else f"the run directory {directory}"
-        what = "is gone" if there is None else "was replaced by another file"
-        now = Path(f"/proc/self/fd/{self._file}")  # Linux knows what it is called now
-        if own and own.st_nlink and now.exists():
-            raise JournalError(f"{place} {what}: it is {now.readlink()} now; put it back and resume the run")
-        raise JournalError(f"{place} {what}: nothing of the result was kept")
+        """Raises JournalError when the file that is written is not at the journal's place any more."""
+        refuse_if_gone(self._path, self._file)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -243,9 +227,7 @@ class JournalWriter:
     def __enter__(self) -> JournalWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

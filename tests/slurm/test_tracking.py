@@ -1,4 +1,4 @@
-"""A warning under each way in which Slurm may know the processes of a job: which of them it reaches differs."""
+"""A warning under each way in which Slurm may track the processes of a job, which decides whom it reaches."""
 
 from __future__ import annotations
 

@@ -15,10 +15,17 @@ from tests.slurm.cluster import Cluster, cluster_of
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(params=["linuxproc", "pgid"], scope="module")
-def tracking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_of(1, tmp_path_factory.mktemp("tracking"), request.param) as started:
+@pytest.fixture(scope="module")
+def by_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(1, tmp_path_factory.mktemp("tracking"), "pgid") as started:
         yield started
+
+
+@pytest.fixture(params=["cluster", "by_group"])
+def tracking(request: pytest.FixtureRequest) -> Cluster:
+    """By descent, as the cluster of all tests does, or by process group."""
+    chosen: Cluster = request.getfixturevalue(request.param)
+    return chosen
 
 
 @pytest.mark.parametrize("whom", [(), ("--full",)], ids=["steps", "full"])

@@ -105,8 +105,9 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
         assert f"{'interrupted' if name == 'INT' else 'terminated'} before the clock started" in text
         assert "its clock does not run yet" in text
         assert "its result follows" not in text
-    with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
-        assert job.end() == 0, job.text()
+    if found.tested is None:  # Ctrl-C ends a run for good
+        with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
+            assert job.end() == 0, job.text()
     assert checked(directory).tested is not None
 
 

@@ -179,9 +179,11 @@ class Master:
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
         now = self.ledger.now  # the span begins with this line, and must not be shorter
-        self.ledger.write(events.Released(None if left is None else now + left), now)
+        deadline = None if left is None else now + left
+        self.ledger.write(events.Released(deadline), now)
         self.released = True
-        self.groups.say_all(messages.Release(left))
+        # To write the line may have taken long.
+        self.groups.say_all(messages.Release(None if deadline is None else deadline - self.ledger.now))
         self._fill()
 
     def _fill(self) -> None:

@@ -10,10 +10,13 @@ import sys
 
 from aiperf.clash import refuse_clash
 from aiperf.errors import AiperfError
+from aiperf.warned import note
 
 
 def main() -> int:
     """The command `aiperf-hpc`; its exit code."""
+    if sys.argv[1:2] in (["run"], ["resume"]) and "--dry-run" not in sys.argv:
+        note()  # a warning that comes before there is a run to be stopped
     try:
         refuse_clash()
     except AiperfError as error:

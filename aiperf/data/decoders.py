@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
-import signal
 from collections.abc import Generator, Iterator
+from multiprocessing import forkserver, resource_tracker
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from aiperf.data.decode import decode, refusal
 from aiperf.errors import DataError
+from aiperf.warned import ALL, held, outlive
 
 # Images a message of a decoding process. A step is put together from several, so that its first
 # images come soon and one step is decoded by many processes.
@@ -94,6 +95,10 @@ class Decoders:
     def _start(self) -> tuple[_Plan, DataLoader[Piece]]:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, "PIL.Image"])
+        with held(*ALL):  # for good, and in a decoding process until it has its handlers
+            resource_tracker.ensure_running()
+        with held(*ALL):  # again, for Python 3.11 ends it in there
+            forkserver.ensure_running()
         group = _Plan()
         loader: DataLoader[Piece] = DataLoader(
             self._decoder,
@@ -105,7 +110,7 @@ class Decoders:
             multiprocessing_context=context,
             prefetch_factor=PREFETCH,
             persistent_workers=True,
-            worker_init_fn=_ignore_interrupts,
+            worker_init_fn=_outlive,
         )
         return group, loader
 
@@ -151,9 +156,9 @@ def _close_all() -> None:
         decoders.close()
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal, but the closing validation still needs this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _outlive(worker: int) -> None:
+    """The closing validation still needs this process. Torch has just set a handler that would end it."""
+    outlive()
 
 
 def _as_it_is(piece: Any) -> Any:

@@ -12,6 +12,18 @@ AFTER_LAST_LINE_SECONDS = 10.0
 """The longest silence of a master that lives: a killed leg ends so long after its last line."""
 
 
+@dataclass(frozen=True)
+class Stall:
+    """A time [s] without lines that the master wrote down when it woke."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
 @dataclass
 class Leg:
     """From a start, or a resume, to the stop. Times are on the leg's own clock."""
@@ -44,7 +56,8 @@ class Leg:
     last: float = 0.0
     """The time of its last line."""
     longest_silence: float = 0.0
-    """Seconds between two of its lines."""
+    """Seconds between two of its lines, stalls apart."""
+    stalls: list[Stall] = field(default_factory=list)
 
     @property
     def groups(self) -> int:

@@ -22,6 +22,8 @@ class Pieces:
     group: NDArray[np.int64]
     leg: NDArray[np.int64]
     end: NDArray[np.float64]
+    time: NDArray[np.float64]
+    """Of the line."""
     seconds: NDArray[np.float64]
     steps: NDArray[np.int64]
     images: NDArray[np.int64]
@@ -59,6 +61,7 @@ def _made(replay: Replay) -> Pieces:
         group=of_attempt[attempt, 0],
         leg=of_attempt[attempt, 1],
         end=_joined(column("ends"), [v.end for _, v in closed]),
+        time=_joined(column("times"), [v.t for _, v in closed]),
         seconds=_joined(column("seconds"), [v.segment.validate_seconds for _, v in closed]),
         steps=_joined(column("steps"), batches),
         images=_joined(column("images"), [v.segment.of for _, v in closed]),

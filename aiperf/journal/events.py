@@ -160,6 +160,12 @@ class Beat(Event):
 
 
 @dataclass(frozen=True)
+class Stalled(Event):
+    """Since the line above, for longer than a beat takes, the master or its file system stood still. Written
+    before the first line that follows. The time counts."""
+
+
+@dataclass(frozen=True)
 class LegEnded(Event):
     """No more training in this leg."""
 

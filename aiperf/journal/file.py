@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
+from aiperf.journal.place import refuse_if_gone
 from aiperf.journal.version_1 import upgraded
 from nas.record import RecordError, decode, encode
 
@@ -208,6 +208,10 @@ class JournalWriter:
         self._offset += len(raw)
         self._chain = text[-66:-2]
 
+    def refuse_if_gone(self) -> None:
+        """Raises JournalError when the file that is written is not at the journal's place any more."""
+        refuse_if_gone(self._path, self._file)
+
     def close(self) -> None:
         if self._file >= 0:
             try:
@@ -223,9 +227,7 @@ class JournalWriter:
     def __enter__(self) -> JournalWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from aiperf.journal import events
-from aiperf.journal.attempts import Attempt, Leg, TrialStory, Validation
+from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
 from aiperf.journal.blocks import Blocks, Totals
 from aiperf.journal.file import Line
 from aiperf.trial import State
@@ -21,7 +21,7 @@ from aiperf.wire.messages import Evaluated, Ready
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """How a group may say that a trial ended; LOST is what follows from its silence."""
 
-AFTER_THE_END = (events.Beat, events.GroupLost, events.RankReady, events.Tested)
+AFTER_THE_END = (events.Beat, events.Stalled, events.GroupLost, events.RankReady, events.Tested)
 """What may follow the end of a leg: the best network is tested then, by a group that may come and go."""
 
 
@@ -145,7 +145,10 @@ class Replay:
             return "stands before the first leg"
         leg = self.legs[-1]
         before, leg.last = leg.last, max(t, leg.last)
-        leg.longest_silence = max(leg.longest_silence, t - before)
+        if isinstance(event, events.Stalled):
+            leg.stalls.append(Stall(before, t))
+        else:
+            leg.longest_silence = max(leg.longest_silence, t - before)
         if leg.ended is not None and not isinstance(event, AFTER_THE_END):
             return "stands after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
@@ -162,7 +165,7 @@ class Replay:
             return f"is numbered {event.index}, not {self.leg.index}"
         return "follows the test: the test images are used once, at the end" if self.tested else ""
 
-    def _beat(self, t: float, event: events.Beat) -> str:
+    def _beat(self, t: float, event: events.Beat | events.Stalled) -> str:
         return ""
 
     def _rank_ready(self, t: float, event: events.RankReady) -> str:
@@ -281,6 +284,10 @@ class Replay:
         self.leg.losses.append(event)
         self.leg.alive.pop(event.group, None)
         self.leg.started[event.group] = t
+        if self.leg.released is None:  # it will measure again
+            for rank in self.leg.began.groups[event.group]:
+                self.leg.ceilings.pop(rank, None)
+                self.leg.controls.pop(rank, None)
         for attempt in self._open.values():
             attempt.abandoned |= attempt.group == event.group
         return ""
@@ -308,6 +315,7 @@ class Replay:
 
 _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.Beat: Replay._beat,
+    events.Stalled: Replay._beat,
     events.RankReady: Replay._rank_ready,
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,

@@ -15,6 +15,7 @@ from aiperf.ranks.torchrun import SocketLink
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI
+OUTLIVE = "trap '' TERM USR1"  # a scheduler's warning
 
 
 def connect(launched: Launched) -> Link:
@@ -44,7 +45,8 @@ def abort(link: Link, code: int) -> None:
     parent, null = os.getppid(), subprocess.DEVNULL
     name = Path(f"/proc/{parent}/comm")
     if name.exists() and name.read_text().strip() in LAUNCHERS:
-        end = f"sleep {ABORT_SECONDS}; grep -qx {name.read_text().strip()} {name} && kill -KILL {parent}; "
+        own = name.read_text().strip()
+        end = f"{OUTLIVE}; sleep {ABORT_SECONDS}; grep -qx {own} {name} && kill -KILL {parent}; "
         end += f"kill -KILL {os.getpid()}"
         subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=null, stdout=null, stderr=null)
     link.abort(code)
@@ -66,6 +68,6 @@ def disconnect(link: Link) -> None:
 
 def _ended_after(seconds: float) -> subprocess.Popen[bytes]:
     """A process that kills this one when that time is over."""
-    words = ["sh", "-c", f"sleep {seconds}; kill -KILL {os.getpid()}"]
+    words = ["sh", "-c", f"{OUTLIVE}; sleep {seconds}; kill -KILL {os.getpid()}"]
     null = subprocess.DEVNULL
     return subprocess.Popen(words, start_new_session=True, stdin=null, stdout=null, stderr=null)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import DataError
+from aiperf.warned import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
@@ -39,7 +40,7 @@ class WorkerProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "aiperf.training.worker", "--socket", str(theirs.fileno())]
         command += ["--device", device, "--place", json.dumps(encode(place))]
-        with open(log, "ab") as file:
+        with open(log, "ab") as file, held(*ALL):
             self._process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
@@ -95,7 +96,10 @@ def describe_device(place: Place, kind: str) -> Described:
     """The device that a worker at this place would bind, found out in a process of its own."""
     command = [sys.executable, "-c", DESCRIBE, kind, json.dumps(encode(place))]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True)
+        with held(*WARNINGS):
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True
+            )
     except subprocess.TimeoutExpired:
         return Described(place.rank, f"no answer in {DESCRIBE_SECONDS:.0f} s")
     except subprocess.CalledProcessError as error:
@@ -108,7 +112,8 @@ def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     of its own, which imports torch. Raises DataError."""
     command = [sys.executable, "-c", INFER, folder, json.dumps(stated)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        with held(*WARNINGS):
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise DataError(f"{folder} cannot be looked at: {last}") from None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from aiperf import warned
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
@@ -120,8 +121,7 @@ def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) ->
     if started.launcher == TORCHRUN and wanted.backend == "horovod":
         raise WorldError("--backend horovod needs MPI; start the ranks by mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, _ignore)
+        warned.outlive()
     link = connect(started)
     if link.rank > 0:
         serve(link, wanted.device, wanted.backend)
@@ -144,10 +144,6 @@ def _leave(link: Link, code: int) -> None:
         atexit.register(abort, link, code)
 
 
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Unlike SIG_IGN it is not handed on to the worker process, which has children to end by signals."""
-
-
 def _start_ranks(num_ranks: int) -> int:
     """This same command once more, on so many ranks of this host; its exit code.
 
@@ -167,6 +163,12 @@ def _start_ranks(num_ranks: int) -> int:
     environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     # In a session of its own, for on Ctrl-C mpiexec ends all ranks at once, without a result.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(signal.SIGUSR1)
+
+    for number in warned.WARNINGS:
+        signal.signal(number, hand_on)
     interrupted = False
     while True:
         try:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from aiperf.errors import WorldError
+from aiperf.warned import WARNINGS, held
 
 # Files of which the drivers make one for each device: NVIDIA, AMD, Ascend, Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
@@ -21,7 +22,8 @@ def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:
         return 1
     command = [sys.executable, "-c", COUNT, kind]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+        with held(*WARNINGS):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
         return int(answer.stdout.split()[-1])
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]

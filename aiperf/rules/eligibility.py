@@ -9,6 +9,7 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.known_sets import IMAGENET_1K
 from aiperf.proposing.plan import SEGMENT_SECONDS
+from aiperf.rules import stalls
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.trial import State
@@ -76,6 +77,7 @@ def span(evidence: Evidence) -> Seen:
         else []
     )
     wrong += [f"it was made in {legs} legs, not in one"] if legs > 1 else []
+    wrong += stalls.unwitnessed(evidence)
     return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 

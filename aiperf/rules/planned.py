@@ -113,6 +113,8 @@ def _closing(leg: Leg, validate_seconds: float) -> float:
         by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
     if leg.ended is None or leg.ended.reason != "deadline":
         by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
+        for stall in reversed(leg.stalls):  # in which the master could not hear that they had obeyed
+            by_stop -= stall.seconds if stall.end > by_stop else 0.0
     return min(by_deadline, by_stop)
 
 

@@ -10,12 +10,12 @@ from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
+from aiperf.rules import stalls
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
 # than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
 LATE_SECONDS = AFTER_LAST_LINE_SECONDS
-SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
 DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
 JITTER_SECONDS = 0.5
 ROUNDING_SECONDS = 1e-6
@@ -133,12 +133,13 @@ def span(evidence: Evidence) -> Seen:
             contradictions.append(f"leg {leg.index} ended at {leg.ended.end:.3f} s, its work at {last:.3f} s")
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {replay.num_legs} legs"
-    return looked(replay.released, NEVER_STARTED, text, contradictions)
+    if not contradictions and (unknown := stalls.unwitnessed(evidence)):
+        return Seen(f"{text}; {'; '.join(unknown)}", known=False)
+    return looked(replay.released, NEVER_STARTED, text + stalls.told(evidence), contradictions)
 
 
 def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
-    if leg.longest_silence > SILENCE_SECONDS:
-        yield f"leg {leg.index} is silent for {leg.longest_silence:.0f} s: lines are missing"
+    yield from stalls.silent(leg)
     if leg.released is None:
         return
     if (leg.deadline is None) != (limit == 0):

@@ -142,7 +142,7 @@ class Groups:
         self.last_idle = 0.0
         """When a group last ended a trial or was lost."""
         self._in_vain: float | None = None  # `last_idle` when there was no new architecture to be found
-        self._looked = 0.0
+        self._looked = self._held_up = 0.0
 
     @property
     def at_work(self) -> bool:
@@ -176,11 +176,20 @@ class Groups:
     def _is_ready(self, index: int) -> bool:
         return not self.closing and self.ledger.replay.leg.is_ready(index)
 
-    def check_silence(self) -> None:
+    def attentive_seconds(self) -> float:
+        """The leg's time less what this process was held up: so long it could hear. Asked all the time."""
         now = self.ledger.now
         deaf, self._looked = now - self._looked, now
+        if deaf > DEAF_SECONDS:
+            self._held_up += deaf
+            for group in self.each:
+                group.heard = min(now, group.heard + deaf)
+        return now - self._held_up
+
+    def check_silence(self) -> None:
+        self.attentive_seconds()
+        now = self.ledger.now
         for index, group in enumerate(self.each):
-            group.heard += deaf if deaf > DEAF_SECONDS else 0.0
             if group.is_overdue(now):
                 self.lose(index, f"said nothing for {now - group.heard:.0f} s")
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 
-from aiperf.journal.events import Event
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
+from aiperf.journal.events import Event, LegBegan, Stalled
 from aiperf.journal.file import JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
+
+LOOK_SECONDS = 5.0
+"""Between two looks at whether the journal is still there: a line of few bytes to a file server."""
 
 
 class Ledger:
@@ -19,7 +23,7 @@ class Ledger:
     def __init__(self, journal: JournalWriter, replay: Replay, jobs: Jobs) -> None:
         self.journal, self.replay, self.jobs = journal, replay, jobs
         self._zero = time.monotonic()
-        self._written = 0.0
+        self._written = self._looked = 0.0
 
     @property
     def now(self) -> float:
@@ -32,7 +36,17 @@ class Ledger:
         return self.now - self._written
 
     def write(self, event: Event, now: float | None = None) -> None:
-        self._written = self.now if now is None else now
-        self.journal.write(self._written, event)
-        self.replay.add(self._written, event)
+        """Raises JournalError where it cannot be written, or the journal is no longer where the run's was."""
+        now = self.now if now is None else now
+        if now - self._written > AFTER_LAST_LINE_SECONDS and not isinstance(event, LegBegan):
+            self._append(now, Stalled())
+        if now > self._looked + LOOK_SECONDS:
+            self._looked = now
+            self.journal.refuse_if_gone()
+        self._append(now, event)
+
+    def _append(self, now: float, event: Event) -> None:
+        self._written = now
+        self.journal.write(now, event)
+        self.replay.add(now, event)
         self.jobs.follow(event)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.errors import StoppedEarly, WorldError
@@ -39,6 +39,10 @@ ends ten seconds after its last line."""
 READY_SECONDS = INITIALISATION_SECONDS
 """For each step of the initialisation, and for a group that may have to be started again for the test. A
 run that took longer would be INVALID, so nothing is gained by waiting on."""
+
+EARLY_RESTARTS = 1
+"""Of a group before the clock starts. A process may be killed by accident; but where a library or a driver
+does not work, the reason is to be told soon."""
 
 STOP_SECONDS = 30.0
 """For the groups to obey, after a stop is asked for and after the deadline. They close the running trial
@@ -70,6 +74,8 @@ class Master:
         directory, probe = str(files.directory.absolute()), os.urandom(8).hex()
         self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe, self.replay.num_legs)
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
+        self.released = False
+        """Whether the clock of this leg was started."""
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
@@ -107,44 +113,78 @@ class Master:
             self.files.probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
-        leg, num_ranks = self.replay.leg, sum(len(group.ranks) for group in self.groups.each)
+        """All groups measure at once. One that is lost starts again, and does again what it had done."""
+        leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
+        num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
-        self._await(lambda: all(leg.is_ready(index) for index in range(len(self.groups.each))))
-        ready, declared = [event.ready for event in leg.ranks], self.config.training.format
+        while len(leg.controls) < num_ranks:
+            self._await(lambda: all(leg.is_ready(index) for index in range(len(self.groups.each))))
+            if len(leg.ceilings) < num_ranks:
+                observe = self._observed(list(leg.devices.values()))
+                self._measure(leg.ceilings, observe, messages.MeasureCeiling(seconds))
+            else:
+                self._measure(leg.controls, messages.MeasureControl(seconds))
+
+    def _observed(self, ready: Sequence[messages.Ready]) -> messages.Observe:
+        """What the groups are to record. Raises WorldError where the ranks are not as they must be."""
+        declared = self.config.training.format
         before_release.refuse_idle_devices(ready)
         refuse_unrankable(self.config, ready[0].data)
-        for text in before_release.notes(self.files.directory, declared, ready):
-            self.audience.say(text)
+        if not self.replay.leg.losses:
+            for text in before_release.notes(self.files.directory, declared, ready):
+                self.audience.say(text)
         before_release.refuse_other_formats(declared, ready)
-        before_release.refuse_other_clocks(leg.ranks)
-        self.groups.say_all(messages.Observe(before_release.devices_by_host(ready)))
-        seconds = measuring_seconds(self.config.limits) / 2
-        self.groups.say_all(messages.MeasureCeiling(seconds))
-        self._await(lambda: len(leg.ceilings) == num_ranks)
-        self.groups.say_all(messages.MeasureControl(seconds))
-        self._await(lambda: len(leg.controls) == num_ranks)
+        before_release.refuse_other_clocks(self.replay.ranks)
+        return messages.Observe(before_release.devices_by_host(ready))
+
+    def _measure(self, measured: Mapping[int, object], *asked: messages.ToGroup) -> None:
+        """By the groups that lack it; returns when each has done it or was lost."""
+        lacking = [
+            (index, group, group.losses)
+            for index, group in enumerate(self.groups.each)
+            if not measured.keys() >= set(group.ranks)
+        ]
+        for index, _, _ in lacking:
+            for message in asked:
+                self.world.send(index, message)
+        self._await(
+            lambda: all(
+                group.losses > losses or measured.keys() >= set(group.ranks) for _, group, losses in lacking
+            )
+        )
 
     def _await(self, reached: Callable[[], bool]) -> None:
         until = self.ledger.now + READY_SECONDS
         while not reached():
-            self._turn(self._refuse_loss)
+            self._turn(self._lose_early)
             if self._stop_asked:
                 raise StoppedEarly(self._stop_asked)
             if self.ledger.now > until:
                 ready = [event.ready for event in self.replay.ranks]
                 raise before_release.not_in_time(READY_SECONDS, self.world.groups, ready)
 
-    def _refuse_loss(self, index: int, reason: str) -> None:
-        if refused := self.groups.each[index].refused:
-            raise WorldError(refused)
-        raise before_release.lost(index, self.replay.leg.is_ready(index), reason)
+    def _lose_early(self, index: int, reason: str) -> None:
+        """Once it is started again: a fault of its node or device will show again."""
+        group = self.groups.each[index]
+        if group.refused:
+            raise WorldError(group.refused)
+        lost = before_release.lost(index, self.replay.leg.is_ready(index), reason)
+        if group.losses >= EARLY_RESTARTS:
+            raise lost
+        self.groups.lose(index, reason)
+        if not group.alive:
+            raise lost
+        self.audience.say(f"{lost}; it is started again")
 
     def _release(self) -> None:
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
         now = self.ledger.now  # the span begins with this line, and must not be shorter
-        self.ledger.write(events.Released(None if left is None else now + left), now)
-        self.groups.say_all(messages.Release(left))
+        deadline = None if left is None else now + left
+        self.ledger.write(events.Released(deadline), now)
+        self.released = True
+        # To write the line may have taken long.
+        self.groups.say_all(messages.Release(None if deadline is None else deadline - self.ledger.now))
         self._fill()
 
     def _fill(self) -> None:
@@ -169,12 +209,13 @@ class Master:
             self._close("trials")
 
     def _close(self, reason: str) -> None:
-        self._closing, self._closing_since, self.groups.closing = reason, self.ledger.now, True
+        self._closing_since = self.groups.attentive_seconds()
+        self._closing, self.groups.closing = reason, True
         if reason != "deadline":  # which the groups keep by themselves
             self.groups.say_all(messages.Stop())
 
     def _over(self) -> bool:
-        if self._closing and self.ledger.now > self._closing_since + STOP_SECONDS:
+        if self.groups.attentive_seconds() > self._closing_since + STOP_SECONDS and self._closing:
             self.groups.bury_at_work(f"did not stop within {STOP_SECONDS:.0f} s")
         return bool(self._closing) and not self.groups.at_work
 

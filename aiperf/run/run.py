@@ -26,6 +26,7 @@ from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
+from aiperf.warned import noted
 from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -165,6 +166,7 @@ def _leg(
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             master.run(started, tuple(sys.argv), ranks.wanted.backend)
+        journal.refuse_if_gone()
     finally:
         world.close()
 
@@ -212,16 +214,19 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
+        result = "its result follows; if it does not, the job was killed"
+        what = result if master.released else "is to be started again, for its clock does not run yet"
         # A launcher that has lost a rank sends the same signal, and leaves a second for this line. Not by
         # print: the handler may stand in the middle of one.
-        told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and its result follows; if it does "
-        told += f"not, the job was killed: aiperf-hpc resume {files.directory}\n"
+        told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and {what}: "
         with suppress(OSError):  # nobody may be there to read it any more
-            os.write(STDERR, told.encode())
+            os.write(STDERR, f"{told}aiperf-hpc resume {files.directory}\n".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     before = [signal.signal(number, stop) for number in numbers]
+    if early := noted():
+        stop(early[0], None)
     try:
         yield
     finally:

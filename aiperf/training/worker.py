@@ -43,6 +43,7 @@ from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import BuiltTrial, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
 from aiperf.trial import State, Trial
+from aiperf.warned import ALL, held, outlive
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
     Assign,
@@ -146,7 +147,8 @@ class Worker:
         if self.place.device_index == 0 and self.recorder is None:
             file, devices = self.files.telemetry(self.host), message.devices.get(self.host, ())
             try:
-                self.recorder = Recorder(file, self.device.sensors, devices)
+                with held(*ALL):  # for good: it ends with its input
+                    self.recorder = Recorder(file, self.device.sensors, devices)
             except OSError as error:
                 log.error("nothing is recorded on %s: %s", self.host, error)
 
@@ -380,6 +382,7 @@ class _SocketChannel:
 
 
 def main() -> int:
+    outlive()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--device", required=True)

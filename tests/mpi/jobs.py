@@ -115,11 +115,27 @@ class Job:
                 return process
         raise AssertionError(f"there is no rank {number}; {self.text()}")
 
+    def master(self) -> psutil.Process:
+        """Rank 0, or the one process that was started."""
+        alone = psutil.Process(self.process.pid)
+        return alone if "aiperf" in alone.cmdline() else self.rank(0)
+
+    def workers(self) -> list[psutil.Process]:
+        """All processes that train."""
+        return [each for each in self.processes() if "aiperf.training.worker" in each.cmdline()]
+
     def worker(self, number: int) -> psutil.Process:
         """The process that trains for a rank."""
         return next(
             child for child in self.rank(number).children() if "aiperf.training.worker" in child.cmdline()
         )
+
+
+def run_of(ranks: int, *words: object) -> list[str]:
+    """One process and what it starts, or so many under mpiexec."""
+    if ranks > 1:
+        return OPEN_MPI.run(ranks, *words, "--devices-per-trial", 1)
+    return [sys.executable, "-m", "aiperf", *map(str, words)]
 
 
 @contextmanager

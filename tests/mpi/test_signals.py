@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.trial import State
+from tests.aiperf.data.sets import write_folders
 from tests.mpi.checked import checked
-from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, started
+from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, run_of, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -54,3 +56,79 @@ def test_srun_signals_every_rank(tmp_path: Path) -> None:
         job.rank(0).send_signal(signal.SIGTERM)
 
     stopped(OPEN_MPI, tmp_path / "run", every_rank)
+
+
+def warn_all(job: Job, number: signal.Signals) -> list[str]:
+    """As Slurm does to a step under proctrack/linuxproc: every process, whatever its session. The launcher is
+    not ours. What was warned."""
+    ours = [process for process in job.processes() if Path(process.cmdline()[0]).name.startswith("python")]
+    names = [" ".join(process.cmdline()) for process in ours]
+    for process in ours:
+        process.send_signal(number)
+    return names
+
+
+def own_images(folder: Path) -> tuple[object, ...]:
+    """Options of a run of files, which two processes decode."""
+    write_folders(folder)
+    return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_images=6")
+
+
+EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed")]
+MORE = [
+    *((ranks, "USR1", moment) for ranks in (1, 3) for moment in ("LegBegan", "RankReady", "CeilingMeasured")),
+    *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1")),
+]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name", "moment"),
+    [*EVERYWHERE, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
+)
+def test_no_process_dies_of_a_warning_to_all_of_them(
+    ranks: int, name: str, moment: str, tmp_path: Path
+) -> None:
+    """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` goes on."""
+    directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
+    with started(run_of(ranks, *words), directory) as job:
+        job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
+        names = warn_all(job, number)
+        assert sum("aiperf.training.worker" in name for name in names) == max(1, ranks - 1), names
+        code = job.end(CLEAN_SECONDS)
+        text = job.text()
+    assert code == (130 if name == "INT" else CONTINUE), text
+    found = told(directory)
+    assert found.leg.losses == []
+    assert not any(attempt.state is State.LOST for attempt in found.attempts), text
+    if found.leg.released is None:
+        assert f"{'interrupted' if name == 'INT' else 'terminated'} before the clock started" in text
+        assert "its clock does not run yet" in text
+        assert "its result follows" not in text
+    if found.tested is None:  # Ctrl-C ends a run for good
+        with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
+            assert job.end() == 0, job.text()
+    assert checked(directory).tested is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_of_one(
+    name: str, tmp_path: Path
+) -> None:
+    directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
+    words = ["--directory", directory, "--device", "cpu", "--minutes", 0.3]
+    with started(run_of(1, "run", *own_images(tmp_path / "images"), *words), directory) as job:
+        job.wait_for('"Closed"')
+        names = warn_all(job, number)
+        assert sum("forkserver" in name for name in names) >= 3, names  # the server and two that it forked
+        assert any("resource_tracker" in name for name in names)
+        assert any("aiperf.telemetry" in name for name in names)
+        assert job.end(CLEAN_SECONDS) == CONTINUE, job.text()
+    assert not any(attempt.state is State.LOST for attempt in told(directory).attempts)
+    with started(run_of(1, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
+        job.directory = directory
+        job.wait_for('"LegEnded"', count=2)
+        warn_all(job, number)
+        assert job.end() == 0, job.text()
+    assert checked(directory).tested is not None

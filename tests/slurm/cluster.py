@@ -143,11 +143,12 @@ class Job:
 
 
 @contextmanager
-def cluster_of(nodes: int, work: Path) -> Iterator[Cluster]:
+def cluster_of(nodes: int, work: Path, tracking: str = "linuxproc") -> Iterator[Cluster]:
     """A Slurm of so many nodes, of which nothing is left afterwards."""
     home = work / "slurm"
     began = time.monotonic()
-    started = subprocess.run([SCRIPT, "start", home, str(nodes)], capture_output=True, text=True, timeout=120)
+    start = [SCRIPT, "start", home, str(nodes), tracking]
+    started = subprocess.run(start, capture_output=True, text=True, timeout=120)
     assert started.returncode == 0, f"{started.stdout}{started.stderr}; try: {SCRIPT} install"
     print(f"{nodes} idle nodes in {time.monotonic() - began:.1f} s")
     environment = os.environ | {

@@ -2,7 +2,9 @@
 # A real Slurm of several nodes on this one machine, for tests. As root:
 #
 #   cluster.sh install              Debian's packages
-#   cluster.sh start DIR [NODES]    from nothing to idle nodes in seconds; prints the variable to export
+#   cluster.sh start DIR [NODES [TRACKING]]
+#                                   from nothing to idle nodes in seconds; prints the variable to export.
+#                                   TRACKING of processes: linuxproc, or pgid, at ports of its own
 #   cluster.sh stop DIR
 #
 # Each node is a slurmd in a UTS and a mount namespace of its own: it has its own host name and its own
@@ -10,8 +12,9 @@
 # device files that stand for them, which is all that Slurm looks at.
 set -euo pipefail
 
-action=${1:-} directory=${2:-} num_nodes=${3:-4}
-[[ $action == install || -n $directory ]] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+action=${1:-} directory=${2:-} num_nodes=${3:-4} tracking=${4:-linuxproc}
+ports=$([[ $tracking == linuxproc ]] && echo 0 || echo 100)
+[[ $action == install || -n $directory ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 install() {
     apt-get -qq update
@@ -85,7 +88,7 @@ configure() {
 ClusterName=test
 SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmUser=root
-SlurmctldPort=16817
+SlurmctldPort=$((16817 + ports))
 AuthType=auth/munge
 AuthInfo=socket=$directory/run/munge.socket,cred_expire=5
 CredType=cred/munge
@@ -96,7 +99,7 @@ SlurmctldPidFile=$directory/run/slurmctld.pid
 SlurmdPidFile=$directory/run/slurmd.%n.pid
 SlurmctldLogFile=$directory/log/slurmctld.log
 SlurmdLogFile=$directory/log/slurmd.%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/$tracking
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/filetxt
@@ -112,7 +115,7 @@ OverTimeLimit=0
 MailProg=/bin/true
 CONF
     for i in $(seq "$num_nodes"); do
-        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.1.$i Port=$((17000 + i)) CPUs=8" \
+        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.1.$i Port=$((17000 + ports + i)) CPUs=8" \
             "Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=4000 Gres=gpu:2 State=UNKNOWN"
     done >>"$directory/slurm.conf"
     echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP" >>"$directory/slurm.conf"

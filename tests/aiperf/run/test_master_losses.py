@@ -159,18 +159,47 @@ def test_what_a_held_up_master_did_not_hear_is_no_silence(tmp_path: Path) -> Non
     assert states(told) == [State.COMPLETE] * 30
 
 
-def test_a_loss_before_the_clock_runs_ends_the_run(tmp_path: Path) -> None:
-    class DiesAtOnce(Obedient):
-        def control(self) -> None:
-            self.die("rank 2 on node1: the worker was killed by signal 11")
+class DiesAtOnce(Obedient):
+    def control(self) -> None:
+        self.die("rank 2 on node1: the worker was killed by signal 11")
 
+
+def test_a_loss_before_the_clock_that_cannot_be_repaired_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(
         WorldError, match="group 1 was lost before the clock started: rank 2 on node1: the worker was killed"
     ):
-        Run(tmp_path, FakeWorld(Obedient, DiesAtOnce), max_trials=3).go()
+        Run(tmp_path, FakeWorld(Obedient, DiesAtOnce, restartable=False), max_trials=3).go()
     told = replay(read_journal(RunFiles(tmp_path / "run").journal))
     assert told.leg.ended is not None
     assert told.leg.ended.reason.startswith("error: group 1 was lost before the clock")
+
+
+@pytest.mark.parametrize("moment", ["set_up", "ceiling", "control"])
+def test_a_group_that_is_lost_before_the_clock_starts_again_and_measures_again(
+    moment: str, tmp_path: Path
+) -> None:
+    class Dies(Obedient):
+        pass
+
+    setattr(Dies, moment, lambda self: self.die("the worker was killed by signal 9"))
+    run = Run(tmp_path, world := FakeWorld(Obedient, Dies), max_trials=3)
+    told = run.go()
+    assert world.restarts == [1]
+    assert sorted(told.leg.ceilings) == sorted(told.leg.controls) == [1, 2]
+    assert states(told) == [State.COMPLETE] * 3
+    assert len(told.leg.losses) == 1
+    assert any("killed by signal 9; it is started again" in text for text in run.said)
+
+
+def test_a_group_that_is_lost_twice_before_the_clock_ends_the_run(tmp_path: Path) -> None:
+    class AgainAndAgain(FakeWorld):
+        def _start(self, index: int) -> Obedient:
+            self.kinds[index] = DiesAtOnce
+            return super()._start(index)
+
+    with pytest.raises(WorldError, match="group 0 was lost before the clock started"):
+        Run(tmp_path, world := AgainAndAgain(Obedient), max_trials=3).go()
+    assert world.restarts == [0]
 
 
 def test_the_test_goes_to_another_group_when_the_first_is_lost(tmp_path: Path) -> None:

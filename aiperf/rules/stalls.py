@@ -1,0 +1,79 @@
+"""Stalls of the master, which it wrote down when it woke, and whether its groups worked on meanwhile.
+
+A line `Stalled` alone would excuse any lines that were removed. What the groups did meanwhile, told when the
+master could hear again and written down by each of their ranks, fills the time: then nothing is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
+from aiperf.journal.columns import pieces
+from aiperf.rules.rule import Evidence
+
+SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
+"""News that a network or a file system held up comes after a silence as long; up to that nothing is asked."""
+
+SHOWN = 3
+
+
+def silent(leg: Leg) -> Iterator[str]:
+    """Silence that nobody explains."""
+    if leg.longest_silence > SILENCE_SECONDS:
+        yield f"leg {leg.index} is silent for {leg.longest_silence:.0f} s: lines are missing"
+
+
+def told(evidence: Evidence) -> str:
+    """The long stalls, if there were any."""
+    long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
+    return f"; stalled for {sum(long):.0f} s, through which the groups worked" if long else ""
+
+
+def unwitnessed(evidence: Evidence) -> list[str]:
+    """Long stalls within the span that no work is known to have gone on through."""
+    found = []
+    for leg in evidence.replay.legs:
+        for stall in _long(leg):
+            if groups := [group for group in range(leg.groups) if not _went_on(evidence, leg, stall, group)]:
+                named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
+                found.append(
+                    f"leg {leg.index} stood still for {stall.seconds:.0f} s, and whether group {named} "
+                    "worked on is not known: lines may be missing"
+                )
+    return found
+
+
+def _long(leg: Leg) -> list[Stall]:
+    """Those that something of the span may be missing from: nothing is counted before and after it."""
+    if leg.released is None:
+        return []
+    inside = [Stall(max(stall.begin, leg.released), min(stall.end, leg.end)) for stall in leg.stalls]
+    return [stall for stall in inside if stall.seconds > SILENCE_SECONDS]
+
+
+def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
+    """Whether the trials that it had at first fill the time, or were done within it. Each of its ranks
+    has a log, which `witnesses` compares with them."""
+    files = evidence.files
+    for rank in leg.began.groups[group]:
+        ready = leg.devices.get(rank)
+        if files is None or ready is None or not files.witness(ready.host, rank).is_file():
+            return False
+    heard = stall.end + AFTER_LAST_LINE_SECONDS
+    had = [a for a in evidence.replay.attempts if a.leg is leg and a.group == group and _is_open(a, stall)]
+    if all(a.end_time is not None and a.end_time <= heard for a in had):
+        return True
+    work = pieces(evidence.replay)
+    mine = np.isin(work.attempt, [attempt.index for attempt in had])
+    mine &= (work.time > stall.begin) & (work.time <= heard)
+    # The first piece began before the stall, and the one at its end is told when it is done.
+    edges = AFTER_LAST_LINE_SECONDS + work.seconds[mine].max(initial=0.0)
+    return bool(work.seconds[mine].sum() + edges >= stall.seconds)
+
+
+def _is_open(attempt: Attempt, stall: Stall) -> bool:
+    ended = attempt.end_time
+    return attempt.dispatch_time <= stall.begin and (ended is None or ended > stall.begin)

@@ -1,0 +1,50 @@
+"""A warning under each way in which Slurm may track the processes of a job, which decides whom it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.rules.verdict import judge
+from aiperf.trial import State
+from tests.mpi.jobs import TINY
+from tests.slurm.cluster import Cluster, cluster_of
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def by_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(1, tmp_path_factory.mktemp("tracking"), "pgid") as started:
+        yield started
+
+
+@pytest.fixture(params=["cluster", "by_group"])
+def tracking(request: pytest.FixtureRequest) -> Cluster:
+    """By descent, as the cluster of all tests does, or by process group."""
+    chosen: Cluster = request.getfixturevalue(request.param)
+    return chosen
+
+
+@pytest.mark.parametrize("whom", [(), ("--full",)], ids=["steps", "full"])
+def test_a_warning_stops_the_trials_in_flight_and_loses_none(
+    tracking: Cluster, whom: tuple[str, ...]
+) -> None:
+    script = tracking.edited("one_node.sbatch", nodes=1, devices=2)
+    job = tracking.submit(script, "--preset", TINY, "--minutes", 0.5, "--devices-per-trial", 1)
+    job.wait_for('"type":"Closed"', count=2)
+    tracking.run("scancel", "--signal=USR1", *whom, job.id)
+    assert job.end() == "COMPLETED", job.told_so_far()
+    told = job.told()
+    assert told.legs[0].ended is not None
+    assert told.legs[0].ended.reason == "terminated"
+    # Those that were prepared and never began are given out again.
+    states = [attempt.state for attempt in told.attempts if attempt.leg.index == 0 and attempt.began]
+    assert told.legs[0].losses == []
+    assert State.STOPPED in states
+    assert State.LOST not in states
+    assert job.field("Restarts") == "1"
+    assert told.tested is not None
+    assert judge(told, RunFiles(job.directory)).valid

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Layer, Shape
+from nas.layers import Convolution, Layer, Shape
 
 WINOGRAD_SAVING = 4
 """F(4 x 4, 3 x 3) makes 36 products where 144 are counted: Lavin and Gray, "Fast Algorithms for Convolutional
@@ -43,7 +43,7 @@ def _saving(kernel: int) -> int:
     return {1: 1, 3: WINOGRAD_SAVING}.get(kernel, kernel**2)
 
 
-def _taps(side: int, layer: Conv2d) -> int:
+def _taps(side: int, layer: Convolution) -> int:
     """Of one row of the kernel, at all its places along one side of the image, those that fall on it."""
     reach = (layer.kernel - 1) // 2
     places = range(-reach, side + reach - layer.kernel + 1, layer.stride)

@@ -59,6 +59,22 @@ class ReLU(Layer):
 
 
 @dataclass(frozen=True)
+class ReLU6(Layer):
+    """min(max(x, 0), 6) (Howard et al., "MobileNets", 2017; Sandler et al., "MobileNetV2", CVPR 2018)."""
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        # Twice what a ReLU does: each element is compared with 0 and with 6, and in dx again.
+        compare = Ops(cmp=2 * prod(inputs[0]))
+        return {"relu6": Cost(forward=compare, input_grad=compare, evaluate=compare)}
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
 class Dropout(Layer):
     """Sets a share `rate` of the elements to zero in training and scales the rest by 1 / (1 − rate)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 Shape = tuple[int, ...]
 
 LARGEST_SIZE = 2**31 - 1  # what cuDNN and oneDNN take for one side of a tensor
@@ -11,9 +13,9 @@ class ShapeError(ValueError):
     """Layers that do not fit together, or a layer that cannot exist."""
 
 
-def is_size(value: object) -> bool:
+def is_size(value: object, least: int = 1) -> bool:
     """Whether a value can be one side of a tensor; a bool cannot."""
-    return type(value) is int and 1 <= value <= LARGEST_SIZE
+    return type(value) is int and least <= value <= LARGEST_SIZE
 
 
 def only(layer: object, inputs: tuple[Shape, ...]) -> Shape:
@@ -38,9 +40,12 @@ def vector(layer: object, inputs: tuple[Shape, ...]) -> Shape:
 
 def refuse_no_sizes(layer: object, *names: str) -> None:
     for name in names:
-        value = getattr(layer, name)
-        if not is_size(value):
-            shown = repr(value)[:40]
-            raise ShapeError(
-                f"{type(layer).__name__}: {name} is {shown}, not a whole number from 1 to 2^31 − 1"
-            )
+        if not is_size(getattr(layer, name)):
+            refuse_size(layer, name)
+
+
+def refuse_size(layer: object, name: str, least: int = 1) -> NoReturn:
+    shown = repr(getattr(layer, name))[:40]
+    raise ShapeError(
+        f"{type(layer).__name__}: {name} is {shown}, not a whole number from {least} to 2^31 − 1"
+    )

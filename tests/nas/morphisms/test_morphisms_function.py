@@ -67,7 +67,7 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["residual", "aggregated", "plain", "joined"])
+@pytest.mark.parametrize("name", ["residual", "aggregated", "plain", "biased", "joined"])
 def test_all_that_is_new_learns_within_two_steps(name: str, kind: type[Morphism]) -> None:
     """Every single new number gets a gradient: no dead filter, no tap that meets padding only."""
     parent, weights = PARENTS[name](), trained(name)
@@ -105,7 +105,7 @@ def test_in_bf16_the_child_is_as_near_as_the_parent(name: str, kind: type[Morphi
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", ["residual", "aggregated", "joined"])
+@pytest.mark.parametrize("name", ["residual", "aggregated", "biased", "joined"])
 def test_a_lineage_keeps_the_function(name: str, seed: int) -> None:
     """Ten morphisms one on the other, carried in fp32 and in fp64."""
     graph, rng = PARENTS[name](), random.Random(seed)

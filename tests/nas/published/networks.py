@@ -1,5 +1,7 @@
-"""Published networks as graphs, and the files of them beside this one; `python -m tests.nas.published.networks`
-writes these again. Each is what torchvision 0.29 builds, in our words and without auxiliary classifiers."""
+"""Published networks as graphs: each is what torchvision 0.29 builds, without auxiliary classifiers.
+
+Their files lie beside this one; `python -m tests.nas.published.networks` writes them again.
+"""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
         if name == "type" and tagged:
             continue
         if name not in known:
-            raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known)}")
+            raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known) or 'none'}")
         read, plain = known[name]
         values[name] = value if type(value) in plain else read(value, _join(path, name))
     try:

@@ -1,9 +1,8 @@
 """How AIPerf 1.0 counted, for one labelled column of comparison and never for the score.
 
-Its counter described each layer by position, and credited whole epochs. Layers that it did not know
-(gates, dropout, ReLU6, average pools) and biases
-of convolutions count nothing here. On its own ResNet-50 (`resnet50_v1`) it gave
-7,806,583,495 forward and 15,246,874,820 backward for an image.
+Its counter described each layer by position, and credited whole epochs. What it did not know
+(gates, dropout, ReLU6, average pools, biases of convolutions) counts nothing here. On its own ResNet-50
+(`resnet50_v1`) it gave 7,806,583,495 forward and 15,246,874,820 backward for an image.
 
 Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics
 4(3), 2021, and the program published with it.

@@ -49,14 +49,12 @@ class Windows:
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 
-        Tap t of window i is at i·stride + t − padding. The first window in which that is not before the
-        image is the one to ask.
+        In window i the image lies under the taps from padding − i·stride on, `side` of them.
         """
-        for tap in range(self.kernel):
-            first = max(0, -(-(self.padding - tap) // self.stride))
-            if first >= self.num or first * self.stride + tap - self.padding >= self.side:
-                return False
-        return True
+        if self.stride <= self.side:  # what lies under one window and the next leaves no gap
+            return (self.num - 1) * self.stride >= self.padding > self.kernel - 1 - self.side
+        first = -(-self.padding // self.stride)  # the first window with the image under tap 0
+        return first < self.num and self.padding - first * self.stride + self.side >= self.kernel
 
 
 class Windowed:

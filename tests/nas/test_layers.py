@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf, nan
 
 import pytest
@@ -22,6 +23,7 @@ from nas.layers import (
     MaxPool,
     ReLU,
     ShapeError,
+    Windows,
     softmax_cross_entropy,
 )
 from nas.ops import Cost, Ops
@@ -275,3 +277,17 @@ def test_refused_in_one_line(build, message):
     with pytest.raises(ShapeError) as raised:
         build()
     assert str(raised.value) == message
+
+
+def test_windows_see_what_they_see_one_by_one():
+    """Kernels, strides, padding and sides that a page of paper holds."""
+    for kernel, stride, side in product(range(1, 7), range(1, 7), range(1, 9)):
+        for padding in range(kernel):
+            windows = Windows(side, kernel, stride, padding)
+            if windows.padded < kernel:
+                continue
+            starts = range(-padding, side + padding - kernel + 1, stride)
+            seen = [[0 <= start + tap < side for start in starts] for tap in range(kernel)]
+            assert windows.num == len(starts)
+            assert windows.taps_on_image == sum(map(sum, seen))
+            assert windows.all_taps_see == all(map(any, seen)), windows

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.trial import State
 from nas.record import graph_from_json
 from nas.seeds import resolve_seed
 from tests.aiperf.commands.typed import Typed
 from tests.house.tree import ROOT
+from tests.mpi.jobs import environ
 from tests.nas.graphs import LAYERS
 
 PAGE = (ROOT / "docs/architectures.md").read_text(encoding="utf-8")
@@ -52,3 +59,20 @@ def test_the_example_has_what_the_page_speaks_of() -> None:
     kinds = {node["layer"]["type"] for node in json.loads(EXAMPLE)["nodes"]}
     assert kinds <= ROWS.keys()
     assert graph_from_json(EXAMPLE).classes == 10
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+def test_a_run_grows_the_example(tmp_path: Path) -> None:
+    """From a bias, unpadded and rectangular kernels, ReLU6 and adaptive pooling, to a valid result."""
+    (tmp_path / "example.json").write_text(EXAMPLE, encoding="utf-8")
+    words = ["run", "--seed", tmp_path / "example.json", "--directory", tmp_path / "run", "--device", "cpu"]
+    words += ["--max-trials", 12, "--set", "training.epochs=[2]"]
+    command = [sys.executable, "-m", "aiperf", *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environ())
+    assert "VALID, class smoke" in ended.stdout, ended.stdout + ended.stderr
+    run = replay(read_journal(RunFiles(tmp_path / "run").journal))
+    assert sum(story.state is State.COMPLETE for story in run.trials.values()) == 12
+    kinds = {type(step) for story in run.trials.values() for step in story.trial.morphisms}
+    assert len(kinds) >= 4, kinds

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.modules import Network
-from nas.morphisms import Morphism, MorphismError
+from nas.morphisms import EnlargeKernel, Morphism, MorphismError
 from nas.seeds import resnet50
 from nas.weights import Array, Weights
 from tests.nas.graphs import graphs
@@ -140,6 +140,14 @@ def test_any_child_keeps_the_function(graph: Graph, kind: type[Morphism], data: 
         before = logits(graph, weights, torch.float64)
         after = logits(child, morphism.carry(graph, weights), torch.float64)
         assert float((before - after).abs().max()) <= 1e-12 * max(1.0, float(before.abs().max())), morphism
+
+
+@pytest.mark.parametrize("node", ["0.Conv2d", "2.DepthwiseConv2d", "10.Conv2d"])
+def test_a_larger_kernel_keeps_the_function_whatever_the_padding(node: str) -> None:
+    parent, weights = PARENTS["biased"](), trained("biased")
+    morphism = EnlargeKernel(node, 5)
+    after = logits(morphism.apply(parent), morphism.carry(parent, weights), torch.float64)
+    assert difference(reference("biased")["fp64"], after) <= ALLOWED["fp64"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.__name__ != "Ungroup"])

@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 
 def module(layer, channels):
     kernel, stride = layer.get("kernel", 3), layer.get("stride", 1)
-    padding, groups = (kernel - 1) // 2, layer.get("groups", 1)
+    padding, groups = layer.get("padding", (kernel - 1) // 2), layer.get("groups", 1)
     made = {
         "Conv2d": lambda: nn.Conv2d(
-            channels, layer["channels"], kernel, stride, padding, groups=groups, bias=False
+            channels, layer["channels"], kernel, stride, padding, 1, groups, layer.get("bias", False)
         ),
         "BatchNorm": lambda: nn.BatchNorm2d(channels),
         "ReLU": lambda: nn.ReLU(inplace=True),

@@ -8,10 +8,11 @@ from functools import singledispatch
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, conv2d
+from torch.nn.functional import avg_pool2d, conv2d, pad
 
 from nas.graph import INPUT, Graph
 from nas.layers import (
+    AdaptiveAveragePool,
     Add,
     AveragePool,
     BatchNorm,
@@ -26,6 +27,7 @@ from nas.layers import (
     Layer,
     MaxPool,
     ReLU,
+    ReLU6,
     Shape,
 )
 
@@ -40,7 +42,7 @@ BATCH_NORM_EPSILON = 1e-5
 TOO_FEW_CHANNELS = 16
 
 # Their backward pass needs their own output, or their output is another tensor's memory.
-KEEP_THEIR_OUTPUT = (ReLU, Flatten, Dropout)
+KEEP_THEIR_OUTPUT = (ReLU, ReLU6, Flatten, Dropout)
 
 
 @singledispatch
@@ -68,7 +70,7 @@ class Network(nn.Module):
         # Not get_default_device(): before torch 2.7 it passes over `with torch.device(…)`.
         self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
         for node, module in zip(graph.nodes, modules):
-            if isinstance(module, (nn.ReLU, _Sum)):
+            if isinstance(module, (nn.ReLU, nn.ReLU6, _Sum)):
                 module.inplace = _may_overwrite(graph, node.inputs[0])
         self._plan = tuple(_plan(graph, modules))
 
@@ -149,8 +151,18 @@ class _StridedPixels(nn.Conv2d):
         if images.device.type == "cpu":
             # Pooling of windows of one pixel takes each stride-th pixel as it is. So does slicing, but its
             # gradient comes back with the channels first: a step of the digits' seed took 3 to 12 % longer.
-            return conv2d(avg_pool2d(images, 1, self.stride), self.weight)
+            return conv2d(avg_pool2d(images, 1, self.stride), self.weight, self.bias)
         return super().forward(images)
+
+
+class _Padded(nn.Conv2d):
+    """A convolution whose padding is part of its image."""
+
+    margin = (0, 0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = self.margin
+        return super().forward(pad(images, (width, width, height, height)))
 
 
 class _Concatenation(nn.Module):
@@ -170,13 +182,24 @@ class _Gate(nn.Module):
 
 @module_of.register
 def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
-    (channels, height, width), padding = inputs[0], (layer.kernel - 1) // 2
-    # Beyond the image a stride changes nothing: there is one pixel. But where it is wider than the image,
-    # oneDNN on AVX-512 in bf16 reads gradients of taps that meet padding only from memory never written.
-    stride = (min(layer.stride, height), min(layer.stride, width))
-    at_fault = layer.kernel == 1 < max(stride) and layer.groups == 1 and channels < TOO_FEW_CHANNELS
-    kind = _StridedPixels if at_fault else nn.Conv2d
-    return kind(channels, layer.channels, layer.kernel, stride, padding, groups=layer.groups, bias=False)
+    (channels, *area), padding = inputs[0], layer.paddings
+    down, right = layer.windows(area)
+    kind: type[nn.Conv2d] = nn.Conv2d
+    # Where it is wider than the image, oneDNN on AVX-512 in bf16 reads gradients of taps that meet padding
+    # only from memory never written. Beyond the image a stride changes nothing, if there is one window.
+    stride = min(down.stride, down.side), min(right.stride, right.side)
+    if stride != layer.strides and layer.padding is not None:
+        # The last of two windows may be at the end of the padding, which then is made a part of the image.
+        kind, padding = _Padded, (0, 0)
+        stride = min(down.stride, down.padded), min(right.stride, right.padded)
+    elif layer.kernel == 1 and stride != (1, 1) and layer.groups == 1 and channels < TOO_FEW_CHANNELS:
+        kind = _StridedPixels
+    module = kind(
+        channels, layer.channels, layer.kernels, stride, padding, groups=layer.groups, bias=layer.bias
+    )
+    if isinstance(module, _Padded):
+        module.margin = layer.paddings
+    return module
 
 
 @module_of.register
@@ -203,13 +226,23 @@ def _(layer: ReLU, *inputs: Shape) -> nn.Module:
 
 
 @module_of.register
+def _(layer: ReLU6, *inputs: Shape) -> nn.Module:
+    return nn.ReLU6()
+
+
+@module_of.register
 def _(layer: MaxPool, *inputs: Shape) -> nn.Module:
-    return nn.MaxPool2d(layer.kernel, layer.stride, (layer.kernel - 1) // 2)
+    return nn.MaxPool2d(layer.kernels, layer.strides, layer.paddings, ceil_mode=layer.ceil_mode)
 
 
 @module_of.register
 def _(layer: AveragePool, *inputs: Shape) -> nn.Module:
-    return nn.AvgPool2d(layer.kernel, layer.stride, (layer.kernel - 1) // 2)
+    return nn.AvgPool2d(layer.kernels, layer.strides, layer.paddings, layer.ceil_mode)
+
+
+@module_of.register
+def _(layer: AdaptiveAveragePool, *inputs: Shape) -> nn.Module:
+    return nn.AdaptiveAvgPool2d(layer.size)
 
 
 @module_of.register

@@ -7,13 +7,14 @@ customary. Whether a device can have done some work in some time is asked with t
 from __future__ import annotations
 
 from fractions import Fraction
+from math import prod
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Layer, Shape
+from nas.layers import Layer, Shape
 
-WINOGRAD_SAVING = 4
-"""F(4 x 4, 3 x 3) makes 36 products where 144 are counted: Lavin and Gray, "Fast Algorithms for Convolutional
-Neural Networks", CVPR 2016."""
+WINOGRAD_SAVING = 2
+"""Along each side of the kernel: F(4 x 4, 3 x 3) makes 36 products where 144 are counted. Lavin and Gray,
+"Fast Algorithms for Convolutional Neural Networks", CVPR 2016."""
 
 
 def least_products(graph: Graph) -> tuple[int, int]:
@@ -32,19 +33,13 @@ def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:
     convolution = layer.convolution(*reads)
     if convolution is None:
         return Fraction(1)
-    (_, height, width), (_, rows, columns) = reads[0], layer.shape(*reads)
-    on_the_image, kernel = _taps(height, convolution) * _taps(width, convolution), convolution.kernel
-    return Fraction(on_the_image, kernel**2 * rows * columns * _saving(kernel))
+    windows = convolution.windows(reads[0][1:])
+    on_the_image = prod(along.taps_on_image for along in windows)
+    counted = prod(along.kernel * along.num for along in windows)
+    return Fraction(on_the_image, counted * prod(_saving(along.kernel) for along in windows))
 
 
-def _saving(kernel: int) -> int:
-    """The most that an algorithm saves. By a Fourier transform large kernels need about one product for each
-    output and input channel: Mathieu et al., arXiv:1312.5851."""
-    return {1: 1, 3: WINOGRAD_SAVING}.get(kernel, kernel**2)
-
-
-def _taps(side: int, layer: Conv2d) -> int:
-    """Of one row of the kernel, at all its places along one side of the image, those that fall on it."""
-    reach = (layer.kernel - 1) // 2
-    places = range(-reach, side + reach - layer.kernel + 1, layer.stride)
-    return sum(min(side, place + layer.kernel) - max(0, place) for place in places)
+def _saving(side: int) -> int:
+    """The most that an algorithm saves along one side of a kernel. By a Fourier transform large kernels need
+    about one product for each output and input channel: Mathieu et al., arXiv:1312.5851."""
+    return {3: WINOGRAD_SAVING}.get(side, side)

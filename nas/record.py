@@ -19,9 +19,10 @@ from functools import cache, partial
 from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from nas.families import RecordError as RecordError
+from nas.families import is_family, is_member, member_named
 from nas.graph import Graph
 from nas.layers import ShapeError
-from nas.others import import_layers_of_others
 
 T = TypeVar("T")
 
@@ -30,16 +31,12 @@ PLAIN = frozenset({*SCALARS, type(None)})  # and no class derived from them: an 
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
-class RecordError(ValueError):
-    """A record that does not describe what it should: which field, what stands there, what could."""
-
-
 def encode(value: Any) -> Any:
     """Dataclasses, enums, tuples and mappings as objects, strings and lists, all the way down."""
     if type(value) in PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        member = _is_member(type(value))
+        member = is_member(type(value))
         record = {"type": type(value).__name__} if member else {}
         for field in fields(value):
             content = getattr(value, field.name)
@@ -65,7 +62,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
             f"{path or kind.__name__} is {_shown(record)}; it must be an object of {kind.__name__}"
         )
     named: Any = kind  # mypy takes no type[T] for hashable
-    tagged = _is_family(named)
+    tagged = is_family(named)
     member = _member(named, record.get("type"), path) if tagged else named
     known = _plan(member)
     values = {}
@@ -73,7 +70,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
         if name == "type" and tagged:
             continue
         if name not in known:
-            raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known)}")
+            raise RecordError(f"unknown key {_join(path, name)}; known: {', '.join(known) or 'none'}")
         read, plain = known[name]
         values[name] = value if type(value) in plain else read(value, _join(path, name))
     try:
@@ -105,18 +102,25 @@ def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
     except ValueError as error:  # also for a number of more digits than Python converts
         raise RecordError(f"this is no JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that stands twice another reader may take the other value."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r:.80} stands twice")
+    return record
 
 
 @cache
 def _reader(hint: Any) -> Callable[[Any, str], Any]:
     """What makes a value of this annotation from a JSON value, given the path to name in an error."""
     if get_origin(hint) in (Union, types.UnionType):
-        (inner,) = (option for option in get_args(hint) if option is not type(None))
-        read, optional = _reader(inner), type(None) in get_args(hint)
-        return lambda value, path: None if optional and value is None else read(value, path)
+        return partial(_option, _options(hint), type(None) in get_args(hint))
     if is_dataclass(hint):
         return partial(decode, hint)  # type: ignore[arg-type]
     if get_origin(hint) is tuple:
@@ -128,6 +132,20 @@ def _reader(hint: Any) -> Callable[[Any, str], Any]:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return partial(_enum, hint)
     return partial(_scalar, hint)
+
+
+@cache
+def _options(hint: Any) -> tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]:
+    """Of a union what reads a list, and what reads anything else; both are one where there is one."""
+    options = [option for option in get_args(hint) if option is not type(None)]
+    options.sort(key=lambda option: bool(get_args(option)))  # lists last
+    return _reader(options[-1]), _reader(options[0])
+
+
+def _option(readers: tuple[Callable[[Any, str], Any], ...], optional: bool, value: Any, path: str) -> Any:
+    if optional and value is None:
+        return None
+    return readers[not isinstance(value, (list, tuple))](value, path)
 
 
 def _scalar(hint: type, value: Any, path: str) -> Any:
@@ -168,48 +186,12 @@ def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
 
 def _member(family: Any, name: Any, path: str) -> Any:
     try:
-        return _member_named(family, name if isinstance(name, str) else "")
+        return member_named(family, name if isinstance(name, str) else "")
     except ImportError as error:
         raise RecordError(str(error)) from None
     except KeyError as error:
         where = f"{path}: " if path else ""
         raise RecordError(f"{where}{_shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
-
-
-@cache
-def _member_named(family: Any, name: str) -> Any:
-    """Raises KeyError with the names that there are (and looks again, should one have been added)."""
-    if name not in _named(family):
-        import_layers_of_others()
-    known = _named(family)
-    if name not in known:
-        raise KeyError(", ".join(sorted(known)))
-    return known[name]
-
-
-def _named(family: Any) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for member in _members(family) or [family]:
-        if named.setdefault(member.__name__, member) is not member:
-            where = f"{named[member.__name__].__module__} and {member.__module__}"
-            raise RecordError(f"two classes are called {member.__name__}, in {where}; rename one")
-    return named
-
-
-def _members(family: type[T]) -> list[type[T]]:
-    direct = family.__subclasses__()
-    return direct + [member for child in direct for member in _members(child)]
-
-
-@cache
-def _is_family(kind: Any) -> bool:
-    """A family, or a member of one: its records name the class."""
-    return bool(kind.__subclasses__()) or _is_member(kind)
-
-
-@cache
-def _is_member(kind: type[Any]) -> bool:
-    return any(is_dataclass(base) for base in kind.__mro__[1:])
 
 
 @cache

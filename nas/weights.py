@@ -52,8 +52,10 @@ def starts(
 def _conv(
     layer: Conv2d, tensor: str, shape: Shape, reads: tuple[Shape, ...], rng: np.random.Generator
 ) -> Array:
+    if tensor == "bias":
+        return np.zeros(shape, np.float32)
     # He et al., "Delving Deep into Rectifiers", ICCV 2015, by the fan out, as torchvision's ResNet.
-    deviation = sqrt(2 / (layer.channels * layer.kernel**2))
+    deviation = sqrt(2 / (layer.channels * prod(layer.kernels)))
     values = rng.standard_normal(shape, dtype=np.float32)
     values *= np.float32(deviation)
     return values

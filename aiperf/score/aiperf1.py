@@ -1,8 +1,8 @@
 """How AIPerf 1.0 counted, for one labelled column of comparison and never for the score.
 
-Its counter described each layer by position, and credited whole epochs. Layers that it did not know
-(gates, dropout, average pools) count nothing here. On its own ResNet-50 (`resnet50_v1`) it gave
-7,806,583,495 forward and 15,246,874,820 backward for an image.
+Its counter described each layer by position, and credited whole epochs. What it did not know
+(gates, dropout, ReLU6, average pools, biases of convolutions) counts nothing here. On its own ResNet-50
+(`resnet50_v1`) it gave 7,806,583,495 forward and 15,246,874,820 backward for an image.
 
 Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics
 4(3), 2021, and the program published with it.
@@ -47,7 +47,7 @@ def _charge(layer: Layer, inputs: tuple[Shape, ...], first: bool) -> tuple[int, 
     if convolution := layer.convolution(*inputs):
         channels, height, width = layer.shape(*inputs)
         area = height * width
-        products = convolution.kernel**2 * (inputs[0][0] // convolution.groups) * channels
+        products = prod(convolution.kernels) * (inputs[0][0] // convolution.groups) * channels
         return 2 * area * products, products * ((2 if first else 4) * area + 2)
     if isinstance(layer, Dense):
         products = x * layer.features
@@ -59,7 +59,7 @@ def _charge(layer: Layer, inputs: tuple[Shape, ...], first: bool) -> tuple[int, 
     if isinstance(layer, Add):
         return x * (len(inputs) - 1), 0
     if isinstance(layer, MaxPool):
-        return x * layer.kernel**2 // layer.stride**2, 0
+        return x * prod(layer.kernels) // prod(layer.strides), 0
     if isinstance(layer, GlobalPool):
         channels = inputs[0][0]
         return x - channels + 4 * channels, 0

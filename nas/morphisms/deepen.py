@@ -50,7 +50,7 @@ class DeepenBasic(Morphism):
         sites = [name for name in non_negative_images(graph) if graph.shapes[name][0] <= WIDEST_BASIC]
         node = choose(rng, sites, f"place for a basic block of at most {WIDEST_BASIC} channels")
         channels, *area = graph.shapes[node]
-        return cls(node, rounded(channels), seed_from(rng), 3 if live(3, 1, area) else 1)
+        return cls(node, rounded(channels), seed_from(rng), 3 if live(Conv2d(1, 3), area) else 1)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class DeepenBottleneck(Morphism):
     def propose(cls, graph: Graph, rng: random.Random) -> DeepenBottleneck:
         node = choose(rng, non_negative_images(graph), "place for a block")
         width, *area = graph.shapes[node]
-        kernel = 3 if live(3, 1, area) else 1
+        kernel = 3 if live(Conv2d(1, 3), area) else 1
         # He et al., CVPR 2016: a quarter inside. Xie et al. (ResNeXt), CVPR 2017: half inside, in groups.
         if width >= 32 and rng.random() < 1 / 3:
             channels = rounded(width / 2)
@@ -95,7 +95,7 @@ def _edit(graph: Graph, after: str, convolutions: list[Conv2d], seed: int) -> Ed
     block, last, nodes = unused(graph, "block"), after, []
     area = graph.shapes[after][1:]
     for number, convolution in enumerate(convolutions, start=1):
-        if not live(convolution.kernel, 1, area):
+        if not live(convolution, area):
             raise MorphismError(f"{after} is {area}; a kernel of {convolution.kernel} would see padding only")
         part = f"{block}.{number}"
         nodes += [

@@ -17,33 +17,31 @@ LARGEST_KERNEL = 7  # that of ResNet's stem
 
 @dataclass(frozen=True)
 class EnlargeKernel(Morphism):
-    """Puts zeros around a convolution's kernel."""
+    """Puts zeros around a convolution's kernel, and as many around the image: no window moves."""
 
     node: str
     kernel: int
     """After the edit."""
 
     def edit(self, graph: Graph) -> Edit:
-        layer = _convolution(graph, self.node)
-        if self.kernel <= layer.kernel:
-            raise MorphismError(f"{self.node} has a kernel of {layer.kernel}, not below {self.kernel}")
-        wider = replace(layer, kernel=self.kernel)
-        if not live(self.kernel, layer.stride, _area(graph, self.node)):
+        wider = _larger(self.node, _convolution(graph, self.node), self.kernel)
+        if not live(wider, _area(graph, self.node)):
             raise MorphismError(f"{self.node}: a kernel of {self.kernel} would see padding only")
         return Edit(replaced(graph, {self.node: wider}))
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> EnlargeKernel:
-        """A step of two, of spatial kernels only: a 1×1 would cost nine times as much."""
-        sites = [
-            node.name
+        """A step of two, of square spatial kernels only: a 1×1 would cost nine times as much."""
+        kernels = {
+            node.name: node.layer.kernel
             for node in graph.nodes
             if isinstance(node.layer, (Conv2d, DepthwiseConv2d))
+            and isinstance(node.layer.kernel, int)
             and 1 < node.layer.kernel < LARGEST_KERNEL
-            and live(node.layer.kernel + 2, node.layer.stride, _area(graph, node.name))
-        ]
-        node = choose(rng, sites, "kernel that can grow")
-        return cls(node, _convolution(graph, node).kernel + 2)
+            and live(_larger(node.name, node.layer, node.layer.kernel + 2), _area(graph, node.name))
+        }
+        node = choose(rng, list(kernels), "kernel that can grow")
+        return cls(node, kernels[node] + 2)
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,18 @@ def _convolution(graph: Graph, name: str) -> Conv2d | DepthwiseConv2d:
     if not isinstance(layer, (Conv2d, DepthwiseConv2d)):
         raise MorphismError(f"{name} is no convolution")
     return layer
+
+
+def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d | DepthwiseConv2d:
+    if not isinstance(layer.kernel, int):
+        raise MorphismError(f"{name} has a kernel of {layer.kernel}; only square ones are enlarged")
+    more = kernel - layer.kernel
+    if more <= 0 or more % 2:
+        raise MorphismError(f"{name} has a kernel of {layer.kernel}, to which {kernel} adds no whole margin")
+    if layer.padding is None:
+        return replace(layer, kernel=kernel)
+    height, width = layer.paddings
+    return replace(layer, kernel=kernel, padding=(height + more // 2, width + more // 2))
 
 
 def _area(graph: Graph, name: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from math import ceil, lcm
 from typing import TypeVar
 
 from nas.graph import Graph, Node, once
-from nas.layers import Layer
+from nas.layers import Layer, Windowed
 from nas.morphisms.channels import MorphismError
 
 T = TypeVar("T")
@@ -85,14 +85,10 @@ def non_negative_images(graph: Graph) -> list[str]:
     return [name for name in images(graph) if name in possible]
 
 
-def live(kernel: int, stride: int, area: Sequence[int]) -> bool:
-    """Whether each tap of a kernel meets the image somewhere, and not padding only.
-
-    The first tap stands `reach` before the middle, so it needs a middle that far in; the last middle is on
-    the last multiple of the stride. A tap that never does would have no gradient, and never learn.
-    """
-    reach = (kernel - 1) // 2
-    return all((side - 1) // stride * stride >= reach for side in area)
+def live(layer: Windowed, area: Sequence[int]) -> bool:
+    """Whether each tap of a kernel meets the image somewhere, and not padding only. A tap that never does
+    would have no gradient, and never learn."""
+    return all(along.all_taps_see for along in layer.windows(area))
 
 
 def rounded(width: float, multiple: int = 1) -> int:

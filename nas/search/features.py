@@ -21,9 +21,9 @@ def features(graph: Graph) -> np.ndarray:
         found for node in graph.nodes if (found := node.layer.convolution(*graph.reads(node))) is not None
     ]
     widths = [log(layer.channels) for layer in convolutions] or [0.0]
-    kernels = [layer.kernel for layer in convolutions] or [0]
+    kernels = [max(layer.kernels) for layer in convolutions] or [0]
     grouped = sum(layer.groups > 1 for layer in convolutions)
-    strides = sum(layer.stride > 1 for layer in convolutions)
+    strides = sum(max(layer.strides) > 1 for layer in convolutions)
     third = max(1, len(widths) // 3)
     kinds = Counter(type(node.layer) for node in graph.nodes)
     return np.array(

@@ -18,7 +18,7 @@ LINES, TEST_LINES = 250, 450  # a test file is a list of cases
 # Longer files, each with its reason.
 LONG: Mapping[str, str] = {
     "nas/graph.py": "one value: its construction, shapes, counts and key are checked against each other",
-    "nas/layers.py": "the table of operations, which is one specification and read as one",
+    "nas/modules.py": "the torch reading of every layer, beside the network that runs them",
     "aiperf/config.py": "every key of a preset in one place, with its check",
     "aiperf/run/master.py": "one loop over what groups say; its answers share one state",
     "aiperf/wire/messages.py": "every message between the master and its groups, which is one protocol",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import nas.layers
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
+    AdaptiveAveragePool,
     Add,
     AveragePool,
     BatchNorm,
@@ -21,6 +22,7 @@ from nas.layers import (
     Layer,
     MaxPool,
     ReLU,
+    ReLU6,
     Shape,
     ShapeError,
 )
@@ -37,14 +39,26 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv, stride": (Conv2d(8, 3, 2), (IMAGE,)),
     "conv, groups": (Conv2d(8, 3, 2, groups=2), (IMAGE,)),
     "conv, depthwise": (DepthwiseConv2d(3, 2), (IMAGE,)),
+    "conv, bias": (Conv2d(8, 3, bias=True), (IMAGE,)),
+    "conv, unpadded": (Conv2d(8, 3, groups=2, padding=0), (IMAGE,)),
+    "conv, rectangular": (Conv2d(8, (1, 3), (2, 1), padding=(0, 2)), (IMAGE,)),
+    "conv, even": (Conv2d(8, 2, 2, padding=0), (IMAGE,)),
+    "conv, depthwise, bias": (DepthwiseConv2d(3, 2, padding=0, bias=True), (IMAGE,)),
     "dense": (Dense(10), ((16,),)),
     "dense, no bias": (Dense(10, bias=False), ((16,),)),
     "batch norm": (BatchNorm(), (IMAGE,)),
     "ReLU": (ReLU(), (IMAGE,)),
+    "ReLU6": (ReLU6(), (IMAGE,)),
     "max-pool": (MaxPool(3, 2), (IMAGE,)),
     "max-pool, even": (MaxPool(2, 2), (IMAGE,)),
+    "max-pool, unpadded": (MaxPool(3, 2, padding=0), (IMAGE,)),
+    "max-pool, ceil": (MaxPool(3, 2, padding=0, ceil_mode=True), (IMAGE,)),
     "average pool": (AveragePool(3, 2), (IMAGE,)),
     "average pool, apart": (AveragePool(2, 2), (IMAGE,)),
+    "average pool, rectangular": (AveragePool((2, 3), (2, 1), padding=(1, 0)), (IMAGE,)),
+    "adaptive pool": (AdaptiveAveragePool((4, 2)), (IMAGE,)),
+    "adaptive pool, apart": (AdaptiveAveragePool((3, 5)), (IMAGE,)),
+    "adaptive pool, larger": (AdaptiveAveragePool(7), (IMAGE,)),
     "global pool": (GlobalPool(), (IMAGE,)),
     "add": (Add(), (IMAGE, IMAGE, IMAGE)),
     "concat": (Concat(), (IMAGE, (3, 6, 5))),
@@ -114,10 +128,26 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
             st.sampled_from([1, 2] if groups else [1]),
         ),
         *([st.builds(DepthwiseConv2d, st.sampled_from([1, 3]), st.sampled_from([1, 2]))] if groups else []),
+        st.builds(
+            lambda channels, kernel, stride, bias: Conv2d(
+                channels, kernel[0], stride, padding=kernel[1], bias=bias
+            ),
+            st.integers(1, 4).map(lambda number: 2 * number),
+            st.sampled_from([((1, 3), (0, 1)), ((3, 1), 0), (3, 0), (2, 1), (4, (2, 0)), (1, None)]),
+            st.sampled_from([1, 2, (1, 2), 9]),
+            st.booleans(),
+        ),
         st.just(BatchNorm()),
-        st.just(ReLU()),
+        st.sampled_from([ReLU(), ReLU6()]),
         st.builds(MaxPool, st.integers(1, 3), st.integers(1, 2)),
         st.builds(AveragePool, st.integers(1, 3), st.integers(1, 2)),
+        st.builds(
+            lambda kind, kernel, ceil: kind(kernel, (2, 1), padding=(0, 1), ceil_mode=ceil),
+            st.sampled_from([MaxPool, AveragePool]),
+            st.sampled_from([3, (1, 2)]),
+            st.booleans(),
+        ),
+        st.builds(AdaptiveAveragePool, st.tuples(st.integers(1, 5), st.integers(1, 5))),
         st.just(Dropout(0.5)),
     )
     for _ in range(draw(st.integers(1, 9))):

@@ -10,6 +10,7 @@ import numpy as np
 
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
+    AdaptiveAveragePool,
     Add,
     AveragePool,
     BatchNorm,
@@ -23,6 +24,8 @@ from nas.layers import (
     Layer,
     MaxPool,
     ReLU,
+    ReLU6,
+    Shape,
     ShapeError,
 )
 from nas.morphisms import (
@@ -88,11 +91,28 @@ def plain() -> Graph:
         BatchNorm(),
     ]
     layers += [ReLU(), Flatten(), Dense(20), ReLU(), Dropout(0.5), Dense(5, bias=False)]
+    return _row((3, 21, 21), layers)
+
+
+def biased() -> Graph:
+    """Biased, unpadded, rectangular, grouped convolutions, ReLU6, pools cut at the end and adaptive."""
+    layers: list[Layer] = [
+        Conv2d(8, 3, 2, padding=0, bias=True),
+        ReLU6(),
+        DepthwiseConv2d(bias=True),
+        ReLU6(),
+    ]
+    layers += [Conv2d(12, (1, 5)), BatchNorm(), ReLU6(), Conv2d(8, (3, 1), groups=2, padding=0, bias=True)]
+    layers += [ReLU6(), MaxPool(3, 2, padding=0, ceil_mode=True), Conv2d(12, 3, padding=0), BatchNorm()]
+    layers += [ReLU(), Conv2d(8, 1, bias=True), ReLU6(), AdaptiveAveragePool((3, 2)), Flatten(), Dense(5)]
+    return _row((3, 31, 27), layers)
+
+
+def _row(input: Shape, layers: list[Layer]) -> Graph:
+    """One after the other."""
     names = [f"{place}.{type(layer).__name__}" for place, layer in enumerate(layers)]
     above = [INPUT, *names[:-1]]
-    return Graph(
-        (3, 21, 21), tuple(Node(name, layer, (read,)) for name, layer, read in zip(names, layers, above))
-    )
+    return Graph(input, tuple(Node(name, layer, (read,)) for name, layer, read in zip(names, layers, above)))
 
 
 def joined() -> Graph:
@@ -164,6 +184,7 @@ PARENTS: Mapping[str, Callable[[], Graph]] = {
     "grouped": cache(lambda: grouped(5)),
     "aggregated": cache(aggregated),
     "plain": cache(plain),
+    "biased": cache(biased),
     "joined": cache(joined),
     "grown": cache(lambda: grown(1)),
 }

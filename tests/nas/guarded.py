@@ -14,6 +14,7 @@ import itertools
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from nas.graph import Graph
-from nas.layers import Conv2d
+from nas.layers import Conv2d, ShapeError
 from nas.modules import Network, module_of
 from nas.morphisms.sites import live
 from nas.seeds import residual
@@ -51,7 +52,9 @@ def convolutions(share: int) -> Iterator[Case]:
     drawn = random.Random(share)
     for read, written, kernel, stride, side, batch, format, threads in every:
         # Two threads wait for each other by spinning: on a busy machine each such case takes long.
-        if drawn.randrange(share * (8 if threads == 2 else 1)) or not live(kernel, stride, (side, side)):
+        if drawn.randrange(share * (8 if threads == 2 else 1)) or not live(
+            Conv2d(1, kernel, stride), (side, side)
+        ):
             continue
         groups = drawn.choice([each for each in range(1, read + 1) if not (read % each or written % each)])
         groups, written = drawn.choice([(1, written), (groups, written), (read, read)])
@@ -74,7 +77,19 @@ def few() -> Iterator[Case]:
         yield Case(channels, Conv2d(8, 1, 2), LARGE, 4, "fp32", 1)
 
 
-CASES = {"known fault": strided_pixels, "strided pixels": strided_pixels, "few": few}
+def strange() -> Iterator[Case]:
+    """Kernels and padding that the search does not propose, but a seed of a file can have."""
+    shapes = [((1, 7), None), ((7, 1), 0), (3, 0), (2, 0), (4, 3), (11, 2), (5, 4), ((1, 3), (0, 2))]
+    for (kernel, padding), stride, side, format in itertools.product(
+        shapes, (1, 2, 4, (2, 1)), SIDES, ("fp32", "bf16")
+    ):
+        layer = Conv2d(8, kernel, stride, padding=padding, bias=True)
+        with suppress(ShapeError):  # a kernel larger than the image
+            layer.windows((side, side))
+            yield Case(5, layer, side, 2, format, 1)
+
+
+CASES = {"known fault": strided_pixels, "strided pixels": strided_pixels, "few": few, "strange": strange}
 
 
 def compute(case: Case, layer: torch.nn.Module) -> None:
@@ -93,8 +108,9 @@ def compute(case: Case, layer: torch.nn.Module) -> None:
     exact_images, exact_weight = (
         tensor.detach().double().contiguous().requires_grad_() for tensor in (images, weight)
     )
-    padding = (case.layer.kernel - 1) // 2
-    exact = conv2d(exact_images, exact_weight, None, case.layer.stride, padding, 1, case.layer.groups)
+    bias = None if layer.bias is None else layer.bias.detach().double()
+    padding, groups = case.layer.paddings, case.layer.groups
+    exact = conv2d(exact_images, exact_weight, bias, case.layer.stride, padding, 1, groups)
     exact.backward(towards.double())
     for name, found, right in (
         ("output", made, exact),

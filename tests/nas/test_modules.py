@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nas.graph import INPUT, Graph
 from nas.layers import (
+    AdaptiveAveragePool,
     Add,
     AveragePool,
     BatchNorm,
@@ -33,6 +34,7 @@ from nas.layers import (
     GlobalPool,
     MaxPool,
     ReLU,
+    ReLU6,
 )
 from nas.modules import Network, module_of
 from nas.seeds import residual, resnet50
@@ -68,6 +70,14 @@ def images(graph: Graph, kind: torch.dtype = torch.float32, batch: int = BATCH) 
     return torch.randn(batch, *graph.input, generator=generator, dtype=torch.float64).to(kind)
 
 
+def both(size):
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def margins(kernel, padding):
+    return tuple((side - 1) // 2 for side in both(kernel)) if padding is None else both(padding)
+
+
 def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: bool) -> Tensor:
     """The graph read a second time, from the formulas, with nothing in place."""
     values = {INPUT: images}
@@ -75,10 +85,12 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
         own = {name.removeprefix(f"{node.name}."): tensor for name, tensor in tensors.items()}
         x, *others = [values[name] for name in node.inputs]
         match node.layer:
-            case Conv2d(kernel=kernel, stride=stride, groups=groups):
-                y = F.conv2d(x, own["weight"], None, stride, (kernel - 1) // 2, 1, groups)
-            case DepthwiseConv2d(kernel=kernel, stride=stride):
-                y = F.conv2d(x, own["weight"], None, stride, (kernel - 1) // 2, 1, x.shape[1])
+            case Conv2d(kernel=kernel, stride=stride, groups=groups, padding=padding):
+                y = F.conv2d(x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, groups)
+            case DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding):
+                y = F.conv2d(
+                    x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, x.shape[1]
+                )
             case Dense(bias=bias):
                 y = x @ own["weight"].T + (own["bias"] if bias else 0)
             case BatchNorm():
@@ -89,11 +101,34 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
                 y = (x - mean[:, None, None]) * scale[:, None, None] + own["bias"][:, None, None]
             case ReLU():
                 y = x.clamp(min=0)
-            case MaxPool(kernel=kernel, stride=stride):
-                y = F.max_pool2d(x, kernel, stride, (kernel - 1) // 2)
-            case AveragePool(kernel=kernel, stride=stride):
-                padding = (kernel - 1) // 2
-                y = F.pad(x, [padding] * 4).unfold(2, kernel, stride).unfold(3, kernel, stride).mean((4, 5))
+            case ReLU6():
+                y = x.clamp(0, 6)
+            case MaxPool(kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil):
+                y = F.max_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=ceil)
+            case AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
+                y = F.avg_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=True)
+            case AveragePool(kernel=kernel, stride=stride, padding=padding):
+                (down, right), (high, wide), (by, across) = (
+                    margins(kernel, padding),
+                    both(kernel),
+                    both(stride),
+                )
+                y = (
+                    F.pad(x, (right, right, down, down))
+                    .unfold(2, high, by)
+                    .unfold(3, wide, across)
+                    .mean((4, 5))
+                )
+            case AdaptiveAveragePool(size=size):
+                (rows, columns), (height, width) = (
+                    [
+                        [(i * side // num, -(-(i + 1) * side // num)) for i in range(num)]
+                        for side, num in zip(x.shape[2:], both(size))
+                    ],
+                    both(size),
+                )
+                means = [x[:, :, a:b, c:d].mean((2, 3)) for a, b in rows for c, d in columns]
+                y = torch.stack(means, 2).reshape(*x.shape[:2], height, width)
             case GlobalPool():
                 y = x.mean((2, 3))
             case Add():
@@ -280,11 +315,12 @@ def test_what_two_read_is_not_written_over():
     for node in grouped().nodes:
         if in_place.get(node.name):
             assert [reader.name for reader in grouped().readers[node.inputs[0]]] == [node.name]
-            assert not isinstance(grouped().node[node.inputs[0]].layer, (ReLU, Dropout, Flatten))
+            assert not isinstance(grouped().node[node.inputs[0]].layer, (ReLU, ReLU6, Dropout, Flatten))
 
 
 @pytest.mark.parametrize(
-    "layers", [(ReLU(),), (ReLU(), ReLU()), (Dropout(0.5), ReLU()), (BatchNorm(), ReLU())]
+    "layers",
+    [(ReLU(),), (ReLU(), ReLU()), (ReLU6(), ReLU6(), ReLU()), (Dropout(0.5), ReLU()), (BatchNorm(), ReLU())],
 )
 @pytest.mark.parametrize("training", [False, True])
 def test_the_images_are_not_written_to(layers, training):

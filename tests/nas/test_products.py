@@ -13,8 +13,11 @@ from tests.nas.graphs import graphs
 
 
 def of_convolution(side: int, kernel: int, stride: int = 1) -> tuple[int, int]:
+    return of_layer(side, Conv2d(3, kernel, stride))
+
+
+def of_layer(side: int, convolution: Conv2d) -> tuple[int, int]:
     """The two bounds of one convolution of 2 to 3 channels, without the dense layer behind it."""
-    convolution = Conv2d(3, kernel, stride)
     nodes = (
         Node("conv", convolution, ("input",)),
         Node("flat", Flatten(), ("conv",)),
@@ -48,6 +51,14 @@ def test_padding_and_what_an_algorithm_can_save_are_left_out(
     """Of the first layer nothing wants a gradient of what it reads: two passes, and one in validation."""
     products = 2 * 3 * taps_by_hand(side, kernel, stride)
     assert of_convolution(side, kernel, stride) == (int(2 * products / saving), int(products / saving))
+
+
+def test_of_unpadded_and_rectangular_kernels_too() -> None:
+    """4 x 4 windows of 3 x 3 taps; 7 taps of 3, of which rows of 6 pixels see 4 5 6 6 5 4, of 1 pixel high;
+    and windows of 2 x 2 side by side. A bias multiplies nothing."""
+    assert of_layer(6, Conv2d(3, padding=0, bias=True)) == (2 * 6 * 16 * 9 // 4, 6 * 16 * 9 // 4)
+    assert of_layer(6, Conv2d(3, (1, 7))) == (2 * 6 * 6 * 30 // 7, 6 * 6 * 30 // 7)
+    assert of_layer(6, Conv2d(3, 2, 2, padding=0)) == (2 * 6 * 36 // 4, 6 * 36 // 4)
 
 
 def test_on_images_of_one_pixel_eight_ninths_of_what_is_counted_are_padding() -> None:

@@ -135,12 +135,16 @@ def test_a_wrong_field_is_named(change, message):
         ({"type": ["Conv2d"]}, f"['Conv2d'] is no Layer; known: {LAYER_NAMES}"),
         ({"type": "Conv2d"}, "Conv2d lacks channels"),
         (
-            {"type": "Conv2d", "channels": 8, "padding": 1},
-            "unknown key padding; known: channels, kernel, stride, groups",
+            {"type": "Conv2d", "channels": 8, "dilation": 1},
+            "unknown key dilation; known: channels, kernel, stride, groups, padding, bias",
         ),
         ({"type": "Conv2d", "channels": True}, "channels is True; it must be of type int"),
         ({"type": "Conv2d", "channels": nan}, "channels is nan; it must be of type int"),
         ({"type": "Conv2d", "channels": None}, "channels is None; it must be of type int"),
+        ({"type": "Conv2d", "channels": 8, "kernel": "3"}, "kernel is '3'; it must be of type int"),
+        ({"type": "Conv2d", "channels": 8, "kernel": None}, "kernel is None; it must be of type int"),
+        ({"type": "Conv2d", "channels": 8, "kernel": [1]}, "kernel has 1 items; it must have 2"),
+        ({"type": "Conv2d", "channels": 8, "kernel": [1, 1.5]}, "kernel[1] is 1.5; it must be of type int"),
         ({"type": "Dense", "features": 8, "bias": 1}, "bias is 1; it must be of type bool"),
     ],
 )
@@ -250,7 +254,11 @@ TOO_LONG = "9" * 5000
             RecordError,
             "nodes[1].layer is 'BatchNorm'; it must be an object",
         ),
-        (changed(node(layer={})), RecordError, "nodes[1].layer: None is no Layer; known: Add, "),
+        (
+            changed(node(layer={})),
+            RecordError,
+            "nodes[1].layer: None is no Layer; known: AdaptiveAveragePool, Add, ",
+        ),
         (
             changed(node(layer={"type": "Conv2d", "channels": 10**30})),
             ShapeError,
@@ -318,7 +326,7 @@ def test_two_members_of_one_name_are_refused() -> None:
 
 def test_a_broken_package_of_layers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nas.record.import_layers_of_others", Mock(side_effect=ImportError("the layers of own fail"))
+        "nas.families.import_layers_of_others", Mock(side_effect=ImportError("the layers of own fail"))
     )
     with pytest.raises(RecordError, match="the layers of own fail"):
         decode(Layer, {"type": "Unheard"})

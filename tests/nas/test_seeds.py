@@ -117,6 +117,15 @@ def test_a_path_that_cannot_be_read(tmp_path):
         resolve_seed("a\0b")
 
 
+def test_a_file_without_an_end_and_a_key_that_stands_twice(tmp_path):
+    with pytest.raises(SeedError, match=r"^/dev/zero: more than 16 MiB; it is no graph's JSON file$"):
+        resolve_seed("/dev/zero")
+    path = tmp_path / "graph.json"
+    path.write_text('{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}')
+    with pytest.raises(SeedError, match=r"this is no JSON: 'input' stands twice$"):
+        resolve_seed(str(path))
+
+
 def test_sizes_that_cannot_be():
     with pytest.raises(ShapeError, match="Dense: features is 0"):
         resolve_seed("resnet50", classes=0)

@@ -101,10 +101,11 @@ def _predicted(parent: Graph, morphism: Morphism) -> Vector:
         layer = node.layer
         assert isinstance(layer, (Conv2d, DepthwiseConv2d))
         if isinstance(morphism, EnlargeKernel):
-            factor = Fraction(morphism.kernel, layer.kernel) ** 2
+            factor = Fraction(morphism.kernel, layer.kernels[0]) ** 2
         else:
             factor = Fraction(layer.groups, morphism.groups)
-        return _times(_charged(parent, node), factor - 1)
+        bias = _bias(parent, node)
+        return _times(_less(_charged(parent, node), bias), factor - 1)
     shape = parent.shapes[morphism.node]  # type: ignore[attr-defined]
     area, size = shape[1:], prod(shape)
     if isinstance(morphism, (DeepenBasic, DeepenBottleneck)):
@@ -151,6 +152,11 @@ def _charged(graph: Graph, node: Node) -> Vector:
     return _of(node.layer, *graph.reads(node), trained=trained)
 
 
+def _bias(graph: Graph, node: Node) -> Vector:
+    """Of which there is as much as goes out, whatever comes in."""
+    return _vector(node.layer.costs(*graph.reads(node)).get("bias", Cost()))
+
+
 def _tied(graph: Graph, start: str) -> set[str]:
     """What elementwise layers connect to a tensor, upwards and downwards, until nothing is added."""
     found, before = {start}, 0
@@ -176,9 +182,7 @@ def _scaled(graph: Graph, ratios: dict[str, Fraction], as_read: dict[str, Fracti
         if isinstance(node.layer, (Conv2d, Dense)):
             out = ratios.setdefault(node.name, Fraction(1))
             weighed = _times(_charged(graph, node), seen[0] * out)
-            if isinstance(node.layer, Dense) and node.layer.bias:
-                bias = _vector(node.layer.costs(*graph.reads(node))["bias"])
-                weighed = _plus(weighed, _times(bias, out - seen[0] * out))
+            weighed = _plus(weighed, _times(_bias(graph, node), out - seen[0] * out))
         else:
             widths = [graph.shapes[name][0] for name in node.inputs]
             sums = sum((ratio * width for ratio, width in zip(seen, widths)), Fraction()) / sum(widths)

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.modules import Network
-from nas.morphisms import Morphism, MorphismError
+from nas.morphisms import EnlargeKernel, Morphism, MorphismError
 from nas.seeds import resnet50
 from nas.weights import Array, Weights
 from tests.nas.graphs import graphs
@@ -67,7 +67,7 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["residual", "aggregated", "plain", "joined"])
+@pytest.mark.parametrize("name", ["residual", "aggregated", "plain", "biased", "joined"])
 def test_all_that_is_new_learns_within_two_steps(name: str, kind: type[Morphism]) -> None:
     """Every single new number gets a gradient: no dead filter, no tap that meets padding only."""
     parent, weights = PARENTS[name](), trained(name)
@@ -105,7 +105,7 @@ def test_in_bf16_the_child_is_as_near_as_the_parent(name: str, kind: type[Morphi
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", ["residual", "aggregated", "joined"])
+@pytest.mark.parametrize("name", ["residual", "aggregated", "biased", "joined"])
 def test_a_lineage_keeps_the_function(name: str, seed: int) -> None:
     """Ten morphisms one on the other, carried in fp32 and in fp64."""
     graph, rng = PARENTS[name](), random.Random(seed)
@@ -140,6 +140,14 @@ def test_any_child_keeps_the_function(graph: Graph, kind: type[Morphism], data: 
         before = logits(graph, weights, torch.float64)
         after = logits(child, morphism.carry(graph, weights), torch.float64)
         assert float((before - after).abs().max()) <= 1e-12 * max(1.0, float(before.abs().max())), morphism
+
+
+@pytest.mark.parametrize("node", ["0.Conv2d", "2.DepthwiseConv2d", "10.Conv2d"])
+def test_a_larger_kernel_keeps_the_function_whatever_the_padding(node: str) -> None:
+    parent, weights = PARENTS["biased"](), trained("biased")
+    morphism = EnlargeKernel(node, 5)
+    after = logits(morphism.apply(parent), morphism.carry(parent, weights), torch.float64)
+    assert difference(reference("biased")["fp64"], after) <= ALLOWED["fp64"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.__name__ != "Ungroup"])

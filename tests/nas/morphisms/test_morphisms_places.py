@@ -132,6 +132,21 @@ def test_a_depthwise_convolution_widens_with_what_it_reads_and_stays_depthwise()
         assert not applies(refused, graph)
 
 
+def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
+    layers = [Conv2d(4, 3, 2, padding=0, bias=True), DepthwiseConv2d(2, padding=(1, 0)), Conv2d(4, (1, 5))]
+    graph = chain(*layers, GlobalPool(), Dense(2), input=(3, 21, 17))
+    child = EnlargeKernel("DepthwiseConv2d.1", 4).apply(EnlargeKernel("Conv2d.0", 7).apply(graph))
+    assert child.shapes == graph.shapes
+    assert child.node["Conv2d.0"].layer == Conv2d(4, 7, 2, padding=2, bias=True)
+    assert child.node["DepthwiseConv2d.1"].layer == DepthwiseConv2d(4, padding=(2, 1))
+    for refused in (EnlargeKernel("Conv2d.2", 7), EnlargeKernel("Conv2d.0", 4), EnlargeKernel("Conv2d.0", 3)):
+        assert not applies(refused, graph)
+    assert {m.node for m in proposals(graph, EnlargeKernel, 20) if isinstance(m, EnlargeKernel)} == {
+        "Conv2d.0",
+        "DepthwiseConv2d.1",
+    }
+
+
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
     graph = plain()
     assert not applies(WidenByCopies("0.Conv2d", 16, 0), graph)

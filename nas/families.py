@@ -1,0 +1,51 @@
+"""Families of dataclasses, whose members a record calls by their class: layers, morphisms, events."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from nas.others import import_layers_of_others
+
+T = TypeVar("T")
+
+
+class RecordError(ValueError):
+    """A record that does not describe what it should: which field, what stands there, what could."""
+
+
+@cache
+def member_named(family: Any, name: str) -> Any:
+    """Raises KeyError with the names that there are (and looks again, should one have been added)."""
+    if name not in _named(family):
+        import_layers_of_others()
+    known = _named(family)
+    if name not in known:
+        raise KeyError(", ".join(sorted(known)))
+    return known[name]
+
+
+def _named(family: Any) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for member in _members(family) or [family]:
+        if named.setdefault(member.__name__, member) is not member:
+            where = f"{named[member.__name__].__module__} and {member.__module__}"
+            raise RecordError(f"two classes are called {member.__name__}, in {where}; rename one")
+    return named
+
+
+def _members(family: type[T]) -> list[type[T]]:
+    direct = family.__subclasses__()
+    return direct + [member for child in direct for member in _members(child)]
+
+
+@cache
+def is_family(kind: Any) -> bool:
+    """A family, or a member of one: its records name the class."""
+    return bool(kind.__subclasses__()) or is_member(kind)
+
+
+@cache
+def is_member(kind: type[Any]) -> bool:
+    return any(is_dataclass(base) for base in kind.__mro__[1:])

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, device_option, only_with, run_argument
+from aiperf.commands.options import (
+    device_option,
+    only_with,
+    run_argument,
+    run_or_package_argument,
+)
+from aiperf.commands.reporting import opened
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
@@ -33,16 +40,17 @@ def result_text(run: Replay, files: RunFiles) -> str:
 
 
 @click.command()
-@run_argument
+@run_or_package_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
-def score(directory: Path, as_json: bool) -> None:
+def score(path: Path, as_json: bool) -> None:
     """Compute the result again from the journal alone, to the last digit."""
-    files = RunFiles(directory)
-    run = replay(read_journal(files.journal))
-    if as_json:
-        click.echo(json.dumps(encode(score_of(run, recount(run).counts))))
-    else:
-        click.echo(result_text(run, files))
+    with opened(path) as files:
+        run = replay(read_journal(files.journal))
+        if as_json:
+            click.echo(json.dumps(encode(score_of(run, recount(run).counts))))
+        else:
+            # Of a package the folder is gone afterwards.
+            click.echo(result_text(run, files).replace(str(files.directory), str(path)))
 
 
 @click.command()
@@ -58,7 +66,7 @@ def status(directory: Path, watch: bool) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="RUN|PACKAGE", type=PATH)
+@run_or_package_argument
 @click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
 @click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
 @device_option
@@ -78,14 +86,12 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 
 
 def _validate(path: Path, again: bool, data: str, device: str) -> int:
-    if path.is_file():
-        if again:
-            raise click.UsageError("--reevaluate needs the directory of a run: a package holds no weights.")
-        return validate_package(path)
-    if not path.is_dir():
-        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
     if again:
         refuse_no_run()
+    if path.is_file():
+        return validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
+    if not path.is_dir():
+        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict
@@ -93,17 +99,19 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
         raise AiperfError(f"{files.journal}: its clock never started, so nothing can be judged; see logs/")
     click.echo(findings_text(verdict))
     _keep(judged)
-    valid = verdict.valid
-    if again:
-        from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
+    agrees = _reevaluated(run, files, device, data) if again else True
+    return 0 if verdict.valid and agrees else INVALID
 
-        seen = reevaluate(run, files, device, data)
-        click.echo(
-            f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
-            f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
-        )
-        valid = valid and seen.agrees
-    return 0 if valid else INVALID
+
+def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
+    from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
+
+    seen = reevaluate(run, files, device, data)
+    click.echo(
+        f"reevaluated: trial {seen.trial} is right on {seen.correct} of {seen.of} test images here, "
+        f"{seen.recorded} in the journal: {'agrees' if seen.agrees else 'DIFFERS'}"
+    )
+    return seen.agrees
 
 
 def _keep(judged: Judged) -> None:

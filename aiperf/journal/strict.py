@@ -36,7 +36,7 @@ def _whole(text: str) -> int:
     return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of a key that stands twice another reader may take the other value."""
     record = dict(pairs)
     if len(record) < len(pairs):
@@ -47,5 +47,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+    object_pairs_hook=once, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
 )

@@ -177,7 +177,12 @@ def test_rank_writes_a_site(typed: Typed, run: RunFiles, described: Path, tmp_pa
     (folder / "b.tar.gz").write_bytes(b"garbage")
     assert typed("rank", folder, "-o", tmp_path / "site") == 0
     assert typed.out == f"1 ranked, 1 not: {tmp_path}/site/index.html\n"
-    assert len(list((tmp_path / "site").iterdir())) == 2
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {
+        "index.html",
+        "ranking.csv",
+        "ranking.json",
+        "example-university-testbed-simulated.html",
+    }
 
 
 def test_scaling_refuses_and_names(typed: Typed, run: RunFiles, tmp_path: Path) -> None:

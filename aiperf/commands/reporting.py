@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import output_option, run_argument, run_or_package_argument, writing
+from aiperf.commands.options import output_option, run_or_package_argument, writing
 from aiperf.files import RunFiles
 
 _output = output_option("Write to this file instead.")
@@ -52,18 +52,19 @@ def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> Non
 
 
 @click.command()
-@run_argument
+@run_or_package_argument
 @_output
 @click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
 @click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
-def export(directory: Path, output: Path | None, kind: str | None) -> None:
+def export(path: Path, output: Path | None, kind: str | None) -> None:
     """Print a run in another program's form: --csv, --mllog or --openmetrics."""
     if kind is None:
         raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
     with extra("report"):
         from analysis.readings.judged import glance
-    judged = glance(RunFiles(directory))
+    with opened(path) as files:
+        judged = glance(files)
     if kind == "csv":
         from analysis.exports.csv_table import csv_text as text_of
     elif kind == "mllog":

@@ -158,14 +158,6 @@ def test_a_package_is_made_signed_and_validated(
     assert typed.err.count("\n") == 1
 
 
-def test_a_package_holds_no_weights(typed: Typed, run: RunFiles, described: Path, tmp_path: Path) -> None:
-    package = tmp_path / "p.tar.gz"
-    options = ("--system", described, "--address", "a@example.org")
-    assert typed("package", run.directory, "-o", package, *options) == 0
-    assert typed("validate", package, "--reevaluate") == 2
-    assert "needs the directory of a run" in typed.err
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_rank_writes_a_site(typed: Typed, run: RunFiles, described: Path, tmp_path: Path) -> None:
     folder = tmp_path / "packages"

@@ -26,6 +26,10 @@ ROUND = 4
 """A figure of so few digits was not measured: a limit, a default, nothing."""
 
 
+Place = tuple[tuple[tuple[int, int], int], int | str]
+"""Trial and attempt, segment, and what of it: a block by its number, or by name."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """Figures of one kind as hashes; of many those that 2^`halved` divides."""
@@ -86,6 +90,18 @@ def _by_trial(replay: Replay) -> Iterator[Hashable]:
             yield (place, text)
 
 
+def _by_shape(replay: Replay) -> Iterator[Hashable]:
+    """Seconds of an image over those before it in the trial: also where all were made longer or shorter."""
+    before: dict[Hashable, float] = {}
+    for (trial, what), (_, images), seconds in _durations(replay):
+        of_image = seconds / images if images else 0.0
+        kind = trial[0], isinstance(what, int) or what
+        if of_image > 0 < before.get(kind, 0.0):
+            for text in _digits(7, round(of_image / before[kind], 7)):
+                yield (trial, what, text)
+        before[kind] = of_image
+
+
 def _by_work(replay: Replay) -> Iterator[Hashable]:
     """Seconds of so many steps and images, wherever they stand: also where trials were numbered anew."""
     for _, work, seconds in _durations(replay):
@@ -105,9 +121,9 @@ def _times(replay: Replay) -> Iterator[Hashable]:
             yield f"{end:.6f}"
 
 
-def _durations(replay: Replay) -> Iterator[tuple[Hashable, tuple[int, int], float]]:
+def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]:
     """Place, steps and images, seconds."""
-    blocks, ordinal = replay.blocks, Counter[Hashable]()
+    blocks, ordinal = replay.blocks, Counter[object]()
     trials = [(attempt.trial.number, attempt.number) for attempt in replay.attempts]
     columns = zip(blocks.attempts, blocks.segments, blocks.steps, blocks.images, blocks.seconds)
     for index, at, steps, images, seconds in columns:
@@ -116,12 +132,12 @@ def _durations(replay: Replay) -> Iterator[tuple[Hashable, tuple[int, int], floa
         yield (place, ordinal[place]), (steps, images), seconds
     for trial, attempt in zip(trials, replay.attempts):
         if attempt.began is not None:
-            yield (trial, "prepared"), (0, 0), attempt.began.started.prepare_seconds
+            yield ((trial, -1), "prepared"), (0, 0), attempt.began.started.prepare_seconds
         for validation in attempt.validations:
             segment = validation.segment
             work = (segment.steps, segment.train_images)
-            yield (trial, segment.index, "trained"), work, segment.train_seconds
-            yield (trial, segment.index, "validated"), (0, 0), segment.validate_seconds
+            yield ((trial, segment.index), "trained"), work, segment.train_seconds
+            yield ((trial, segment.index), "validated"), (0, segment.of), segment.validate_seconds
 
 
 def _digits(digits: int, *values: float) -> Iterator[str]:
@@ -136,6 +152,7 @@ def _hash(figure: Hashable) -> int:
 _KINDS: Mapping[str, Callable[[Replay], Iterator[Hashable]]] = {
     "before the span": _before,
     "by trial": _by_trial,
+    "by shape": _by_shape,
     "by work": _by_work,
     "times": _times,
 }

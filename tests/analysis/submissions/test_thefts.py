@@ -38,14 +38,18 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
-        self.run, self.second = (
-            write_run(folder / name, resized(CIFAR, 0.4), Machine(groups=2, random_seed=seed))
-            for name, seed in (("first", 1), ("second", 2))
-        )
+        self.run, self.second = (self.honest(name, seed) for name, seed in (("first", 1), ("second", 2)))
         self.public = {name: make_key(folder / name) for name in ("a.key", "b.key", "fresh.key")}
         self.register: Register = {self.public["a.key"]: SITE, self.public["b.key"]: "Site B"}
         self.original = self.package("original", self.run, "a.key", OWNER)
         self.unsigned = self.package("unsigned", self.run, "", OWNER)
+
+    def honest(self, name: str, seed: int) -> RunFiles:
+        """No two steps take the same time on a real machine, as they do on a simulated one."""
+        run = write_run(self.folder / name, resized(CIFAR, 0.4), Machine(groups=2, random_seed=seed))
+        records = [json.loads(line) for line in run.journal.read_text().splitlines()]
+        run.journal.write_text(rechained(each(noise(seed), "Stepped", "Closed")(records)))
+        return run
 
     def package(self, name: str, run: RunFiles, key: str = "", submitter: str = "Thief") -> Path:
         path = self.folder / f"{name}.tar.gz"
@@ -114,6 +118,21 @@ def scale(by: Callable[[random.Random], float]) -> Theft:
     return each(change, "Stepped", "Closed")
 
 
+def noise(seed: int) -> Callable[[Record, random.Random], object]:
+    """Of a segment the same in its block and in its validation."""
+
+    def change(record: Record, rng: random.Random) -> None:
+        work = timed(record)
+        place = work["trial"], work["attempt"], work.get("segment", work.get("index"))
+        shaken = random.Random(f"{seed} {place}")
+        for names in (("seconds", "train_seconds"), ("validate_seconds",)):
+            factor = 1 - 2e-3 * shaken.random()
+            for name in names:
+                work.update({name: work[name] * factor} if name in work else {})
+
+    return change
+
+
 def shift(record: Record, rng: random.Random) -> None:
     for name in ("end", "t", "deadline"):
         if record.get(name) is not None:
@@ -158,7 +177,7 @@ def six_digits(record: Record, rng: random.Random) -> None:
         record["end"] = round(record["end"], 6)
 
 
-def one_more_rank_log(records: list[Record]) -> list[Record]:
+def many_beats(records: list[Record]) -> list[Record]:
     beat = {"t": records[-1]["t"], "type": "Beat"}
     return [*records, *[beat] * 500]
 
@@ -193,10 +212,32 @@ def all_of(*thefts: Theft) -> Theft:
 
 
 DISGUISES = all_of(each(rename_host), each(rename_run))
+
+
+def stretch(by: Callable[[Record], float]) -> Theft:
+    """All times of a line, after the start of the clock too."""
+
+    def change(record: Record, rng: random.Random) -> None:
+        factor = by(record)
+        for part in (record, *(value for value in record.values() if isinstance(value, dict))):
+            for name, value in part.items():
+                if name in ("t", "end", "deadline") or (name.endswith("seconds") and "ages" not in name):
+                    part[name] = value * factor if isinstance(value, float) else value
+
+    return each(change)
+
+
+def of_trial(record: Record) -> float:
+    return 1 + timed(record).get("trial", 0) / 1e4
+
+
+INVENTED = all_of(each(invent_control, "ControlMeasured"), each(invent_clock, "RankReady"))
 THEFTS: dict[str, Theft] = {
+    "every time stretched, controls and clocks invented": all_of(stretch(lambda record: 1.003), INVENTED),
+    "every trial stretched, controls and clocks invented": all_of(stretch(of_trial), each(shift), INVENTED),
     "nothing changed": lambda records: records,
     "one Beat more": lambda records: [*records, {"t": records[-1]["t"], "type": "Beat"}],
-    "500 Beats more": one_more_rank_log,
+    "500 Beats more": many_beats,
     "the last line cut": lambda records: records[:-1],
     "the second half cut": lambda records: records[: len(records) // 2],
     "hosts, run, date and command renamed": DISGUISES,
@@ -209,21 +250,18 @@ THEFTS: dict[str, Theft] = {
     "clock shifted, controls and clocks invented": all_of(
         DISGUISES,
         each(shift),
-        each(invent_control, "ControlMeasured"),
-        each(invent_clock, "RankReady"),
+        INVENTED,
     ),
     "blocks split": all_of(DISGUISES, halves),
     "blocks split, clock shifted, controls and clocks invented": all_of(
         DISGUISES,
         halves,
         each(shift),
-        each(invent_control, "ControlMeasured"),
-        each(invent_clock, "RankReady"),
+        INVENTED,
     ),
     "all seconds scaled, controls and clocks invented": all_of(
         scale(lambda rng: 0.998),
-        each(invent_control, "ControlMeasured"),
-        each(invent_clock, "RankReady"),
+        INVENTED,
     ),
 }
 
@@ -362,7 +400,7 @@ def test_a_forgery_out_of_two_runs_makes_them_no_rivals(bench: Bench) -> None:
 
 
 def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -> None:
-    own = write_run(bench.folder / "own", resized(CIFAR, 0.4), Machine(groups=2, random_seed=9))
+    own = bench.honest("own", 9)
     path = bench.folder / "two.tar.gz"
     make(path, own, bench.stolen(DISGUISES), submitter="Thief")
     made = bench.ranked(path, bench.original)

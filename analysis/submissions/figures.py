@@ -7,6 +7,7 @@ that was renamed, cut, continued, put in another order or changed in most of its
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ SHARE = 0.05
 blocks of two seconds that vary by 0.1 %."""
 LEAST = 3
 """Figures that are the same: one or two may be chance in a short run."""
-MOST = 2000
-"""Figures of a kind that are kept: of more a sample, the same of equal figures."""
+MOST = 200_000
+"""Figures of a kind that are kept; of more a sample, the same of equal figures. So many that to hide
+a run among invented figures takes gigabytes of them."""
 ROUND = 4
 """A figure of so few digits was not measured: a limit, a default, nothing."""
 
@@ -35,15 +37,18 @@ class Sample:
     """Figures of one kind as hashes; of many those that 2^`halved` divides."""
 
     halved: int
-    hashes: frozenset[int]
+    hashes: array[int]
 
     @classmethod
     def of(cls, figures: Iterable[Hashable]) -> Sample:
-        hashes, halved = {_hash(figure) for figure in figures}, 0
-        while len(hashes) > MOST:
-            halved += 1
-            hashes = {value for value in hashes if not value % (1 << halved)}
-        return cls(halved, frozenset(hashes))
+        hashes, halved = set[int](), 0
+        for figure in figures:
+            if not (value := _hash(figure)) % (1 << halved):
+                hashes.add(value)
+            if len(hashes) > MOST:
+                halved += 1
+                hashes = {value for value in hashes if not value % (1 << halved)}
+        return cls(halved, array("Q", hashes))
 
     def shares(self, other: Sample) -> bool:
         part = 1 << max(self.halved, other.halved)

@@ -9,6 +9,7 @@ import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option, writing
+from aiperf.commands.reporting import opened
 from aiperf.files import RunFiles
 
 
@@ -27,8 +28,8 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
 
 
 @click.command()
-@click.argument("first", type=PATH)
-@click.argument("second", type=PATH)
+@click.argument("first", metavar="RUN|PACKAGE", type=PATH)
+@click.argument("second", metavar="RUN|PACKAGE", type=PATH)
 @output_option("Also write a page to this file.")
 def compare(first: Path, second: Path, output: Path | None) -> None:
     """Show what differs between two runs: scores, time, configuration, machine, software."""
@@ -36,7 +37,8 @@ def compare(first: Path, second: Path, output: Path | None) -> None:
         from analysis.comparing.comparison import compare as compared
         from analysis.comparing.comparison import comparison_text
         from analysis.readings.judged import glance
-    found = compared(glance(RunFiles(first)), glance(RunFiles(second)))
+    with opened(first) as one, opened(second) as other:
+        found = compared(glance(one), glance(other))
     click.echo(comparison_text(found), nl=False)
     if output is not None:
         with extra("report"):

@@ -23,6 +23,7 @@ DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 PATH = click.Path(path_type=Path)
 
 run_argument = click.argument("directory", metavar="RUN", type=PATH)
+run_or_package_argument = click.argument("path", metavar="RUN|PACKAGE", type=PATH)
 
 
 class Number(click.FloatRange):

@@ -3,63 +3,68 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import output_option, run_argument, writing
+from aiperf.commands.options import output_option, run_or_package_argument, writing
 from aiperf.files import RunFiles
 
 _output = output_option("Write to this file instead.")
 
 
 @click.command()
-@run_argument
+@run_or_package_argument
 @_output
 @click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead."
 )
-def report(directory: Path, output: Path | None, figures: bool, as_json: bool) -> None:
+def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> None:
     """Write RUN/report.html: one file that needs no network, with all figures, tables and findings.
 
-    Architectures are counted again in runs of up to 500 trials. Of longer ones the operations are
-    taken from the journal, and the page says whether `validate` has passed.
+    Of a package NAME.tar.gz it is written beside it, as NAME.report.html. Architectures are counted again in
+    runs of up to 500 trials. Of longer ones the operations are taken from the journal, and the page says
+    whether `validate` has passed.
     """
-    files = RunFiles(directory)
     with extra("report"):
         from analysis.exports.result import result
         from analysis.pages.report import report_html, write_figures
         from analysis.readings.judged import glance
         from analysis.submissions.canonical import canonical
         from analysis.submissions.schema import check
-    judged = glance(files)
-    gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it again
-    if as_json:
-        content = result(judged)
-        check("result-1", content, "the result")
-        written = [_write(output or files.result, canonical(content))]
-    else:
-        written = [_write(output or files.report, report_html(judged).encode())]
-    if figures:
-        written += write_figures(judged, files.figures)
+    with opened(path) as files:
+        judged = glance(files)
+        gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it
+        if as_json:
+            content = result(judged)
+            check("result-1", content, "the result")
+            written = [_write(output or beside(path, files, files.result.name), canonical(content))]
+        else:
+            page = report_html(judged).encode()
+            written = [_write(output or beside(path, files, files.report.name), page)]
+        if figures:
+            written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
 
 
 @click.command()
-@run_argument
+@run_or_package_argument
 @_output
 @click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
 @click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
-def export(directory: Path, output: Path | None, kind: str | None) -> None:
+def export(path: Path, output: Path | None, kind: str | None) -> None:
     """Print a run in another program's form: --csv, --mllog or --openmetrics."""
     if kind is None:
         raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
     with extra("report"):
         from analysis.readings.judged import glance
-    judged = glance(RunFiles(directory))
+    with opened(path) as files:
+        judged = glance(files)
     if kind == "csv":
         from analysis.exports.csv_table import csv_text as text_of
     elif kind == "mllog":
@@ -71,6 +76,27 @@ def export(directory: Path, output: Path | None, kind: str | None) -> None:
         click.echo(text_of(judged), nl=False)
     else:
         click.echo(str(_write(output, text_of(judged).encode())))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RunFiles]:
+    """A run's directory, or the run of a package: unpacked for as long as this lasts, checksums compared."""
+    if path.is_dir() or not (path.is_file() or path.parent.is_file()):
+        yield RunFiles(path)
+        return
+    with extra("report"):
+        from analysis.submissions.opening import opened_run
+    with opened_run(path) as files:
+        yield files
+
+
+def beside(path: Path, files: RunFiles, name: str) -> Path:
+    """Where what is made of a run is written: into its directory, or beside its package."""
+    if files.directory == path:
+        return path / name
+    package = path if path.is_file() else path.parent
+    run = "" if path.is_file() else f".{path.name}"
+    return package.with_name(f"{package.name.removesuffix('.tar.gz')}{run}.{name}")
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, device_option, only_with, run_argument
+from aiperf.commands.options import (
+    device_option,
+    only_with,
+    run_argument,
+    run_or_package_argument,
+)
+from aiperf.commands.reporting import opened
 from aiperf.commands.submitting import validate_package
 from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
@@ -37,22 +44,23 @@ def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
 
 
 @click.command()
-@run_argument
+@run_or_package_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
-def score(directory: Path, as_json: bool) -> int:
+def score(path: Path, as_json: bool) -> int:
     """Compute the result again from the journal alone, to the last digit.
 
     Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 75 for INCOMPLETE. With --json what is not VALID
     has "answer" and "cause" beside its figures.
     """
-    files = RunFiles(directory)
-    run = replay(read_journal(files.journal))
-    text, verdict = result_text(run, files)
-    if as_json:
-        record = encode(score_of(run, recount(run).counts))
-        text = json.dumps(record if verdict.valid else {**answered(verdict), **record})
-    click.echo(text)
-    return verdict.answer.exit_code
+    with opened(path) as files:
+        run = replay(read_journal(files.journal))
+        text, verdict = result_text(run, files)
+        if as_json:
+            record = encode(score_of(run, recount(run).counts))
+            text = json.dumps(record if verdict.valid else {**answered(verdict), **record})
+        # Of a package the folder is gone afterwards.
+        click.echo(text.replace(str(files.directory), str(path)))
+        return verdict.answer.exit_code
 
 
 @click.command()
@@ -68,7 +76,7 @@ def status(directory: Path, watch: bool) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="RUN|PACKAGE", type=PATH)
+@run_or_package_argument
 @click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
 @click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
 @device_option
@@ -88,31 +96,31 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 
 
 def _validate(path: Path, again: bool, data: str, device: str) -> int:
-    if path.is_file():
-        if again:
-            raise click.UsageError("--reevaluate needs the directory of a run: a package holds no weights.")
-        return validate_package(path)
-    if not path.is_dir():
-        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
     if again:
         refuse_no_run()
+    if path.is_file():
+        return validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
+    if not path.is_dir():
+        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict
     click.echo(findings_text(verdict))
     _keep(judged)
-    answer = verdict.answer
-    if again:
-        from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
+    agrees = _reevaluated(run, files, device, data) if again else True
+    return (verdict.answer if agrees else Answer.INVALID).exit_code
 
-        seen = reevaluate(run, files, device, data)
-        for part, answers in (("test", seen.test), ("validation", seen.validation)):
-            click.echo(
-                f"reevaluated: trial {seen.trial} is right on {answers.correct} of {answers.of} {part} "
-                f"images here, {answers.recorded} in the journal: {'agrees' if answers.agree else 'DIFFERS'}"
-            )
-        answer = answer if seen.agrees else Answer.INVALID
-    return answer.exit_code
+
+def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
+    from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
+
+    seen = reevaluate(run, files, device, data)
+    for part, answers in (("test", seen.test), ("validation", seen.validation)):
+        click.echo(
+            f"reevaluated: trial {seen.trial} is right on {answers.correct} of {answers.of} {part} "
+            f"images here, {answers.recorded} in the journal: {'agrees' if answers.agree else 'DIFFERS'}"
+        )
+    return seen.agrees
 
 
 def _keep(judged: Judged) -> None:

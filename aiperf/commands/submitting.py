@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
+from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
+from analysis.readings.judged import Judged
 
 
 @click.command()
@@ -38,6 +40,9 @@ from aiperf.rules.ending import Answer
     "--licence", default="CC-BY-4.0", show_default=True, help="Of the contents, an SPDX identifier."
 )
 @click.option("--key", "key_file", type=PATH, help="Sign with this private key.")
+@click.option(
+    "--with-weights", is_flag=True, help="Add the best network's weights, for `validate --reevaluate`."
+)
 def package(
     directories: tuple[Path, ...],
     output: Path,
@@ -48,11 +53,13 @@ def package(
     address: str | None,
     licence: str,
     key_file: Path | None,
+    with_weights: bool,
 ) -> int:
     """Pack runs as a submission: journals, results, configuration, the system's description, checksums.
 
     The description has the fields of MLPerf's. What the journal or this machine can say is filled in;
-    the rest is asked for, or taken from --system where nobody can be asked.
+    the rest is asked for, or taken from --system where nobody can be asked. A file that exists is never
+    overwritten.
     """
     with extra("report"):
         from analysis.exports.summary import findings_text
@@ -74,7 +81,7 @@ def package(
         organisation or system["submitter"], person, address or _asked("--address", "address for questions")
     )
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    judged = write_package(output, runs, system, contact, licence, created, key_file, _say)
+    judged = write_package(output, runs, system, contact, licence, created, key_file, _say, with_weights)
     for packed in judged:
         click.echo(findings_text(packed.verdict))
     click.echo(f"{output}: {output.stat().st_size:,} bytes")
@@ -83,20 +90,34 @@ def package(
 
 @click.command()
 @click.argument("file", type=PATH)
-def key(file: Path) -> None:
-    """Make a private key (Ed25519) to sign packages with, and print its public half."""
-    from analysis.submissions.signature import make_key
+@click.option("--site", default="", help="Print the line by which a list knows the key as this site's.")
+@click.option("--show", is_flag=True, help="Make none: print the public half of the key in FILE.")
+def key(file: Path, site: str, show: bool) -> None:
+    """Make a private key (Ed25519) to sign packages with, and print its public half.
 
-    click.echo(make_key(file))
+    With --site it is printed as a line for the register of a list: see `rank --keys`.
+    """
+    from analysis.submissions.keys import line_of
+    from analysis.submissions.signature import make_key, public_key
+
+    if site:
+        line_of("0" * 64, site)  # a bad name is refused before a key is made
+    public = public_key(file) if show else make_key(file)
+    click.echo(line_of(public, site) if site else public)
 
 
 @click.command()
 @click.argument("directory", type=PATH)
 @output_option("Folder of the site.", "ranking")
-def rank(directory: Path, output: Path) -> None:
+@click.option(
+    "--keys", "keys_file", type=PATH, help="Register: lines of a public key and the name of its site."
+)
+def rank(directory: Path, output: Path, keys_file: Path | None) -> None:
     """Validate every package (*.tar.gz) of a directory and write a static site that ranks them."""
     with extra("report"):
+        from analysis.submissions.keys import read_keys
         from analysis.submissions.ranking import rank as ranked
+    register = {} if keys_file is None else read_keys(keys_file)
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
         raise AiperfError(f"there is no package (*.tar.gz) in {directory}; `aiperf-hpc package` makes them")
@@ -104,16 +125,19 @@ def rank(directory: Path, output: Path) -> None:
     def write(name: str, text: str) -> None:
         try:
             output.mkdir(parents=True, exist_ok=True)
-            (output / name).write_text(text, encoding="utf-8")
+            (output / name).write_text(text, encoding="utf-8", newline="")
         except OSError as error:
             raise SystemExit(f"aiperf-hpc: {error.filename} cannot be written: {error.strerror}") from None
 
-    standing = ranked(packages, write, _say)
+    standing = ranked(packages, register, write, _say)
     click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
 
 
-def validate_package(path: Path) -> int:
-    """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code."""
+def validate_package(path: Path, again: Callable[[Replay, RunFiles], bool] | None = None) -> int:
+    """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code.
+
+    `again` evaluates the best network of a run again, and answers whether it agrees.
+    """
     with extra("report"):
         from aiperf.wording import plain
         from analysis.exports.summary import findings_text
@@ -126,8 +150,21 @@ def validate_package(path: Path) -> int:
             click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
         click.echo(f"manifest {submission.manifest_sha256}, {signed}")
-        click.echo(f"package {submission.answer.value}")
-        return submission.answer.exit_code
+        agrees = [_agrees(again, run.judged, path) for run in submission.runs] if again else []
+        answer = submission.answer if all(agrees) else Answer.INVALID
+        click.echo(f"package {answer.value}")
+        return answer.exit_code
+
+
+def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Path) -> bool:
+    files, tested = judged.files, judged.replay.tested
+    where = f"{path}: runs/{files.directory.name}"
+    if tested is not None and not files.weights(tested.trial).is_file():
+        raise AiperfError(f"{where} holds no weights; ask for a package made by `package --with-weights`")
+    try:
+        return again(judged.replay, files)
+    except AiperfError as error:
+        raise AiperfError(str(error).replace(str(files.directory), where)) from None
 
 
 def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
@@ -138,7 +175,7 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
             f"{path}: {error.strerror}; `package --print-system` prints one to fill in"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise AiperfError(f"{path} is no JSON: {error}") from None
+        raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):
         raise AiperfError(f"{path} is no JSON object; `package --print-system` prints one to fill in")
     if unknown := sorted(record.keys() - known.keys()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import stat
 import tarfile
@@ -21,13 +22,16 @@ NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|config\.toml|result\.json"
     r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl"
-    r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl)",
+    r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
+    r"|weights/[0-9]{1,9}\.safetensors)",
 )
 MOST_FILES = 100_000
 LEAST_LIMIT = 256 << 20
 """Bytes that any archive may grow to, however small it is."""
 LARGEST_GROWTH = 60
 """Times the size of the archive. A journal shrinks to a tenth of its size; a bomb, to a thousandth."""
+LARGEST_WEIGHTS_GROWTH = 4
+"""Times the size of the archive, for a file of weights: it is read in whole, and hardly shrinks."""
 LARGEST_BYTES = 64 << 30
 BLOCK_BYTES = 1 << 20
 
@@ -39,19 +43,28 @@ class ArchiveError(AiperfError):
 def write_archive(path: Path, files: Mapping[str, Path]) -> None:
     """A gzip'ed tar of these files by name, without times and owners: equal contents, equal bytes.
 
-    An older archive of that name stays until the new one is whole. Raises ArchiveError where it cannot be
-    written, or would be refused by `read_archive`.
+    Raises ArchiveError where it cannot be written, would be refused by `read_archive`, or something of that
+    name exists.
     """
+    refuse_existing(path)
     for name in files:
         if NAME.fullmatch(name) is None:
             raise ArchiveError(f"{name!r:.120} has a name that no package may hold; rename the file")
     partial = path.with_name(f"{path.name}.part")
     try:
         _write(partial, files)
+        refuse_existing(path)  # the work took a while
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ArchiveError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path) -> None:
+    """Even for what would be the same: a package that was sent somewhere is not replaced by another."""
+    if os.path.lexists(path):
+        raise ArchiveError(f"{path} already exists; remove it, or give another file by -o")
 
 
 def read_archive(path: Path, folder: Path) -> list[str]:
@@ -108,6 +121,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
+    weights_limit = max(LEAST_LIMIT, LARGEST_WEIGHTS_GROWTH * path.stat().st_size)
     names = set[str]()
     for member in tar:
         if not member.isreg():
@@ -123,6 +137,8 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
         names.add(member.name)
         if len(names) > MOST_FILES:
             raise ArchiveError(f"{path} holds more than {MOST_FILES:,} files; it is not unpacked")
+        if "/weights/" in member.name and member.size > weights_limit:
+            raise ArchiveError(f"{path} holds {member.name} of {member.size:,} bytes; it is not unpacked")
         if member.issparse():
             raise ArchiveError(f"{path} holds {member.name} with holes in it; it is not unpacked")
         _copy(tar, member, folder / member.name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.journal.strict import once
 
 BLOCK_BYTES = 1 << 20
 
@@ -32,7 +33,7 @@ def canonical(value: Any) -> bytes:
 def parse(data: bytes) -> Any:
     """What `canonical` wrote. Raises CanonicalError for anything else, however alike it is in meaning."""
     try:
-        value = json.loads(data, parse_float=_finite, parse_constant=_refused)
+        value = json.loads(data, object_pairs_hook=once, parse_float=_finite, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise CanonicalError(f"this is no JSON: {error}") from None
     if canonical(value) != data:

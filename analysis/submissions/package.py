@@ -19,8 +19,8 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
 from analysis.exports.result import result
-from analysis.readings.judged import Judged, examine
-from analysis.submissions.archive import write_archive
+from analysis.readings.judged import Judged, examine, read_run
+from analysis.submissions.archive import refuse_existing, write_archive
 from analysis.submissions.canonical import canonical, file_digest
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
@@ -74,13 +74,15 @@ def write_package(
     created: str,
     key: Path | None,
     show: Callable[[str], object],
+    with_weights: bool = False,
 ) -> list[Judged]:
     """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
 
     A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` is told what
-    is being done. Raises AiperfError for what cannot be read or written, or is no valid description of these
-    runs; what can be known before the long work is told before it.
+    is being done. `with_weights`: also of each run the network that was tested. Raises AiperfError for
+    what cannot be read or written, or is no valid description of these runs; what can be known before the
+    long work is told before it.
     """
     _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
@@ -88,7 +90,7 @@ def write_package(
         names, judged = _names(runs), []
         for name, run in zip(names, runs):
             show(f"{run.directory}: counting every architecture again")
-            judged.append(_gather(run, files.run(name)))
+            judged.append(_gather(run, files.run(name), with_weights))
         described = {**system, "division": system["division"] or division(judged)}
         if wrong := contradictions(described, judged):
             raise AiperfError(f"the system's description: {'; '.join(wrong)}")
@@ -110,7 +112,7 @@ def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
         raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 
 
-def _gather(run: RunFiles, target: RunFiles) -> Judged:
+def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
     """Copies what a validator needs, and judges the copy: nothing else will be at hand."""
     witnesses = run.witness("x", 0).parent, target.witness("x", 0).parent
     recorded = run.telemetry_directory, target.telemetry_directory
@@ -121,6 +123,8 @@ def _gather(run: RunFiles, target: RunFiles) -> Judged:
             for file in sorted(source.glob(kind)):
                 folder.mkdir(exist_ok=True)
                 shutil.copyfile(file, folder / file.name)
+        if with_weights:
+            _copy_weights(run, target)
     except OSError as error:
         raise AiperfError(f"{error.filename}: {error.strerror}; give the directory of a run") from None
     judged = examine(target)
@@ -129,12 +133,21 @@ def _gather(run: RunFiles, target: RunFiles) -> Judged:
     return judged
 
 
+def _copy_weights(run: RunFiles, target: RunFiles) -> None:
+    tested = read_run(target).tested
+    if tested is None:
+        raise AiperfError(f"{run.directory}: no network was tested; leave out --with-weights")
+    target.weights_directory.mkdir()
+    shutil.copyfile(run.weights(tested.trial), target.weights(tested.trial))
+
+
 def _refuse(
     output: Path, system: Mapping[str, str], contact: Contact, licence: str, created: str, key: Path | None
 ) -> None:
     """Raises AiperfError for what no run can make right."""
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise AiperfError(f"{output} cannot be written: give a file in a folder that is there by -o")
+    refuse_existing(output)
     check("system-1", {**system, "division": system["division"] or "open"}, "the system's description")
     canonical([system, _manifest({}, ["run"], contact, licence, created)])
     if key is not None:

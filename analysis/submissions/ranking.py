@@ -7,13 +7,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.wording import percent, rate
-from analysis.pages.page import page
 from analysis.pages.report import report_html
 from analysis.readings import facts
+from analysis.readings.hosts import control_sizes
 from analysis.readings.key import num_devices
 from analysis.readings.usage import read_usage
-from analysis.submissions.standing import Entry, RefusedPackage, Standing, ValidRun, standing
+from analysis.submissions.figures import measured
+from analysis.submissions.keys import Register, claimed_site
+from analysis.submissions.listing import LARGEST, SIZES, index_html, listing_csv, listing_json
+from analysis.submissions.standing import (
+    Entry,
+    RefusedPackage,
+    Right,
+    Signer,
+    Standing,
+    ValidRun,
+    standing,
+)
 from analysis.submissions.system import fields
 from analysis.submissions.verify import Checked, Submission, checked
 from analysis.table import Table
@@ -24,28 +34,31 @@ VENDORS = (
     ("Huawei", r"Ascend"),
     ("Intel", r"Intel|GAUDI"),
 )
-SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
-LARGEST = "more than 512 devices"
 
 
 def rank(
-    packages: Sequence[Path], write: Callable[[str, str], object], show: Callable[[str], object]
+    packages: Sequence[Path],
+    register: Register,
+    write: Callable[[str, str], object],
+    show: Callable[[str], object],
 ) -> Standing:
-    """Checks one package after the other; `write` is given each page's file name and text.
+    """Checks one package after the other; `write` is given each file's name and text.
 
-    No package ends the ranking: what is wrong with it stands in `refused`.
+    `register`: the sites that are known by their keys. No package ends the ranking: what is wrong with it
+    stands in `refused`.
     """
     found, refused, used = list[ValidRun](), list[RefusedPackage](), set[str]()
     for path in packages:
         show(path.name)
         try:
             with checked(path, show) as submission:
-                reasons = _reasons(submission)
+                signer = _signer(submission, register)
+                reasons = _reasons(submission, signer, register)
                 for run in submission.runs:
-                    if not run.valid or submission.reasons:
+                    if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
-                    entry = _entry(submission, run, used)
-                    write(entry.page, report_html(run.judged, _aside(submission), "index.html"))
+                    entry = _entry(submission, signer, run, used)
+                    write(entry.page, report_html(run.judged, _aside(submission, signer), "index.html"))
                     found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
@@ -60,54 +73,46 @@ def rank(
             )
     made = standing(found, refused)
     write("index.html", index_html(made))
+    write("ranking.csv", listing_csv(made))
+    write("ranking.json", listing_json(made))
     return made
+
+
+def _signer(submission: Submission, register: Register) -> Signer:
+    key = submission.signed_by
+    if key is None:
+        return Signer(Right.UNSIGNED, f"package {submission.manifest_sha256}", "")
+    if key in register:
+        return Signer(Right.REGISTERED, f"site {register[key]}", register[key])
+    return Signer(Right.SIGNED, f"key {key}", key)
 
 
 def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
     replay = run.judged.replay
-    images = str(replay.manifest.get("sha256"))
-    return ValidRun(entry, package, f"runs/{run.name}", replay.begin_chain, replay.lines, images)
+    return ValidRun(entry, package, f"runs/{run.name}", replay.lines, measured(replay))
 
 
-def index_html(made: Standing) -> str:
-    values = {
-        name: sorted({getattr(entry, name) for entry in made.entries})
-        for name in ("run_class", "vendor", "precision", "size")
-    }
-    return page(
-        "ranking.html",
-        entries=made.entries,
-        refused=made.refused,
-        classes=len(values["run_class"]),
-        filters=[
-            ("class", "run_class", values["run_class"]),
-            ("vendor", "vendor", values["vendor"]),
-            ("precision", "precision", values["precision"]),
-            ("size", "size", [size for size in _size_names() if size in values["size"]]),
-        ],
-        rate=rate,
-        percent=percent,
-    )
-
-
-def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
-    replay, score = run.judged.replay, run.judged.score
+def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:
+    replay, score, system = run.judged.replay, run.judged.score, submission.system
     ranks = [event.ready for leg in replay.legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
     usage = read_usage(run.judged.files, replay)
     several = len(submission.runs) > 1
     return Entry(
-        page=_page_name(
-            f"{submission.system['submitter']}-{submission.system['system_name']}-{run.name}", used
-        ),
-        system=submission.system["system_name"] + (f" ({run.name})" if several else ""),
-        submitter=submission.system["submitter"],
+        page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
+        system=system["system_name"] + (f" ({run.name})" if several else ""),
+        submitter=system["submitter"],
         run=replay.opened.run_id,
+        date=replay.legs[0].began.started,
         run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
+        division=system["division"],
+        data=replay.opened.config.data.name,
+        images_sha256=str(replay.manifest.get("sha256", "")),
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
         precision=replay.opened.config.training.format,
+        nodes=len({ready.host for ready in ranks}),
         devices=devices,
         size=next((name for most, name in SIZES if devices <= most), LARGEST),
         ops_per_second=score.ops_per_second,
@@ -115,7 +120,9 @@ def _entry(submission: Submission, run: Checked, used: set[str]) -> Entry:
         mfu=score.mfu,
         ops_per_joule=usage.ops_per_joule(score.goodput.operations),
         error=None if score.quality is None else score.quality.error,
-        signed=submission.signed_by is not None,
+        control_images_per_second=None if score.control is None else score.control.images_per_second,
+        control_size=control_sizes(replay),
+        signer=signer,
     )
 
 
@@ -129,8 +136,10 @@ def _page_name(text: str, used: set[str]) -> str:
     return f"{name}.html"
 
 
-def _aside(submission: Submission) -> Sequence[tuple[str, Table]]:
+def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]]:
     """What a package knows beside the journal, for the page of its run."""
+    key = submission.signed_by
+    signed = signer.text if key is None else f"{signer.text}; Ed25519, public key {key}"
     about = [
         ["submitter", submission.system["submitter"]],
         ["contact", f"{submission.contact.person} {submission.contact.address}".strip()],
@@ -138,15 +147,17 @@ def _aside(submission: Submission) -> Sequence[tuple[str, Table]]:
         ["licence", submission.licence],
         ["packed", submission.created],
         ["package", f"manifest SHA-256 {submission.manifest_sha256}"],
-        ["signed", "no" if submission.signed_by is None else f"Ed25519, public key {submission.signed_by}"],
+        ["signature", signed],
     ]
     system = [[name.replace("_", " "), submission.system[name] or "not stated"] for name in fields()]
     two = (False, False)
     return [("Submission", Table(("", ""), about, two)), ("System", Table(("", ""), system, two))]
 
 
-def _reasons(submission: Submission) -> list[str]:
+def _reasons(submission: Submission, signer: Signer, register: Register) -> list[str]:
     found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
+    if site := _borrowed_name(submission, signer, register):
+        found.append(f"it bears the name of {site}, a registered site, whose key did not sign it")
     for run in submission.runs:
         found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
         if not (verdict := run.judged.verdict).valid:
@@ -155,5 +166,10 @@ def _reasons(submission: Submission) -> list[str]:
     return found
 
 
-def _size_names() -> list[str]:
-    return [*(name for _, name in SIZES), LARGEST]
+def _borrowed_name(submission: Submission, signer: Signer, register: Register) -> str | None:
+    """The registered site for which a reader of the list would take the submitter, and which it is not."""
+    sites = (
+        claimed_site(register, name)
+        for name in (submission.system["submitter"], submission.contact.organisation)
+    )
+    return next((site for site in sites if site not in (None, signer.name)), None)

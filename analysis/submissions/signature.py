@@ -36,20 +36,17 @@ def make_key(path: Path) -> str:
     return _public(key, serialization)
 
 
+def public_key(path: Path) -> str:
+    """The public half of the private key in that file, as text. Raises SignatureError."""
+    return _public(_private(path), _library()[1])
+
+
 def sign(manifest: bytes, path: Path) -> dict[str, str]:
     """Algorithm, public key and signature, by the private key in that file. Raises SignatureError."""
-    keys, serialization = _library()
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
-    except (ValueError, TypeError) as error:
-        raise SignatureError(f"{path} is no private key without a password: {error}") from None
-    if not isinstance(key, keys.Ed25519PrivateKey):
-        raise SignatureError(f"{path} is no Ed25519 key; `aiperf-hpc key` makes one")
+    key = _private(path)
     return {
         "algorithm": "Ed25519",
-        "public_key": _public(key, serialization),
+        "public_key": _public(key, _library()[1]),
         "signature": key.sign(CONTEXT + manifest).hex(),
     }
 
@@ -64,14 +61,27 @@ def verify(manifest: bytes, seal: dict[str, Any]) -> str:
             raise SignatureError(
                 f"the algorithm {seal['algorithm']!r:.40} is not known; this program knows Ed25519"
             )
-        public = str(seal["public_key"])
-        key = keys.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        raw = bytes.fromhex(str(seal["public_key"]))
+        key = keys.Ed25519PublicKey.from_public_bytes(raw)
         key.verify(bytes.fromhex(str(seal["signature"])), CONTEXT + manifest)
     except (KeyError, ValueError) as error:
         raise SignatureError(f"the signature cannot be read: {error}") from None
     except InvalidSignature:
         raise SignatureError("the signature does not fit the manifest") from None
-    return public
+    return raw.hex()  # a key has one text: a seal may write it in capitals
+
+
+def _private(path: Path) -> Any:
+    keys, serialization = _library()
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
+    except (ValueError, TypeError) as error:
+        raise SignatureError(f"{path} is no private key without a password: {error}") from None
+    if not isinstance(key, keys.Ed25519PrivateKey):
+        raise SignatureError(f"{path} is no Ed25519 key; `aiperf-hpc key` makes one")
+    return key
 
 
 def _public(key: Any, serialization: Any) -> str:

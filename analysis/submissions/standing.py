@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from analysis.submissions.figures import Figures, is_same_run
+
+
+class Right(IntEnum):
+    """To a run that is claimed twice: who has more stands."""
+
+    UNSIGNED = 0
+    SIGNED = 1
+    """By a key that the register does not hold: anybody makes one."""
+    REGISTERED = 2
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Who vouches for a package."""
+
+    right: Right
+    party: str
+    """Equal where one hand packed: the registered site, the key, or the package itself."""
+    name: str
+    """Of the registered site; else the key; empty for an unsigned package."""
+
+    @property
+    def text(self) -> str:
+        if self.right is Right.UNSIGNED:
+            return "not signed"
+        return self.name if self.right is Right.REGISTERED else f"key {self.name:.8}…, not registered"
 
 
 @dataclass(frozen=True)
@@ -16,10 +44,18 @@ class Entry:
     system: str
     submitter: str
     run: str
+    date: str
+    """When the run began, ISO 8601."""
     run_class: str
+    division: str
+    data: str
+    """Name of the images."""
+    images_sha256: str
+    """Of the list of the images."""
     vendor: str
     device: str
     precision: str
+    nodes: int
     devices: int
     size: str
     ops_per_second: float
@@ -28,7 +64,13 @@ class Entry:
     ops_per_joule: float | None
     """Of the devices only, as measured over the span."""
     error: float | None
-    signed: bool
+    control_images_per_second: float | None
+    """Of ResNet-50 v1.5, all devices together."""
+    control_size: str
+    """Sides of its images: "224²"."""
+    signer: Signer
+    contested_by: Sequence[str] = ()
+    """Packages that claim the same run with no less right."""
 
     @property
     def ops_per_second_per_device(self) -> float:
@@ -53,58 +95,144 @@ class ValidRun:
     package: str
     run: str
     """Its folder in the package."""
-    begin: str
-    """What its journal begins with, by which a run is told however far it went."""
     lines: int
     """Of its journal."""
-    images: str
-    """SHA-256 of the list of its images."""
+    figures: Figures
+
+    @property
+    def signer(self) -> Signer:
+        return self.entry.signer
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.package, self.run
 
     def refused(self, why: str) -> RefusedPackage:
         return RefusedPackage(self.package, [f"{self.run}: {why}"], self.entry.page)
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedList:
+    """Runs that may be compared: of one class, division and set of images."""
+
+    run_class: str
+    division: str
+    data: str
+    images_sha256: str
     entries: Sequence[Entry]
-    """By sustained OPS, those of the class ranked first."""
+    """By sustained OPS."""
+
+    def placed(self) -> list[tuple[int | None, Entry]]:
+        """Each with its place; a contested one has none."""
+        found, place = list[tuple[int | None, Entry]](), 0
+        for entry in self.entries:
+            place += not entry.contested_by
+            found.append((None if entry.contested_by else place, entry))
+        return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    lists: Sequence[RankedList]
+    """The class ranked first, then the closed division, then the images that a registered site used."""
     refused: Sequence[RefusedPackage]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for one in self.lists for entry in one.entries]
 
 
 def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage]) -> Standing:
     """`refused`: packages, or runs of them, that nobody need compare with others."""
-    single, repeated = _once(found)
-    alike, others = _of_one_set(single)
-    entries = sorted(
-        (one.entry for one in alike), key=lambda entry: (entry.run_class != "ranked", -entry.ops_per_second)
+    latest, repeated = _latest(found)
+    entries, lost = _settled(latest, found)
+    return Standing(_lists(entries), [*refused, *repeated, *lost])
+
+
+def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:
+    """Of what one hand packed a run stands once, by its longest journal; of equals the first."""
+    kept, refused = list[ValidRun](), list[RefusedPackage]()
+    for one in sorted(found, key=lambda one: -one.lines):
+        same = next((other for other in kept if _same_hand(one, other) and _same(one, other)), None)
+        if same is None:
+            kept.append(one)
+        else:
+            refused.append(
+                one.refused(f"its run is that of {same.package}, of the same signer; a run stands once")
+            )
+    return kept, refused
+
+
+def _settled(
+    latest: Sequence[ValidRun], found: Sequence[ValidRun]
+) -> tuple[list[Entry], list[RefusedPackage]]:
+    """Who has less right than another claimant does not stand.
+
+    Each pair is looked at by itself: a forgery out of two runs makes them no rivals of each other.
+    """
+    entries, refused = list[Entry](), list[RefusedPackage]()
+    stronger = {one.place: _rivals(one, found, more=True) for one in latest}
+    for one in latest:
+        # Who is refused for having less right than another contests nothing.
+        equal = [other for other in _rivals(one, latest, more=False) if not stronger[other.place]]
+        if above := stronger[one.place]:
+            refused.append(one.refused(_weaker_text(one, max(above, key=lambda other: other.signer.right))))
+        elif equal and one.signer.right is Right.REGISTERED:
+            refused.append(one.refused(_registered_text(one, equal)))
+        else:
+            entries.append(replace(one.entry, contested_by=tuple(dict.fromkeys(o.package for o in equal))))
+    return entries, refused
+
+
+def _lists(entries: Iterable[Entry]) -> list[RankedList]:
+    groups: dict[tuple[str, str, str, str], list[Entry]] = {}
+    for entry in entries:
+        key = (entry.run_class, entry.division, entry.data, entry.images_sha256)
+        groups.setdefault(key, []).append(entry)
+    found = [
+        RankedList(*key, sorted(group, key=lambda entry: -entry.ops_per_second))
+        for key, group in groups.items()
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(one: RankedList) -> tuple[object, ...]:
+    """Of sets of images none is judged by how many used it: anybody invents runs."""
+    known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
+    return one.run_class != "ranked", one.division, not known, one.data, one.images_sha256
+
+
+def _same(one: ValidRun, other: ValidRun) -> bool:
+    return one is not other and is_same_run(one.figures, other.figures)
+
+
+def _same_hand(one: ValidRun, other: ValidRun) -> bool:
+    return one.signer.party == other.signer.party
+
+
+def _rivals(one: ValidRun, others: Sequence[ValidRun], more: bool) -> list[ValidRun]:
+    """Claimants of its run from another hand, of more right or of the same."""
+    right = one.signer.right
+    return [
+        other
+        for other in others
+        if (other.signer.right > right if more else other.signer.right is right)
+        and not _same_hand(one, other)
+        and _same(one, other)
+    ]
+
+
+def _weaker_text(one: ValidRun, other: ValidRun) -> str:
+    own = "its key is not registered" if one.signer.right is Right.SIGNED else "it is not signed"
+    by = (
+        f"by {other.signer.name}, a registered site" if other.signer.right is Right.REGISTERED else "by a key"
     )
-    return Standing(entries, [*refused, *repeated, *others])
+    return f"its run is that of {other.package}, which is signed {by}; {own}"
 
 
-def _once(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:
-    """A run stands once, by the journal that tells most of it; of equals the first."""
-    kept: dict[str, ValidRun] = {}
-    for one in found:
-        if one.begin not in kept or one.lines > kept[one.begin].lines:
-            kept[one.begin] = one
-    refused = [
-        one.refused(f"its run is that of {kept[one.begin].package}; a run stands once")
-        for one in found
-        if kept[one.begin] is not one
-    ]
-    return list(kept.values()), refused
-
-
-def _of_one_set(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:
-    """Ranked runs saw the same images: of several sets those that most of them saw."""
-    sets = Counter(one.images for one in found if one.entry.run_class == "ranked")
-    usual = max(sets, key=lambda images: sets[images], default="")
-    other = [one for one in found if one.entry.run_class == "ranked" and one.images != usual]
-    refused = [
-        one.refused(
-            "its images are not those of the other ranked runs: SHA-256 of their list "
-            f"{one.images:.12}…, not {usual:.12}…"
-        )
-        for one in other
-    ]
-    return [one for one in found if one not in other], refused
+def _registered_text(one: ValidRun, others: Sequence[ValidRun]) -> str:
+    named = ", ".join(dict.fromkeys(f"{other.package} of {other.signer.name}" for other in others))
+    return (
+        f"{one.signer.name} and another registered site claim one run: {named}; neither stands until they "
+        "have settled whose it is, and one package is removed"
+    )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
 from analysis.readings.facts import flat
 from analysis.readings.judged import Judged, examine
-from analysis.submissions.archive import read_archive
-from analysis.submissions.canonical import CanonicalError, file_digest, parse
-from analysis.submissions.package import FORM, Contact, PackageFiles
+from analysis.submissions.canonical import file_digest
+from analysis.submissions.opening import Reason, parsed, refuse_large, refuse_other_form, unpacked
+from analysis.submissions.package import Contact, PackageFiles
 from analysis.submissions.schema import SchemaError, check
-from analysis.submissions.signature import SignatureError, verify
 from analysis.submissions.system import contradictions
 
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})
@@ -30,16 +27,7 @@ NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 RELATIVE_ERROR = 1e-9
 """Between two machines' sums of the same numbers; integers are compared exactly."""
 SHOWN = 5
-LARGEST_BYTES = 32 << 20
-"""Of a file that is taken in whole: a manifest of all files that an archive may hold has two thirds of it."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a submission is INVALID."""
-
-    where: str
-    text: str
+_NOT_TESTED = "these are not the weights of the network that was tested"
 
 
 @dataclass(frozen=True)
@@ -91,91 +79,26 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
     Raises AiperfError where the package cannot be read at all: no archive, a hostile one, no manifest of
     this version, no journal. What can be read but is wrong stands in the reasons.
     """
-    with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
-        names = read_archive(path, Path(temporary))
-        files = PackageFiles(Path(temporary))
-        manifest = _parsed(files.manifest, "manifest.json", names)
-        _refuse_other_form(manifest, FORM, path)
-        check("package-1", manifest, f"{path}: manifest.json")
-        reasons = [*_checksums(files, manifest, names)]
-        signed_by, seal_reasons = _sealed(files, names)
-        system = _parsed(files.system, "system.json", names)
+    with unpacked(path) as found:
+        files, manifest, names = found.files, found.manifest, found.names
+        system = parsed(files.system, "system.json", names)
         check("system-1", system, f"{path}: system.json")
         runs = []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: counting every architecture again")
             runs.append(_run(files, name, names))
         told = contradictions(system, [run.judged for run in runs])
-        reasons += [Reason("system.json", text) for text in told]
+        reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
         yield Submission(
             manifest_sha256=file_digest(files.manifest),
             created=manifest["created"],
             licence=manifest["licence"],
             contact=Contact(**manifest["contact"]),
             system=system,
-            signed_by=signed_by,
-            reasons=[*reasons, *seal_reasons],
+            signed_by=found.signed_by,
+            reasons=reasons,
             runs=runs,
         )
-
-
-def _parsed(path: Path, name: str, names: Sequence[str]) -> Any:
-    if name not in names:
-        raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
-    _refuse_large(path, name)
-    try:
-        return parse(path.read_bytes())
-    except CanonicalError as error:
-        raise AiperfError(f"{name}: {error}") from None
-
-
-def _refuse_large(path: Path, name: str) -> None:
-    """JSON and TOML take fifty times their size in memory."""
-    if path.stat().st_size > LARGEST_BYTES:
-        size = path.stat().st_size
-        raise AiperfError(f"{name} has {size:,} bytes; no package needs more than {LARGEST_BYTES:,}")
-
-
-def _refuse_other_form(value: Any, form: str, path: Path) -> None:
-    own = value.get("form") if isinstance(value, dict) else None
-    if own != form:
-        raise AiperfError(
-            f"{path} is of the form {own!r:.80}, this program reads {form!r}; take the version that made it"
-        )
-
-
-def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence[str]) -> Iterator[Reason]:
-    stated, held = manifest["files"], set(names) - {"manifest.json", "seal.json"}
-    for name in sorted(held - stated.keys()):
-        yield Reason(name, "it is not in the manifest")
-    for name in sorted(stated.keys() - held):
-        yield Reason(name[:200], "the manifest names it, and it is not there")
-    of_runs = tuple(f"runs/{name}/" for name in manifest["runs"])
-    for name in sorted(name for name in held if name.startswith("runs/") and not name.startswith(of_runs)):
-        yield Reason(name, "it is of a run that the manifest does not name, and nobody looked at it")
-    for name in sorted(held & stated.keys()):
-        path = files.folder / name
-        if path.stat().st_size != stated[name]["bytes"] or file_digest(path) != stated[name]["sha256"]:
-            yield Reason(name, "it is not the file whose checksum is in the manifest")
-
-
-def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:
-    seal, manifest = _parsed(files.seal, "seal.json", names), files.manifest.read_bytes()
-    if not isinstance(seal, dict) or seal.keys() - {
-        "manifest_sha256",
-        "algorithm",
-        "public_key",
-        "signature",
-    }:
-        return None, [Reason("seal.json", "it is no seal")]
-    if seal.get("manifest_sha256") != sha256(manifest).hexdigest():
-        return None, [Reason("manifest.json", "it is not the one that was sealed")]
-    if len(seal) == 1:
-        return None, []
-    try:
-        return verify(manifest, seal), []
-    except SignatureError as error:
-        return None, [Reason("seal.json", str(error))]
 
 
 def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
@@ -193,20 +116,28 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     found: list[Reason] = []
     where = f"runs/{name}"
     try:
-        claimed = _parsed(run.result, f"{where}/result.json", names)
-        _refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
+        claimed = parsed(run.result, f"{where}/result.json", names)
+        refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
         check("result-1", claimed, "it")
         found += [Reason(f"{where}/result.json", text) for text in _differences(claimed, result(judged))]
     except (AiperfError, SchemaError) as error:
         found.append(Reason(f"{where}/result.json", str(error)))
     try:
-        _refuse_large(run.config, "it")
+        refuse_large(run.config, "it")
         stated = from_toml(run.config.read_text(encoding="utf-8"), where="it")
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
     except (AiperfError, OSError, UnicodeError) as error:
         found.append(Reason(f"{where}/config.toml", f"it cannot be read: {error}"))
+    found += [Reason(f"{where}/weights/{path.name}", _NOT_TESTED) for path in _needless(judged)]
     return Checked(name, judged, found)
+
+
+def _needless(judged: Judged) -> Iterator[Path]:
+    """Weights that nobody evaluates again."""
+    tested, files = judged.replay.tested, judged.files
+    needed = None if tested is None else files.weights(tested.trial)
+    return (path for path in sorted(files.weights_directory.glob("*")) if path != needed)
 
 
 def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:

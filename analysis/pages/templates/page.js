@@ -146,10 +146,12 @@ class Plot {
 function filter(form) {
   const wanted = [...form.querySelectorAll("select")].filter(select => select.value);
   let shown = 0;
-  for (const row of document.querySelectorAll("#ranking tbody tr")) {
+  for (const row of document.querySelectorAll(".ranking tbody tr")) {
     row.hidden = wanted.some(select => row.dataset[select.name] !== select.value);
     shown += !row.hidden;
   }
+  for (const list of document.querySelectorAll(".list"))
+    list.hidden = !list.querySelector("tbody tr:not([hidden])");
   form.querySelector("output").textContent = `${shown} shown`;
 }
 

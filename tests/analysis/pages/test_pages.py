@@ -88,8 +88,9 @@ def show(chromium: Any) -> Iterator[Callable[..., Shown]]:
 def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every kind of page, in one folder."""
     folder = tmp_path_factory.mktemp("site")
+    studied = tmp_path_factory.mktemp("study")
     runs = [
-        write_run(tmp_path_factory.mktemp("study") / f"run-{size}", resized(CIFAR, 1.0), Machine(groups=size))
+        write_run(studied / f"run-{size}", resized(CIFAR, 1.0), Machine(groups=size, random_seed=size))
         for size in (1, 2, 4)
     ]
     study = [examine(run) for run in runs]
@@ -102,7 +103,7 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run, name in zip(runs, ("System A", HOSTILE, "System C")):
         make(packages / f"{run.directory.name}.tar.gz", run, system_name=name)
     (packages / "broken.tar.gz").write_bytes(b"no archive")
-    rank(sorted(packages.iterdir()), texts.__setitem__, lambda text: None)
+    rank(sorted(packages.iterdir()), {}, texts.__setitem__, lambda text: None)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
@@ -202,12 +203,12 @@ def test_a_table_is_copied(site: Path, show: Callable[..., Shown]) -> None:
 
 def test_of_a_ranking_what_is_shown_is_copied(site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / "index.html", permissions=["clipboard-read", "clipboard-write"]).page
-    page.locator("#ranking tbody tr").nth(1).evaluate("row => { row.hidden = true; }")
+    page.locator(".ranking tbody tr").nth(1).evaluate("row => { row.hidden = true; }")
     page.locator(".copy").first.click()
     page.locator(".copy", has_text="Copied").wait_for()
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert len(lines) == 3
-    assert lines[1].startswith("\tSystem C; Example University; NVIDIA A100-SXM4-80GB · bf16 · smoke\t")
+    assert lines[1].startswith("\tSystem C; Example University; NVIDIA A100-SXM4-80GB · bf16; 4 May 2026 · ")
 
 
 def test_no_spreadsheet_takes_what_is_copied_for_a_formula(site: Path, show: Callable[..., Shown]) -> None:
@@ -334,18 +335,18 @@ def test_a_ranking_is_filtered_and_sorted_in_the_page(site: Path, show: Callable
     page.locator("select[name=size]").select_option("up to 8 devices")
     assert page.locator("output").inner_text() == "3 shown"
     page.locator("select[name=vendor]").select_option("NVIDIA")
-    assert page.locator("#ranking tbody tr:not([hidden])").count() == 3
-    devices = page.locator("#ranking th button", has_text="devices")
+    assert page.locator(".ranking tbody tr:not([hidden])").count() == 3
+    devices = page.locator(".ranking th button", has_text="devices")
     devices.click()
-    assert column(page, "#ranking", 6) == ["8", "4", "2"]
+    assert column(page, ".ranking", 7) == ["8", "4", "2"]
     devices.click()
-    assert column(page, "#ranking", 6) == ["2", "4", "8"]
-    assert page.locator("#ranking td.system", has_text="<script>").count() == 1
+    assert column(page, ".ranking", 7) == ["2", "4", "8"]
+    assert page.locator(".ranking td.system", has_text="<script>").count() == 1
     assert page.locator("#refused").inner_text().count("broken.tar.gz") >= 1
 
 
 def test_every_system_has_its_page(site: Path, show: Callable[..., Shown]) -> None:
-    links = show(site / "index.html").page.locator("#ranking a").all()
+    links = show(site / "index.html").page.locator(".ranking a").all()
     names = [link.get_attribute("href") for link in links]
     assert len(set(names)) == 3
     for name in names:
@@ -359,7 +360,7 @@ def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> Non
     """An alert would stop the page; a handler would show in the console."""
     shown = show(site / "index.html")
     shown.page.on("dialog", lambda dialog: shown.complaints.append(dialog.message))
-    assert HOSTILE in shown.page.locator("#ranking td.system").all_inner_texts()[1]
+    assert HOSTILE in shown.page.locator(".ranking td.system").all_inner_texts()[1]
     assert shown.page.locator("#ranking img").count() == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import random
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -62,16 +63,43 @@ def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
-    """And the archive that was there stays."""
     source, path = tmp_path / "s", tmp_path / "p.tar.gz"
     source.write_bytes(b"x")
-    path.write_bytes(b"an older one")
     with pytest.raises(ArchiveError, match="no package may hold"):
         write_archive(path, {"runs/x/telemetry/node 1.jsonl": source})
     with pytest.raises(ArchiveError, match="absent cannot be written: No such file"):
         write_archive(path, {"manifest.json": source, "seal.json": tmp_path / "absent"})
-    assert path.read_bytes() == b"an older one"
-    assert {entry.name for entry in tmp_path.iterdir()} == {"s", "p.tar.gz"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"s"}
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """Nor what would be the same, nor a link that leads nowhere."""
+    source, path, link = tmp_path / "s", tmp_path / "p.tar.gz", tmp_path / "link.tar.gz"
+    source.write_bytes(b"x")
+    names = {"manifest.json": source, "seal.json": source}
+    write_archive(path, names)
+    link.symlink_to(tmp_path / "absent")
+    before = path.read_bytes()
+    for existing in (path, link):
+        with pytest.raises(ArchiveError, match="already exists; remove it, or give another file by -o"):
+            write_archive(existing, names)
+    assert path.read_bytes() == before
+    assert {entry.name for entry in tmp_path.iterdir()} == {"s", "p.tar.gz", "link.tar.gz"}
+
+
+def test_weights_hardly_shrink(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read in whole: a file of them that grows by more than they do is not unpacked."""
+    monkeypatch.setattr(archive, "LEAST_LIMIT", 1 << 16)
+    name = "runs/x/weights/12.safetensors"
+    (tmp_path / "honest").write_bytes(random.Random(1).randbytes(1 << 20))
+    (tmp_path / "zeros").write_bytes(bytes(3 << 16))
+    write_archive(tmp_path / "p.tar.gz", {name: tmp_path / "honest"})
+    assert read_archive(tmp_path / "p.tar.gz", folder) == [name]
+    (folder / name).unlink()
+    monkeypatch.setattr(archive, "LARGEST_GROWTH", 10_000)
+    write_archive(tmp_path / "q.tar.gz", {name: tmp_path / "zeros"})
+    with pytest.raises(ArchiveError, match=r"12\.safetensors of 196,608 bytes; it is not unpacked"):
+        read_archive(tmp_path / "q.tar.gz", folder)
 
 
 HOSTILE: dict[str, Members] = {

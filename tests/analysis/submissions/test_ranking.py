@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,15 +14,18 @@ from typing import Any
 import pytest
 
 from aiperf.errors import MissingExtra
-from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
 from analysis.submissions import ranking
+from analysis.submissions.canonical import parse
+from analysis.submissions.figures import measured
 from analysis.submissions.ranking import index_html, rank
-from analysis.submissions.standing import Standing, ValidRun, standing
+from analysis.submissions.standing import Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 Pages = dict[str, str]
+NOTHING = measured(Replay())
 
 
 def ten_times_as_fast(result: dict[str, Any]) -> dict[str, Any]:
@@ -43,8 +48,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     folder = tmp_path_factory.mktemp("submissions")
     machines = {
         "small": Machine(groups=1, devices_per_group=1, device="Tesla T4"),
-        "large": Machine(groups=4, devices_per_group=4, watts=400.0),
-        "other": Machine(groups=2, devices_per_group=2, device="Ascend910A"),
+        "large": Machine(groups=4, devices_per_group=4, watts=400.0, random_seed=2),
+        "other": Machine(groups=2, devices_per_group=2, device="Ascend910A", random_seed=3),
     }
     for name, machine in machines.items():
         config = resized(CIFAR, 0.5)
@@ -58,12 +63,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     result = "runs/small/result.json"
     forged = resealed(changed(files, result, ten_times_as_fast))
     packed(folder / "forged.tar.gz", forged)
-    cut = RunFiles(tmp_path_factory.mktemp("runs") / "another")
-    cut.directory.mkdir()
-    lines = files["runs/small/journal.jsonl"].splitlines()
-    lines.remove(next(line for line in reversed(lines) if b'"type":"Beat"' in line))
-    cut.journal.write_bytes(b"".join(relinked(lines)))
-    make(folder / "another.tar.gz", cut, submitter="Somebody else", system_name="Another")
     begun = write_run(tmp_path_factory.mktemp("runs") / "begun", resized(CIFAR, 0.5), Machine(groups=1))
     begun.journal.write_bytes(b"".join(begun.journal.read_bytes().splitlines(keepends=True)[:3]))
     make(folder / "begun.tar.gz", begun)
@@ -71,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     pages: Pages = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
-        standing = rank(sorted(folder.glob("*.tar.gz")), pages.__setitem__, lambda text: None)
+        standing = rank(sorted(folder.glob("*.tar.gz")), {}, pages.__setitem__, lambda text: None)
     return standing, pages
 
 
@@ -90,38 +89,71 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
 
 def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
     refused = {one.package: one.reasons for one in site[0].refused}
-    assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz", "another.tar.gz"}
+    assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz"}
     (begun,) = refused["begun.tar.gz"]
     assert begun.startswith("runs/begun: INCOMPLETE: the run goes on, or was killed;")
     assert begun.endswith("`aiperf-hpc resume runs/begun` goes on")
-    assert refused["another.tar.gz"] == ["runs/another: its run is that of small.tar.gz; a run stands once"]
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is no gzip'ed tar archive")
 
 
-def test_ranked_runs_saw_the_same_images(site: tuple[Standing, Pages]) -> None:
-    """Of several sets that stands which most of them saw; a smoke run may have seen anything."""
-    ranked = replace(site[0].entries[0], run_class="ranked")
-    found = [
-        ValidRun(replace(ranked, run=name), f"{name}.tar.gz", "runs/x", name, 9, digit * 64)
-        for name, digit in (("a", "1"), ("b", "2"), ("c", "2"))
+def test_what_was_run_is_told_with_its_unit(site: tuple[Standing, Pages]) -> None:
+    large, small = site[0].entries[0], site[0].entries[2]
+    assert (large.nodes, large.date, large.signer.text) == (4, "2026-05-04T08:00:00+00:00", "not signed")
+    assert large.control_images_per_second == pytest.approx(16 * 2400, rel=0.01)
+    text = site[1]["index.html"]
+    assert "<span>4 May 2026 · " in text
+    assert f"{small.control_images_per_second:,.0f} images/s<span>at 224² pixels</span>" in text
+
+
+def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
+    standing, pages = site
+    rows = list(csv.DictReader(io.StringIO(pages["ranking.csv"], newline="")))
+    assert [row["place"] for row in rows] == ["1", "2", "3"]
+    assert [float(row["ops_per_second"]) for row in rows] == [one.ops_per_second for one in standing.entries]
+    found = parse(pages["ranking.json"].encode())
+    assert found["form"] == "aiperf-hpc/ranking/1"
+    (only,) = found["lists"]
+    assert (only["class"], only["division"], only["images"]) == ("smoke", "open", "cifar10")
+    assert [run["system"] for run in only["runs"]] == [entry.system for entry in standing.entries]
+    assert only["runs"][1]["ops_per_joule"] is None
+    assert {one["package"] for one in found["not_ranked"]} == {one.package for one in standing.refused}
+    assert 'href="ranking.csv"' in pages["index.html"]
+    assert 'href="ranking.json"' in pages["index.html"]
+
+
+def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing, Pages]) -> None:
+    """However many runs saw other images: they stand in a list of their own, and refuse nobody."""
+    smoke = site[0].entries[0]
+    ranked = replace(smoke, run_class="ranked", division="closed")
+    entries = [
+        replace(ranked, run="a", images_sha256="2" * 64),
+        *(replace(ranked, run=name, images_sha256="1" * 64) for name in ("b", "c", "d")),
+        replace(ranked, run="e", division="open"),
+        smoke,
     ]
-    smoke = ValidRun(site[0].entries[1], "d.tar.gz", "runs/x", "d", 9, "3" * 64)
-    made = standing([*found, smoke], [])
-    assert [entry.run for entry in made.entries] == ["b", "c", site[0].entries[1].run]
-    (refused,) = made.refused
-    assert refused.package == "a.tar.gz"
-    assert "SHA-256 of their list 111111111111…, not 222222222222…" in refused.reasons[0]
+    known = Signer(Right.REGISTERED, "site A", "A")
+    entries[0] = replace(entries[0], signer=known)
+    found = [ValidRun(entry, f"{entry.run}.tar.gz", "runs/x", 9, NOTHING) for entry in entries]
+    made = standing(found, [])
+    assert made.refused == []
+    assert [(one.run_class, one.division, [e.run for e in one.entries]) for one in made.lists] == [
+        ("ranked", "closed", ["a"]),
+        ("ranked", "closed", ["b", "c", "d"]),
+        ("ranked", "open", ["e"]),
+        ("smoke", "open", [smoke.run]),
+    ]
+    text = index_html(made)
+    assert text.count("<h2>Class ranked, closed division</h2>") == 2
+    assert text.count('<table class="ranking">') == 4
     assert standing([], []) == Standing([], [])
 
 
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
     standing, pages = site
-    aside = [one.page for one in standing.refused if one.page]
-    assert aside == ["somebody-else-another-another.html"]
-    assert set(pages) == {"index.html", *aside, *(entry.page for entry in standing.entries)}
-    assert f'<a href="{aside[0]}">its report</a>' in pages["index.html"]
-    assert all(re.fullmatch(r"[a-z0-9-]+\.html", name) for name in pages)
+    lists = {"index.html", "ranking.csv", "ranking.json"}
+    assert set(pages) == lists | {entry.page for entry in standing.entries}
+    assert all(re.fullmatch(r"[a-z0-9-]+\.html", name) for name in set(pages) - lists)
     for entry in standing.entries:
         assert f'href="{entry.page}"' in pages["index.html"]
         assert [
@@ -130,8 +162,12 @@ def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
         assert "person@example.org" in pages[entry.page]
 
 
+def html(pages: Pages) -> list[str]:
+    return [text for name, text in pages.items() if name.endswith(".html")]
+
+
 def test_names_are_text_everywhere(site: tuple[Standing, Pages]) -> None:
-    for text in site[1].values():
+    for text in html(site[1]):
         elements = Elements(text).found
         assert [tag for tag, _ in elements if tag == "img"] == []
         scripts = [a for tag, a in elements if tag == "script" and a.get("type") != "application/json"]
@@ -139,7 +175,7 @@ def test_names_are_text_everywhere(site: tuple[Standing, Pages]) -> None:
 
 
 def test_nothing_is_fetched(site: tuple[Standing, Pages]) -> None:
-    for text in site[1].values():
+    for text in html(site[1]):
         for _, attributes in Elements(text).found:
             link = attributes.get("href")
             assert link is None or link.startswith(("#", "data:")) or link in site[1]
@@ -157,4 +193,4 @@ def test_what_the_ranker_lacks_is_no_fault_of_a_package(
 
     monkeypatch.setattr(ranking, "checked", checked)
     with pytest.raises(MissingExtra):
-        rank([tmp_path / "signed.tar.gz"], lambda name, text: None, lambda text: None)
+        rank([tmp_path / "signed.tar.gz"], {}, lambda name, text: None, lambda text: None)

@@ -12,7 +12,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
-from analysis.submissions import verify
+from analysis.submissions import opening, verify
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.signature import make_key
 from analysis.submissions.verify import checked
@@ -255,7 +255,7 @@ def test_another_version_is_told_apart(files: Contents, tmp_path: Path) -> None:
 def test_what_would_fill_the_memory_is_not_parsed(
     files: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(opening, "LARGEST_BYTES", 10_000)
     large = {**files, "manifest.json": b"[" + b"[]," * 5000 + b"[]]\n"}
     assert verdict(packed(tmp_path / "p", large)) == (
         False,

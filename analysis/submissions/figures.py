@@ -1,0 +1,163 @@
+"""The measured figures of a run, by which it is known again: a clock never gives the same twice.
+
+Two runs of one machine with one seed share architectures, losses and answers, but no seconds. So a run is
+that of another package where a share of its seconds and rates are the same, in one of the kinds below: a copy
+that was renamed, cut, continued, put in another order or changed in most of its figures is still known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from aiperf.journal.replay import Replay
+from aiperf.wire.messages import Ceiling, Rate
+
+SHARE = 0.05
+"""Of the figures of the run that has fewer. Two honest runs share less than a thousandth by chance, at 10^5
+blocks of two seconds that vary by 0.1 %."""
+LEAST = 3
+"""Figures that are the same: one or two may be chance in a short run."""
+MOST = 200_000
+"""Figures of a kind that are kept; of more a sample, the same of equal figures. So many that to hide
+a run among invented figures takes gigabytes of them."""
+ROUND = 4
+"""A figure of so few digits was not measured: a limit, a default, nothing."""
+
+
+Place = tuple[tuple[tuple[int, int], int], int | str]
+"""Trial and attempt, segment, and what of it: a block by its number, or by name."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Figures of one kind as hashes; of many those that 2^`halved` divides."""
+
+    halved: int
+    hashes: array[int]
+
+    @classmethod
+    def of(cls, figures: Iterable[Hashable]) -> Sample:
+        hashes, halved = set[int](), 0
+        for figure in figures:
+            if not (value := _hash(figure)) % (1 << halved):
+                hashes.add(value)
+            if len(hashes) > MOST:
+                halved += 1
+                hashes = {value for value in hashes if not value % (1 << halved)}
+        return cls(halved, array("Q", hashes))
+
+    def shares(self, other: Sample) -> bool:
+        part = 1 << max(self.halved, other.halved)
+        own, its = ({value for value in one.hashes if not value % part} for one in (self, other))
+        return len(own & its) >= max(LEAST, SHARE * min(len(own), len(its)))
+
+
+Figures = Mapping[str, Sample]
+"""By kind."""
+
+
+def measured(replay: Replay) -> Figures:
+    return {name: Sample.of(found(replay)) for name, found in _KINDS.items()}
+
+
+def is_same_run(first: Figures, second: Figures) -> bool:
+    return any(first[kind].shares(second[kind]) for kind in _KINDS)
+
+
+def _before(replay: Replay) -> Iterator[Hashable]:
+    """What each rank measured before the span, whatever rank and host are called."""
+    for leg in replay.legs:
+        for event in leg.ranks:
+            yield from _digits(9, event.clock_offset_seconds, event.ready.seconds)
+            yield from _digits(9, *event.ready.formats.values())
+        for control in leg.controls.values():
+            yield from _digits(9, control.seconds, control.images_per_second)
+        for ceiling in leg.ceilings.values():
+            yield from _digits(9, *_of_ceiling(ceiling))
+
+
+def _of_ceiling(ceiling: Ceiling) -> Iterator[float]:
+    rates = (ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed)
+    for rate in rates:
+        if isinstance(rate, Rate):
+            yield from (rate.fastest, rate.typical, rate.spread)
+    yield from ceiling.thread_seconds.values()
+
+
+def _by_trial(replay: Replay) -> Iterator[Hashable]:
+    """Seconds at their place, to seven digits: also those that were shaken a little."""
+    for place, _, seconds in _durations(replay):
+        for text in _digits(7, seconds):
+            yield (place, text)
+
+
+def _by_shape(replay: Replay) -> Iterator[Hashable]:
+    """Seconds of an image over those before it in the trial: also where all were made longer or shorter."""
+    before: dict[Hashable, float] = {}
+    for (trial, what), (_, images), seconds in _durations(replay):
+        of_image = seconds / images if images else 0.0
+        kind = trial[0], isinstance(what, int) or what
+        if of_image > 0 < before.get(kind, 0.0):
+            for text in _digits(7, round(of_image / before[kind], 7)):
+                yield (trial, what, text)
+        before[kind] = of_image
+
+
+def _by_work(replay: Replay) -> Iterator[Hashable]:
+    """Seconds of so many steps and images, wherever they stand: also where trials were numbered anew."""
+    for _, work, seconds in _durations(replay):
+        if work[0]:
+            for text in _digits(9, seconds):
+                yield (work, text)
+
+
+def _times(replay: Replay) -> Iterator[Hashable]:
+    """When work ended, to the microsecond since its leg began."""
+    ends = list(replay.blocks.ends)
+    for attempt in replay.attempts:
+        ends += [validation.end for validation in attempt.validations]
+        ends += [event.end for event in (attempt.began, attempt.ended) if event is not None]
+    for end in ends:
+        if round(end, 3) != end:
+            yield f"{end:.6f}"
+
+
+def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]:
+    """Place, steps and images, seconds."""
+    blocks, ordinal = replay.blocks, Counter[object]()
+    trials = [(attempt.trial.number, attempt.number) for attempt in replay.attempts]
+    columns = zip(blocks.attempts, blocks.segments, blocks.steps, blocks.images, blocks.seconds)
+    for index, at, steps, images, seconds in columns:
+        place = (trials[index], at)
+        ordinal[place] += 1
+        yield (place, ordinal[place]), (steps, images), seconds
+    for trial, attempt in zip(trials, replay.attempts):
+        if attempt.began is not None:
+            yield ((trial, -1), "prepared"), (0, 0), attempt.began.started.prepare_seconds
+        for validation in attempt.validations:
+            segment = validation.segment
+            work = (segment.steps, segment.train_images)
+            yield ((trial, segment.index), "trained"), work, segment.train_seconds
+            yield ((trial, segment.index), "validated"), (0, segment.of), segment.validate_seconds
+
+
+def _digits(digits: int, *values: float) -> Iterator[str]:
+    """Of what was measured."""
+    return (f"{value:.{digits}g}" for value in values if float(f"{value:.{ROUND}g}") != value)
+
+
+def _hash(figure: Hashable) -> int:
+    return int.from_bytes(sha256(repr(figure).encode()).digest()[:8], "big")
+
+
+_KINDS: Mapping[str, Callable[[Replay], Iterator[Hashable]]] = {
+    "before the span": _before,
+    "by trial": _by_trial,
+    "by shape": _by_shape,
+    "by work": _by_work,
+    "times": _times,
+}

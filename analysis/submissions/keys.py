@@ -1,0 +1,91 @@
+"""The register of a list: which site has which key."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from aiperf.wording import plain
+
+KEY = re.compile(r"[0-9a-f]{64}")
+LARGEST_BYTES = 4 << 20
+LONGEST_NAME = 300
+
+_LOOKALIKES = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03b6\u0131",
+    "abekmhopctyxsijdqwabehikmvoptyxzi",
+)
+"""Cyrillic and Greek letters that look like Latin ones, in lower case as capitals look (Unicode TS #39)."""
+
+Register = Mapping[str, str]
+"""Name of the site by its public key."""
+
+
+def read_keys(path: Path) -> Register:
+    """Lines of a public key and the name of its site; empty ones and those that begin with # are skipped.
+
+    A site may have several keys. Raises AiperfError, which names the line, for a file of anything else.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
+            raise AiperfError(f"{path} is no file of keys; give one with lines of a public key and a site")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeError:
+        raise AiperfError(f"{path} is not UTF-8; give a file with lines of a public key and a site") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        where = f"{path}, line {number}"
+        key, name = _entry(line, where)
+        if key in found:
+            raise AiperfError(f"{where}: the key of {found[key]} stands twice; one key is of one site")
+        found[key] = name
+    _refuse_alike(found, path)
+    return found
+
+
+def line_of(public: str, site: str) -> str:
+    """What a register holds of a key. Raises AiperfError for a name that no line can hold."""
+    return " ".join(_entry(f"{public} {site}", "--site"))
+
+
+def claimed_site(register: Register, submitter: str) -> str | None:
+    """The registered site whose name this looks like."""
+    return next((site for site in register.values() if _folded(site) == _folded(submitter)), None)
+
+
+def _entry(line: str, where: str) -> tuple[str, str]:
+    key, _, name = line.strip().partition(" ")
+    key, name = key.lower(), name.strip()
+    if KEY.fullmatch(key) is None:
+        raise AiperfError(f"{where}: {plain(key):.70} is no public key of 64 hexadecimal digits")
+    if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):
+        raise AiperfError(
+            f"{where}: the name of the site is missing behind its key, or no line of plain text"
+        )
+    return key, name
+
+
+def _refuse_alike(register: Register, path: Path) -> None:
+    """Two sites of one look could be taken for each other."""
+    spelt: dict[str, str] = {}
+    for site in register.values():
+        if (other := spelt.setdefault(_folded(site), site)) != site:
+            raise AiperfError(f"{path}: {other} and {site} look alike; write one site's name in one way")
+
+
+def _folded(name: str) -> str:
+    """Without case, accents, spaces and scripts."""
+    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
+    return "".join(_letters(letters)).translate(_LOOKALIKES)
+
+
+def _letters(text: str) -> Iterator[str]:
+    return (letter for letter in text if letter.isalnum())

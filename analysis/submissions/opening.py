@@ -1,0 +1,148 @@
+"""A package opened: unpacked into a folder of its own, its checksums and its seal compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from analysis.submissions.archive import read_archive
+from analysis.submissions.canonical import CanonicalError, file_digest, parse
+from analysis.submissions.package import FORM, PackageFiles
+from analysis.submissions.schema import check
+from analysis.submissions.signature import SignatureError, verify
+
+LARGEST_BYTES = 32 << 20
+"""Of a file that is taken in whole: a manifest of all files that an archive may hold has two thirds of it."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a submission is INVALID."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What an archive held. Its files are gone after `unpacked` is left."""
+
+    files: PackageFiles
+    names: Sequence[str]
+    manifest: Mapping[str, Any]
+    signed_by: str | None
+    """The public key, where there is a signature and it fits."""
+    reasons: Sequence[Reason]
+    """Against the package as a whole."""
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Unpacked]:
+    """Raises AiperfError for what is no archive, a hostile one, or holds no manifest of this version."""
+    with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
+        names = read_archive(path, Path(temporary))
+        files = PackageFiles(Path(temporary))
+        manifest = parsed(files.manifest, "manifest.json", names)
+        refuse_other_form(manifest, FORM, path)
+        check("package-1", manifest, f"{path}: manifest.json")
+        reasons = [*_checksums(files, manifest, names)]
+        signed_by, seal_reasons = _sealed(files, names)
+        yield Unpacked(files, names, manifest, signed_by, [*reasons, *seal_reasons])
+
+
+@contextmanager
+def opened_run(path: Path) -> Iterator[RunFiles]:
+    """The run of a package, in a folder that is gone afterwards; of several runs one as PACKAGE/NAME.
+
+    Raises AiperfError where the package is not as it was sealed, and names its files as
+    parts of the package.
+    """
+    package, wanted = (path.parent, path.name) if path.parent.is_file() else (path, "")
+    with unpacked(package) as found:
+        if found.reasons:
+            reason = found.reasons[0]
+            raise AiperfError(f"{package} is not as it was sealed: {reason.where}: {reason.text}")
+        name = _chosen(found.manifest["runs"], wanted, package)
+        if f"runs/{name}/journal.jsonl" not in found.names:
+            raise AiperfError(f"{package} names the run {name} and holds no journal of it")
+        try:
+            yield found.files.run(name)
+        except AiperfError as error:
+            # The folder's own place is of no use to the reader.
+            raise AiperfError(str(error).replace(str(found.files.folder), str(package))) from None
+
+
+def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
+    if wanted in names:
+        return wanted
+    if wanted or len(names) > 1:
+        raise AiperfError(
+            f"{package} holds the runs {', '.join(names)}; give one of them as {package}/{names[0]}"
+        )
+    return names[0]
+
+
+def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
+    if name not in names:
+        raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
+    refuse_large(path, name)
+    try:
+        return parse(path.read_bytes())
+    except CanonicalError as error:
+        raise AiperfError(f"{name}: {error}") from None
+
+
+def refuse_large(path: Path, name: str) -> None:
+    """JSON and TOML take fifty times their size in memory."""
+    if path.stat().st_size > LARGEST_BYTES:
+        size = path.stat().st_size
+        raise AiperfError(f"{name} has {size:,} bytes; no package needs more than {LARGEST_BYTES:,}")
+
+
+def refuse_other_form(value: Any, form: str, path: Path) -> None:
+    own = value.get("form") if isinstance(value, dict) else None
+    if own != form:
+        raise AiperfError(
+            f"{path} is of the form {own!r:.80}, this program reads {form!r}; take the version that made it"
+        )
+
+
+def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence[str]) -> Iterator[Reason]:
+    stated, held = manifest["files"], set(names) - {"manifest.json", "seal.json"}
+    for name in sorted(held - stated.keys()):
+        yield Reason(name, "it is not in the manifest")
+    for name in sorted(stated.keys() - held):
+        yield Reason(name[:200], "the manifest names it, and it is not there")
+    of_runs = tuple(f"runs/{name}/" for name in manifest["runs"])
+    for name in sorted(name for name in held if name.startswith("runs/") and not name.startswith(of_runs)):
+        yield Reason(name, "it is of a run that the manifest does not name, and nobody looked at it")
+    for name in sorted(held & stated.keys()):
+        path = files.folder / name
+        if path.stat().st_size != stated[name]["bytes"] or file_digest(path) != stated[name]["sha256"]:
+            yield Reason(name, "it is not the file whose checksum is in the manifest")
+
+
+def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:
+    seal, manifest = parsed(files.seal, "seal.json", names), files.manifest.read_bytes()
+    if not isinstance(seal, dict) or seal.keys() - {
+        "manifest_sha256",
+        "algorithm",
+        "public_key",
+        "signature",
+    }:
+        return None, [Reason("seal.json", "it is no seal")]
+    if seal.get("manifest_sha256") != sha256(manifest).hexdigest():
+        return None, [Reason("manifest.json", "it is not the one that was sealed")]
+    if len(seal) == 1:
+        return None, []
+    try:
+        return verify(manifest, seal), []
+    except SignatureError as error:
+        return None, [Reason("seal.json", str(error))]

@@ -1,0 +1,189 @@
+"""Packages where a run may be given, weights in them, keys and their register: as a person types them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.aiperf.commands.typed import Typed
+from tests.analysis.packages import contents, packed
+
+GROUPS = Path("tests/recorded/groups")
+"""A real run that kept the weights of the network that it tested."""
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(GROUPS, tmp_path_factory.mktemp("runs") / "groups"))
+
+
+@pytest.fixture
+def options(typed: Typed, run: Path, tmp_path: Path) -> tuple[object, ...]:
+    assert typed("package", run, "--print-system") == 0
+    told = {"submitter": "Example University", "status": "Preview", "system_name": "Testbed"}
+    (tmp_path / "system.json").write_text(json.dumps(json.loads(typed.out) | told))
+    return "--system", tmp_path / "system.json", "--address", "a@example.org"
+
+
+@pytest.fixture
+def package(typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path) -> Path:
+    path = tmp_path / "result.tar.gz"
+    assert typed("package", run, "-o", path, *options) == 0
+    return path
+
+
+def test_score_report_export_and_compare_take_a_package(
+    typed: Typed, run: Path, package: Path, tmp_path: Path
+) -> None:
+    for words in (("score",), ("score", "--json"), ("export", "--csv")):
+        assert typed(*words, run) == 0
+        told = typed.out.replace(str(run), str(package))
+        assert typed(*words, package) == 0
+        assert typed.out == told
+    assert typed("report", package) == 0
+    assert typed.out == f"{tmp_path}/result.report.html\n"
+    assert (tmp_path / "result.report.html").read_text().startswith("<!doctype html>")
+    assert typed("report", "--json", package, "-o", tmp_path / "own.json") == 0
+    assert (tmp_path / "own.json").read_bytes() == contents(package)["runs/groups/result.json"]
+    assert typed("compare", package, run) == 0
+    assert typed.out.startswith("The second run is as fast as the first.")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "system.json",
+        "result.tar.gz",
+        "result.report.html",
+        "own.json",
+    }
+
+
+def test_one_run_of_several_is_named(
+    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree("tests/recorded/version2", tmp_path / "version2"))
+    package = tmp_path / "two.tar.gz"
+    assert typed("package", run, other, "-o", package, *options) == 0
+    assert typed("score", package) == 1
+    assert typed.err == (
+        f"aiperf-hpc: {package} holds the runs groups, version2; give one of them as {package}/groups\n"
+    )
+    assert typed("score", package / "version2") == 0
+    assert str(package / "version2" / "journal.jsonl") in typed.out
+    assert typed("report", package / "version2") == 0
+    assert typed.out == f"{tmp_path}/two.version2.report.html\n"
+    assert typed("score", package / "third") == 1
+    assert "holds the runs groups, version2" in typed.err
+
+
+def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(
+    typed: Typed, package: Path, tmp_path: Path
+) -> None:
+    files = contents(package)
+    files["runs/groups/journal.jsonl"] += b"\n"
+    forged = packed(tmp_path / "forged.tar.gz", files)
+    for words in (("score", forged), ("report", forged), ("compare", package, forged)):
+        assert typed(*words) == 1
+        assert typed.err == (
+            f"aiperf-hpc: {forged} is not as it was sealed: runs/groups/journal.jsonl: it is not the file "
+            "whose checksum is in the manifest\n"
+        )
+    (tmp_path / "text").write_text("hello")
+    assert typed("score", tmp_path / "text") == 1
+    assert "text is no gzip'ed tar archive" in typed.err
+
+
+def test_nothing_is_overwritten(typed: Typed, run: Path, options: tuple[object, ...], package: Path) -> None:
+    before = package.read_bytes()
+    assert typed("package", run, "-o", package, *options) == 1
+    assert typed.err == f"aiperf-hpc: {package} already exists; remove it, or give another file by -o\n"
+    assert package.read_bytes() == before
+
+
+def test_a_system_file_that_says_two_things_is_refused(
+    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "system.json").write_text('{"submitter": "A", "submitter": "B"}')
+    assert typed("package", run, "-o", tmp_path / "p.tar.gz", *options) == 1
+    assert typed.err == (f"aiperf-hpc: {tmp_path}/system.json is not valid JSON: submitter stands twice\n")
+
+
+@pytest.mark.torch
+def test_weights_are_evaluated_again_by_whoever_has_the_package(
+    typed: Typed, run: Path, options: tuple[object, ...], package: Path, tmp_path: Path
+) -> None:
+    assert typed("validate", package, "--reevaluate") == 2
+    assert typed.err.endswith(
+        f"aiperf-hpc: {package}: runs/groups holds no weights; ask for a package made by "
+        "`package --with-weights`\n"
+    )
+    whole = tmp_path / "whole.tar.gz"
+    assert typed("package", run, "-o", whole, "--with-weights", *options) == 0
+    assert "passed  weights             the weights of trial 0 are those that it left" in typed.out
+    assert "runs/groups/weights/0.safetensors" in contents(whole)
+    assert typed("validate", whole, "--reevaluate", "--device", "cpu") == 0
+    assert (
+        "reevaluated: trial 0 is right on 64 of 64 test images here, 64 in the journal: agrees" in typed.out
+    )
+    assert typed.out.endswith("package VALID\n")
+
+
+def test_weights_that_are_not_there_are_not_packed(
+    typed: Typed, options: tuple[object, ...], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree("tests/recorded/groups", tmp_path / "bare"))
+    (other / "weights" / "0.safetensors").unlink()
+    assert typed("package", other, "-o", tmp_path / "p.tar.gz", "--with-weights", *options) == 1
+    assert "weights/0.safetensors: No such file or directory" in typed.err
+    assert not (tmp_path / "p.tar.gz").exists()
+
+
+def test_a_key_is_registered_by_the_line_that_is_printed(
+    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
+) -> None:
+    key, folder = tmp_path / "site.key", tmp_path / "packages"
+    folder.mkdir()
+    assert typed("key", key, "--site", "Example University") == 0
+    line = typed.out
+    assert typed("key", key, "--show") == 0
+    assert line == f"{typed.out.strip()} Example University\n"
+    assert typed("key", tmp_path / "absent.key", "--show") == 1
+    assert not (tmp_path / "absent.key").exists()
+    assert typed("key", tmp_path / "other.key", "--site", " ") == 1
+    assert not (tmp_path / "other.key").exists()
+    (tmp_path / "register").write_text(f"# known sites\n\n{line}")
+    assert typed("package", run, "-o", folder / "a.tar.gz", "--key", key, *options) == 0
+    assert typed("rank", folder, "-o", tmp_path / "site", "--keys", tmp_path / "register") == 0
+    text = (tmp_path / "site" / "index.html").read_text()
+    assert '<em class="registered">signed by Example University</em>' in text
+    assert typed("rank", folder, "-o", tmp_path / "site") == 0
+    assert "not registered</em>" in (tmp_path / "site" / "index.html").read_text()
+
+
+KEY = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("hello", "line 1: hello is no public key of 64 hexadecimal digits"),
+        (f"{KEY}\n", "line 1: the name of the site is missing behind its key, or no line of plain text"),
+        (f"{KEY} A\x1b[2J\n", "line 1: the name of the site is missing behind its key"),
+        (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A stands twice; one key is of one site"),
+        (f"{KEY} Site A\n{KEY[::-1]} SITE \u0410\n", "Site A and SITE \u0410 look alike"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (None, "is no file of keys"),
+    ],
+)
+def test_a_bad_register_is_one_line(
+    text: str | bytes | None, told: str, typed: Typed, package: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "register"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert typed("rank", package.parent, "-o", tmp_path / "site", "--keys", path) == 1
+    assert told in typed.err
+    assert typed.err.count("\n") == 1
+    assert not (tmp_path / "site").exists()

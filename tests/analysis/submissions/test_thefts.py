@@ -1,0 +1,246 @@
+"""Somebody else's run submitted as one's own: whose it is stands, however the copy was changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from analysis.readings.judged import examine
+from analysis.submissions import figures
+from analysis.submissions.canonical import canonical, parse
+from analysis.submissions.figures import Sample, is_same_run, measured
+from analysis.submissions.ranking import rank
+from analysis.submissions.standing import Standing
+from tests.analysis.packages import contents, make, packed, resealed
+from tests.analysis.thefts import DISGUISES, OWNER, SITE, THEFTS, Bench, Record
+
+RECORDED = sorted(path.parent for path in Path("tests/recorded").glob("*/journal.jsonl"))
+
+PACKED = (
+    "one Beat more",
+    "the last line cut",
+    "all seconds scaled",
+    "clock shifted, controls and clocks invented",
+    "every time stretched, controls and clocks invented",
+)
+"""Of the thefts those that are also tried as packages: each takes seconds."""
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"))
+
+
+def stand(made: Standing) -> list[str]:
+    return [entry.submitter for entry in made.entries]
+
+
+def reasons(made: Standing) -> dict[str, str]:
+    return {one.package: "; ".join(one.reasons) for one in made.refused}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_stolen_run_is_known_however_it_was_changed(name: str, bench: Bench) -> None:
+    """Unsigned, and first by file name; the original is signed by a registered site."""
+    stolen = bench.stolen(THEFTS[name])
+    made = bench.ranked(bench.package("0-thief", stolen), bench.original)
+    assert stand(made) == [OWNER]
+    assert made.entries[0].contested_by == ()
+    (told,) = reasons(made).values()
+    if examine(stolen).verdict.valid:
+        assert told == (
+            f"runs/{stolen.directory.name}: its run is that of original.tar.gz, which is signed by {SITE}, "
+            "a registered site; it is not signed"
+        )
+
+
+@pytest.mark.parametrize("name", THEFTS)
+def test_its_figures_are_those_of_the_run(name: str, bench: Bench) -> None:
+    """Also where another rule refuses it already; and never those of an honest run with the same seed."""
+    stolen, own, second = (
+        measured(replay(read_journal(run.journal)))
+        for run in (bench.stolen(THEFTS[name]), bench.run, bench.second)
+    )
+    assert is_same_run(stolen, own)
+    assert is_same_run(own, stolen)
+    assert not is_same_run(stolen, second)
+
+
+def stripped(package: Path, target: Path) -> Path:
+    """The same archive, its signature taken away."""
+    files = contents(package)
+    seal = parse(files["seal.json"])
+    return packed(target, {**files, "seal.json": canonical({"manifest_sha256": seal["manifest_sha256"]})})
+
+
+def test_a_signature_that_is_taken_away_takes_the_place_away(bench: Bench) -> None:
+    thief = stripped(bench.original, bench.folder / "0-stripped.tar.gz")
+    made = bench.ranked(thief, bench.original)
+    assert [entry.signer.name for entry in made.entries] == [SITE]
+    assert "its run is that of original.tar.gz" in reasons(made)["0-stripped.tar.gz"]
+
+
+def test_who_has_more_right_stands(bench: Bench) -> None:
+    """A registered key, any key, none."""
+    fresh = bench.package("fresh", bench.run, "fresh.key")
+    stolen = bench.stolen(THEFTS["500 Beats more"])
+    for packages, right in (
+        ((bench.unsigned, fresh), "SIGNED"),
+        ((bench.package("resigned", stolen, "fresh.key"), bench.original, bench.unsigned), "REGISTERED"),
+    ):
+        made = bench.ranked(*packages)
+        assert [entry.signer.right.name for entry in made.entries] == [right]
+        assert made.entries[0].contested_by == ()
+
+
+def test_two_registered_sites_refuse_each_other_and_both_are_named(bench: Bench) -> None:
+    other = bench.package("other", bench.stolen(DISGUISES), "b.key")
+    third = bench.package("third", bench.run, "fresh.key")
+    honest = bench.package("honest", bench.second, "b.key", "Site B")
+    made = bench.ranked(bench.original, other, third, honest)
+    assert [entry.run for entry in made.entries] == ["second"]
+    told = reasons(made)
+    assert (
+        "University A and another registered site claim one run: other.tar.gz of Site B"
+        in (told["original.tar.gz"])
+    )
+    assert (
+        "Site B and another registered site claim one run: original.tar.gz of University A"
+        in (told["other.tar.gz"])
+    )
+    assert "is signed by" in told["third.tar.gz"]
+
+
+@pytest.mark.parametrize("key", ["", "fresh.key"])
+def test_without_registered_keys_nobody_is_refused_and_nobody_has_the_place(key: str, bench: Bench) -> None:
+    """Anybody makes a key, so a signature with it decides nothing between two signers; the list says so."""
+    mine = bench.package("mine", bench.run, "a.key" if key else "", OWNER)
+    theirs = bench.package("0-theirs", bench.stolen(THEFTS["one Beat more"]), key)
+    pages: dict[str, str] = {}
+    honest = bench.package("honest", bench.second)
+    made = rank([theirs, mine, honest], {}, pages.__setitem__, lambda text: None)
+    assert made.refused == []
+    assert {entry.submitter: entry.contested_by for entry in made.entries if entry.contested_by} == {
+        OWNER: ("0-theirs.tar.gz",),
+        "Thief": ("mine.tar.gz",),
+    }
+    assert [place for place, _ in made.lists[0].placed() if place] == [1]
+    assert pages["index.html"].count('<tr class="contested"') == 2
+    assert "claims the same run, and nobody has a registered key" in pages["index.html"]
+
+
+def test_one_hand_s_packages_stand_once_by_the_longest(bench: Bench) -> None:
+    """A run that was continued, or packed again: also under two keys of one site, and as a copied file."""
+    longer = bench.package("longer", bench.stolen(THEFTS["500 Beats more"]), "b.key", OWNER)
+    copied = bench.folder / "0-copied.tar.gz"
+    copied.write_bytes(bench.original.read_bytes())
+    register = dict.fromkeys(bench.public.values(), SITE)
+    made = bench.ranked(copied, bench.original, longer, register=register)
+    assert len(made.entries) == 1
+    assert set(reasons(made)) == {"0-copied.tar.gz", "original.tar.gz"}
+    assert all(
+        "its run is that of longer.tar.gz, of the same signer" in told for told in reasons(made).values()
+    )
+
+
+def patchwork(bench: Bench) -> RunFiles:
+    """One run's figures before the span, another's after."""
+    other = [json.loads(line) for line in bench.second.journal.read_text().splitlines()]
+    controls = [record for record in other if record["type"] == "ControlMeasured"]
+
+    def theft(records: list[Record]) -> list[Record]:
+        found = iter(controls)
+        return [next(found) if record["type"] == "ControlMeasured" else record for record in records]
+
+    return bench.stolen(theft)
+
+
+def test_a_forgery_out_of_two_runs_makes_them_no_rivals(bench: Bench) -> None:
+    both = patchwork(bench)
+    first, second = (
+        bench.package("first", bench.run, "a.key", OWNER),
+        bench.package("second", bench.second, "b.key", "Site B"),
+    )
+    made = bench.ranked(bench.package("0-both", both, "fresh.key"), first, second)
+    assert sorted(stand(made)) == [OWNER, "Site B"]
+    assert all(not entry.contested_by for entry in made.entries)
+    # What is itself refused contests nothing.
+    made = bench.ranked(bench.package("0-both", both), bench.unsigned, second)
+    assert {entry.submitter: entry.contested_by for entry in made.entries} == {OWNER: (), "Site B": ()}
+
+
+def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -> None:
+    own = bench.honest("own", 9)
+    path = bench.folder / "two.tar.gz"
+    make(path, own, bench.stolen(DISGUISES), submitter="Thief")
+    made = bench.ranked(path, bench.original)
+    assert sorted(entry.run for entry in made.entries) == ["first", "own"]
+    assert stand(made).count(OWNER) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Example University", "EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"],
+)
+def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
+    """Nor one that looks like it. Its own key is what lets a site use it."""
+    register = {**bench.register, bench.public["fresh.key"]: "Example University"}
+    thief = bench.package("borrowed", bench.second, "", name)
+    made = bench.ranked(thief, register=register)
+    assert stand(made) == []
+    assert reasons(made)["borrowed.tar.gz"] == (
+        "it bears the name of Example University, a registered site, whose key did not sign it"
+    )
+    own = bench.package("own-name", bench.second, "fresh.key", name)
+    assert len(bench.ranked(own, register=register).entries) == 1
+
+
+def test_a_key_in_capitals_is_the_same_key(bench: Bench) -> None:
+    files = contents(bench.original)
+    seal = parse(files["seal.json"])
+    seal["public_key"] = seal["public_key"].upper()
+    loud = packed(bench.folder / "loud.tar.gz", {**files, "seal.json": canonical(seal)})
+    assert [entry.signer.name for entry in bench.ranked(loud).entries] == [SITE]
+
+
+def test_a_signature_is_of_one_manifest(bench: Bench) -> None:
+    """It is not carried over to another description of the same run."""
+    files = contents(bench.original)
+    system = parse(files["system.json"]) | {"submitter": "Thief"}
+    forged = resealed({**files, "system.json": canonical(system)})
+    path = packed(bench.folder / "0-forged.tar.gz", forged)
+    made = bench.ranked(path, bench.original)
+    assert stand(made) == [OWNER]
+    assert "the signature does not fit the manifest" in reasons(made)["0-forged.tar.gz"]
+
+
+@pytest.mark.parametrize("first", RECORDED, ids=lambda path: path.name)
+def test_recorded_runs_are_themselves_and_no_other(first: Path) -> None:
+    """Real ones, several of them of one machine."""
+    own = figures_of(first)
+    for second in RECORDED:
+        assert is_same_run(own, figures_of(second)) is (first == second)
+
+
+def figures_of(directory: Path) -> Any:
+    return measured(replay(read_journal(directory / "journal.jsonl")))
+
+
+def test_a_sample_knows_what_the_whole_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of long runs; and of a short one that is hidden in a long one."""
+    own, others = [f"own {number}" for number in range(4000)], [f"other {number}" for number in range(40_000)]
+    monkeypatch.setattr(figures, "MOST", 5000)
+    whole, part, hidden, foreign = map(Sample.of, (own, own[:400], others + own, others))
+    assert (whole.halved, hidden.halved > 2, foreign.halved > 2) == (0, True, True)
+    assert all(one.shares(hidden) and hidden.shares(one) for one in (whole, part))
+    assert not any(one.shares(foreign) for one in (whole, part))
+    few = Sample.of([*others[:3900], *own[:100]])
+    assert not few.shares(whole)

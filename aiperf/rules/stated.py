@@ -11,10 +11,9 @@ from aiperf.wire.messages import Processor, Ready
 
 MOST_PROCESSORS = 8192
 """That Linux is built for: NR_CPUS_RANGE_END in arch/x86/Kconfig, the largest of all."""
-LEAST_OF_THE_MEMORY, MOST_OF_THE_MEMORY = 0.75, 1.02
-"""Of what is listed; error correction takes some. One of AMD's may be a part, under the same name."""
-WHOLE = ("NVIDIA ", "Tesla ")
-"""How names begin whose devices are called otherwise once they are partitioned."""
+MOST_OF_THE_MEMORY = 1.02
+"""Of what is listed. Less is no contradiction: a part of a device, or one whose memory a site caps, may bear
+the name of the whole."""
 MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loongarch64"})
 """Words of `platform.platform()` that tell the processor."""
 
@@ -41,8 +40,7 @@ def _of_memory(ready: Ready) -> Iterator[str]:
         yield f"its device has {ready.memory_bytes} bytes of memory"
     if device is None or device.memory_gib is None:
         return
-    least = LEAST_OF_THE_MEMORY * device.memory_gib if ready.device.startswith(WHOLE) else 0.0
-    if not least <= gib <= MOST_OF_THE_MEMORY * device.memory_gib:
+    if gib > MOST_OF_THE_MEMORY * device.memory_gib:
         yield f"{ready.device} has {device.memory_gib:g} GiB of memory, not {gib:.4g}"
 
 

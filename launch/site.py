@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiperf import toml
 from aiperf.errors import ConfigError
-from nas.record import RecordError, decode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nas.bounded import read_text
+from nas.record import decode
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ class Site:
 def load_site(path: Path) -> Site:
     """The site file there. Raises ConfigError."""
     try:
-        return site_from_toml(path.read_text(encoding="utf-8"), str(path))
+        return site_from_toml(read_text(path, toml.LARGEST_BYTES), str(path))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; give a site file by --site, or make one: aiperf-hpc launch init-site"
@@ -129,6 +125,6 @@ def load_site(path: Path) -> Site:
 def site_from_toml(text: str, where: str) -> Site:
     """Raises ConfigError, which names `where`, the key, and the keys there are."""
     try:
-        return decode(Site, tomllib.loads(text))
-    except (ConfigError, RecordError, tomllib.TOMLDecodeError) as error:
+        return decode(Site, toml.parsed(text))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None

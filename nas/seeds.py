@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nas.bounded import read_text
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
@@ -68,7 +69,7 @@ def resolve_seed(name_or_path: str, input: Shape | None = None, classes: int | N
 
 def _read(path: str) -> Graph:
     try:
-        return graph_from_json(Path(path).read_text(encoding="utf-8"))
+        return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
         names = ", ".join(SEEDS)
         raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None

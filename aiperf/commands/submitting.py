@@ -15,6 +15,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from nas.bounded import read_text
 
 INVALID = 1
 
@@ -129,7 +130,7 @@ def validate_package(path: Path) -> int:
 
 def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
     try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))
+        record: Any = json.loads(read_text(path))
     except OSError as error:
         raise AiperfError(
             f"{path}: {error.strerror}; `package --print-system` prints one to fill in"

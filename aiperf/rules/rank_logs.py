@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,13 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.trial import Segment
+from nas.bounded import file_digest, lines, opened
 
+LONGEST_LINE = 4096
+"""Bytes; a line has five or six whole numbers."""
+SPARE_BYTES = 16 << 20
+"""A log has a shorter line for each line of the journal, and in 16 MiB those of a group that worked on for
+days after the master gave it up."""
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
 
@@ -57,7 +62,7 @@ def weights(evidence: Evidence) -> Seen:
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
         return Seen(f"the weights of trial {best.number} are not at hand", known=False)
-    if sha256(path.read_bytes()).hexdigest() != ended.finished.weights:
+    if file_digest(path) != ended.finished.weights:
         return Seen("", [f"{path} is not the file that trial {best.number} left"])
     return Seen(f"the weights of trial {best.number} are those that it left")
 
@@ -128,10 +133,23 @@ def _named(place: Place) -> str:
 def _read(path: Path) -> _Testimony:
     """Lines {trial, attempt, segment, steps, images} of blocks, {…, correct, of} of validations."""
     found = _Testimony()
-    for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not raw.endswith(b"\n"):  # torn when the rank was killed
+    journal = RunFiles(path.parents[1]).journal
+    most = SPARE_BYTES + (journal.stat().st_size if journal.exists() else 0)
+    if (size := path.stat().st_size) > most:
+        found.damage = f"logs/{path.name} has {size:,} bytes; beside this journal it has at most {most:,}"
+        return found
+    with opened(path) as file:
+        _fold(lines(file, LONGEST_LINE), found, path.name)
+    return found
+
+
+def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
+    for number, raw in enumerate(log, start=1):
+        if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:  # torn when the rank was killed
             break
         try:
+            if len(raw) > LONGEST_LINE:
+                raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
             record: dict[str, Any] = json.loads(raw)
             place = int(record["trial"]), int(record["attempt"]), int(record["segment"])
             if "steps" in record:
@@ -140,6 +158,5 @@ def _read(path: Path) -> _Testimony:
             else:
                 found.answers[place] = int(record["correct"]), int(record["of"])
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            found.damage = f"line {number} of logs/{path.name} is damaged: {type(error).__name__} {error}"
+            found.damage = f"line {number} of logs/{name} is damaged: {type(error).__name__} {error}"
             break
-    return found

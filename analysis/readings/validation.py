@@ -13,6 +13,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding
 from aiperf.rules.verdict import Verdict
+from nas.bounded import read_text
 from nas.record import RecordError, decode, encode
 
 
@@ -46,7 +47,7 @@ def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str,
 def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
     """None where there is none of this very journal by this very program."""
     try:
-        kept = decode(KeptValidation, json.loads(files.validation.read_text(encoding="utf-8")))
+        kept = decode(KeptValidation, json.loads(read_text(files.validation)))
     except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew
         return None
     own = (replay.last_chain, replay.lines, code_hash())

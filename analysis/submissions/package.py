@@ -18,10 +18,11 @@ from aiperf.files import RunFiles
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.archive import write_archive
-from analysis.submissions.canonical import canonical, file_digest
+from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions, division
+from nas.bounded import file_digest
 
 FORM = "aiperf-hpc/package/1"
 

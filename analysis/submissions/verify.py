@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from aiperf import toml
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
 from analysis.exports.result import FORM as RESULT_FORM
@@ -18,11 +19,12 @@ from analysis.exports.result import result
 from analysis.readings.facts import flat
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.archive import read_archive
-from analysis.submissions.canonical import CanonicalError, file_digest, parse
+from analysis.submissions.canonical import CanonicalError, parse
 from analysis.submissions.package import FORM, Contact, PackageFiles
 from analysis.submissions.schema import SchemaError, check
 from analysis.submissions.signature import SignatureError, verify
 from analysis.submissions.system import contradictions
+from nas.bounded import file_digest, read_bytes, read_text
 
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 """Parts of a result that depend on who validates; only its two answers are compared."""
@@ -112,18 +114,12 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
 def _parsed(path: Path, name: str, names: Sequence[str]) -> Any:
     if name not in names:
         raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
-    _refuse_large(path, name)
     try:
-        return parse(path.read_bytes())
+        return parse(read_bytes(path, LARGEST_BYTES))
     except CanonicalError as error:
         raise AiperfError(f"{name}: {error}") from None
-
-
-def _refuse_large(path: Path, name: str) -> None:
-    """JSON and TOML take fifty times their size in memory."""
-    if path.stat().st_size > LARGEST_BYTES:
-        size = path.stat().st_size
-        raise AiperfError(f"{name} has {size:,} bytes; no package needs more than {LARGEST_BYTES:,}")
+    except OSError as error:
+        raise AiperfError(f"{name}: {error.strerror}") from None
 
 
 def _refuse_other_form(value: Any, form: str, path: Path) -> None:
@@ -150,7 +146,7 @@ def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence
 
 
 def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:
-    seal, manifest = _parsed(files.seal, "seal.json", names), files.manifest.read_bytes()
+    seal, manifest = _parsed(files.seal, "seal.json", names), read_bytes(files.manifest, LARGEST_BYTES)
     if not isinstance(seal, dict) or seal.keys() - {
         "manifest_sha256",
         "algorithm",
@@ -187,8 +183,7 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     except (AiperfError, SchemaError) as error:
         found.append(Reason(f"{where}/result.json", str(error)))
     try:
-        _refuse_large(run.config, "it")
-        stated = from_toml(run.config.read_text(encoding="utf-8"), where="it")
+        stated = from_toml(read_text(run.config, toml.LARGEST_BYTES), where="it")
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
     except (AiperfError, OSError, UnicodeError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiperf import toml
 from aiperf.errors import ConfigError
+from launch import words
 from nas.bounded import read_text
 from nas.record import decode
 
@@ -23,6 +24,12 @@ class Queue:
     """PBS and LSF call it a queue."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
+
+    def __post_init__(self) -> None:
+        words.name("queue.account", self.account)
+        words.name("queue.partition", self.partition)
+        for option in self.options:
+            words.line("queue.options", option)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class Devices:
             raise ConfigError(f"devices.cores_per_node is {self.cores_per_node}; it must be at least 0")
         if not self.request:
             raise ConfigError('devices.request is empty; it is "gpus", "none" or the name of a resource')
+        words.name("devices.request", self.request)
 
     @property
     def cores_a_rank(self) -> int:
@@ -62,6 +70,11 @@ class Mpi:
     options: tuple[str, ...] = ()
     """Further options of the launcher, as shell text."""
 
+    def __post_init__(self) -> None:
+        words.name("mpi.plugin", self.plugin)
+        for option in self.options:
+            words.words("mpi.options", option)
+
 
 @dataclass(frozen=True)
 class Container:
@@ -71,6 +84,11 @@ class Container:
     command: str = "apptainer"
     options: tuple[str, ...] = ("--nv",)
     """Of `exec`, as shell text: what lets devices and folders in, as --bind "$PWD"."""
+
+    def __post_init__(self) -> None:
+        words.path("container.image", self.image)
+        for key, value in [("command", self.command), *(("options", option) for option in self.options)]:
+            words.words(f"container.{key}", value)
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,8 @@ class Scratch:
     def __post_init__(self) -> None:
         if self.stage and not self.directory:
             raise ConfigError("scratch.stage is given without scratch.directory; say where it copies to")
+        words.path("scratch.directory", self.directory)
+        words.command("scratch.stage", self.stage)
 
 
 @dataclass(frozen=True)
@@ -105,9 +125,14 @@ class Site:
     """Variables to export."""
 
     def __post_init__(self) -> None:
-        for name in self.environment:
+        for module in self.modules:
+            words.line("modules", module)
+        for own in self.setup:
+            words.command("setup", own)
+        for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ConfigError(f"environment.{name} is no name of a variable; use letters, digits and '_'")
+            words.line(f"environment.{name}", value)
 
 
 def load_site(path: Path) -> Site:

@@ -108,7 +108,7 @@ def test_an_answer_that_nobody_takes_is_given_up(live: LivePage, monkeypatch: py
     monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.5)
     large = LivePage(live.files)
     large._made, large._next = "x" * (64 << 20), math.inf  # more than the system's buffers hold
-    with served(large) as server:
-        with connected(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", buffer=4096):
-            wait_for(1)
-            wait_for(0)
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(large) as server, connected(server, request, buffer=4096):
+        wait_for(1)
+        wait_for(0)

@@ -111,14 +111,19 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
 
     with JournalWriter.resume(files, follow) as journal:
         opened = replay.opened
-        limit = opened.config.limits.minutes * 60
-        over = bool(limit) and replay.span_seconds >= limit
-        if replay.tested is not None or (over and replay.best is None):
+        if is_complete(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         _refuse_other_program(opened, files)
         _refuse_edited(opened.config, files)
         _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
+
+
+def is_complete(replay: Replay) -> bool:
+    """Its network was tested, or its time is over without one."""
+    limit = replay.opened.config.limits.minutes * 60
+    over = bool(limit) and replay.span_seconds >= limit
+    return replay.tested is not None or (over and replay.best is None)
 
 
 def _refuse_other_program(opened: Opened, files: RunFiles) -> None:

@@ -187,7 +187,8 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
     except (AiperfError, OSError, UnicodeError) as error:
-        found.append(Reason(f"{where}/config.toml", f"it cannot be read: {error}"))
+        why = error.strerror if isinstance(error, OSError) else error
+        found.append(Reason(f"{where}/config.toml", f"it cannot be read: {why}"))
     return Checked(name, judged, found)
 
 

@@ -112,7 +112,10 @@ def test_a_file_that_holds_no_graph(tmp_path, content, message):
 def test_a_path_that_cannot_be_read(tmp_path):
     with pytest.raises(SeedError) as raised:
         resolve_seed(str(tmp_path))
-    assert str(raised.value) == f"{tmp_path}: Is a directory; give a graph's JSON file or a seed's name"
+    assert (
+        str(raised.value)
+        == f"{tmp_path}: it is a directory, not a file; give a graph's JSON file or a seed's name"
+    )
     with pytest.raises(SeedError, match="embedded null byte"):
         resolve_seed("a\0b")
 

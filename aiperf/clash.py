@@ -17,14 +17,20 @@ from aiperf.errors import AiperfError
 DISTRIBUTION = "aiperf-hpc"
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
-_REMEDY = "remedy: install aiperf-hpc into an environment of its own (python3 -m venv)"
+SHARED = ("__init__.py", "__main__.py")
+"""Files of `aiperf` that NVIDIA's has as well (0.13.0): its removal takes them along."""
+
+_APART = "install aiperf-hpc into an environment of its own (python3 -m venv)"
+_AGAIN = "pip install --force-reinstall --no-deps aiperf-hpc"
 
 
 def refuse_clash() -> None:
-    """Raises AiperfError with one sentence when a package is not, or not only, this program's own."""
-    for clash in (foreign_owner(distributions()), hidden_package()):
+    """Raises AiperfError with one sentence when a package is not, or not only, this program's own, or not
+    whole any more."""
+    clashes = (foreign_owner(distributions()), _APART), (missing_files(), _AGAIN), (hidden_package(), _APART)
+    for clash, remedy in clashes:
         if clash:
-            raise AiperfError(f"{clash}; {_REMEDY}")
+            raise AiperfError(f"{clash}; remedy: {remedy}")
 
 
 def foreign_owner(installed: Iterable[Distribution]) -> str | None:
@@ -38,6 +44,13 @@ def foreign_owner(installed: Iterable[Distribution]) -> str | None:
             where = distribution.locate_file("")
             return f"{name} {distribution.version} in {where} also installs {', '.join(sorted(taken))}"
     return None
+
+
+def missing_files(home: Path = Path(__file__).parent) -> str | None:
+    """Which of the files that the other program has as well are not in this folder of `aiperf`."""
+    missing = [f"aiperf/{name}" for name in SHARED if not (home / name).exists()]
+    what = f"{' and '.join(missing)} of aiperf-hpc {'is' if len(missing) == 1 else 'are'} missing"
+    return f"{what}, as after the removal of another package named aiperf" if missing else None
 
 
 def hidden_package(path: Iterable[str] | None = None) -> str | None:

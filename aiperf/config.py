@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -11,15 +10,12 @@ from typing import Any
 
 import tomli_w
 
+from aiperf import toml
 from aiperf.errors import ConfigError
+from nas.bounded import read_text
 from nas.record import RecordError, decode
 from nas.search import SEARCHES
 from nas.tuning import TUNERS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
 WITHOUT_FILES = ("digits", "synthetic")
@@ -240,7 +236,7 @@ def load_preset(name: str) -> Config:
     """The preset of that name, or the configuration in that TOML file."""
     if name.endswith(".toml"):
         try:
-            return from_toml(Path(name).read_text(encoding="utf-8"), where=name)
+            return from_toml(read_text(Path(name), toml.LARGEST_BYTES), where=name)
         except OSError as error:
             raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
         except UnicodeDecodeError as error:
@@ -259,7 +255,7 @@ def preset_text(name: str) -> str:
 def from_toml(text: str, where: str) -> Config:
     """Raises ConfigError, which names `where`, the key, and the keys there are."""
     try:
-        return _checked(tomllib.loads(text))
+        return _checked(toml.parsed(text))
     except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, or arrays of arrays
         raise ConfigError(f"{where}: {error}") from None
 
@@ -270,7 +266,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not separator:
         raise ConfigError(f"{text!r} is no setting; write KEY=VALUE")
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
+        return key, toml.parsed(f"value = {value}")["value"]
     except (ValueError, RecursionError):
         return key, value
 

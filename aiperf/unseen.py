@@ -17,6 +17,7 @@ from aiperf.errors import UnseenDevices
 TOOL_SECONDS = 10.0
 """A driver that has to wake its devices up takes some of these; a broken one hangs for ever."""
 REAPED_SECONDS = 1.0
+MOST_BYTES = 1 << 20
 REMEDY = "install the build of torch for them, or choose the processor by --device cpu"
 
 
@@ -96,7 +97,7 @@ def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
                 process.wait(REAPED_SECONDS)
             raise ToolFailed(f"gives no answer in {seconds:g} s") from None
         output.seek(0)
-        return code, output.read().decode(errors="replace").strip()
+        return code, output.read(MOST_BYTES).decode(errors="replace").strip()
 
 
 def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from aiperf.errors import ConfigError
+from launch.words import line
 
 WARNING_SECONDS = 120
 """Before its limit a job is told to stop: thirty seconds for that, the rest for whoever is slow."""
@@ -46,6 +47,9 @@ class Job:
             raise ConfigError(f"--repeat is {self.repeat}; it must be at least 1")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
             raise ConfigError(f"--name is {self.name!r}; use letters, digits, '-', '_' and '.'")
+        for option in self.options:
+            line("an option of the run", option)
+        line("the directory of the run", self.directory)
         if self.sizes and max(self.sizes) > self.nodes:
             raise ConfigError(f"one of the sizes is {max(self.sizes)}; the job has {self.nodes} nodes")
 

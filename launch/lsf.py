@@ -22,6 +22,10 @@ class Lsf(Scheduler):
     element = "LSB_JOBINDEX"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
+    requeue = (
+        'echo "LSF queues this job again because of exit code 75. After bkill it does not:"',
+        'echo "then AIPERF_DIRECTORY=$(printf %q "$directory") bsub, with this script"',
+    )
 
     def options(self, site: Site, job: Job) -> list[str]:
         """Every host gets a slot for the master, which only the first uses. Exit code 75 queues it again."""

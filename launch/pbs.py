@@ -24,7 +24,11 @@ class Pbs(Scheduler):
     nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
     warned = False
-    requeue = ('echo "to go on: qsub -v AIPERF_DIRECTORY=$directory, with this script"',)
+    requeue = (
+        "# Its signal is that of qdel and of qrerun, which queues the job again.",
+        '[[ -z $warned ]] || echo "unless PBS queues this job again itself (qstat $PBS_JOBID)"',
+        'echo "to go on: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
+    )
 
     def options(self, site: Site, job: Job) -> list[str]:
         return [

@@ -14,6 +14,7 @@ from launch.job import WARNING_SECONDS, Job
 from launch.launchers import TORCHRUN, Launcher
 from launch.scheduler import Scheduler, marked
 from launch.site import Site
+from launch.words import line, path_word
 
 WIDTH = 100
 
@@ -51,6 +52,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
 
 def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
     """The script that makes a study's table when its jobs have ended: one process, no device."""
+    line("the directory of the study", str(study))
     machine = replace(site, devices=replace(site.devices, per_node=1, request="none", cores_per_node=0))
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
     sections = [
@@ -82,7 +84,8 @@ def _setup(site: Site, of_the_launcher: Mapping[str, str]) -> list[str]:
         lines += [f"export {name}={value}" for name, value in of_the_launcher.items()]
     program = ["aiperf-hpc"]
     if site.container.image:
-        program = [site.container.command, "exec", *site.container.options, site.container.image, *program]
+        program = [site.container.command, "exec", *site.container.options]
+        program += [path_word(site.container.image), "aiperf-hpc"]
     own = [*site.setup, f"program=({' '.join(program)})"]
     edited = max(0, len(site.setup) - 1)
     own[edited : edited + 1] = marked(own[edited], 3, "where the program is")
@@ -141,7 +144,7 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     stage = site.scratch.stage
     return [
         "# A folder of the job's own on every node's own disk; it is removed at the end.",
-        f"export scratch={site.scratch.directory}/aiperf-hpc-${scheduler.job_id}",
+        f"export scratch={path_word(f'{site.scratch.directory}/aiperf-hpc-${scheduler.job_id}')}",
         "export TMPDIR=$scratch",
         'uniq "$hosts" >"$hosts.once"',
         f"each=({' '.join(launcher.once_a_node)})",

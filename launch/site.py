@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiperf import toml
 from aiperf.errors import ConfigError
-from nas.record import RecordError, decode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from launch import words
+from nas.bounded import read_text
+from nas.record import decode
 
 
 @dataclass(frozen=True)
@@ -27,6 +24,12 @@ class Queue:
     """PBS and LSF call it a queue."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
+
+    def __post_init__(self) -> None:
+        words.name("queue.account", self.account)
+        words.name("queue.partition", self.partition)
+        for option in self.options:
+            words.line("queue.options", option)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Devices:
             raise ConfigError(f"devices.cores_per_node is {self.cores_per_node}; it must be at least 0")
         if not self.request:
             raise ConfigError('devices.request is empty; it is "gpus", "none" or the name of a resource')
+        words.name("devices.request", self.request)
 
     @property
     def cores_a_rank(self) -> int:
@@ -66,6 +70,11 @@ class Mpi:
     options: tuple[str, ...] = ()
     """Further options of the launcher, as shell text."""
 
+    def __post_init__(self) -> None:
+        words.name("mpi.plugin", self.plugin)
+        for option in self.options:
+            words.words("mpi.options", option)
+
 
 @dataclass(frozen=True)
 class Container:
@@ -75,6 +84,11 @@ class Container:
     command: str = "apptainer"
     options: tuple[str, ...] = ("--nv",)
     """Of `exec`, as shell text: what lets devices and folders in, as --bind "$PWD"."""
+
+    def __post_init__(self) -> None:
+        words.path("container.image", self.image)
+        for key, value in [("command", self.command), *(("options", option) for option in self.options)]:
+            words.words(f"container.{key}", value)
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,8 @@ class Scratch:
     def __post_init__(self) -> None:
         if self.stage and not self.directory:
             raise ConfigError("scratch.stage is given without scratch.directory; say where it copies to")
+        words.path("scratch.directory", self.directory)
+        words.command("scratch.stage", self.stage)
 
 
 @dataclass(frozen=True)
@@ -109,15 +125,20 @@ class Site:
     """Variables to export."""
 
     def __post_init__(self) -> None:
-        for name in self.environment:
+        for module in self.modules:
+            words.line("modules", module)
+        for own in self.setup:
+            words.command("setup", own)
+        for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ConfigError(f"environment.{name} is no name of a variable; use letters, digits and '_'")
+            words.line(f"environment.{name}", value)
 
 
 def load_site(path: Path) -> Site:
     """The site file there. Raises ConfigError."""
     try:
-        return site_from_toml(path.read_text(encoding="utf-8"), str(path))
+        return site_from_toml(read_text(path, toml.LARGEST_BYTES), str(path))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; give a site file by --site, or make one: aiperf-hpc launch init-site"
@@ -129,6 +150,6 @@ def load_site(path: Path) -> Site:
 def site_from_toml(text: str, where: str) -> Site:
     """Raises ConfigError, which names `where`, the key, and the keys there are."""
     try:
-        return decode(Site, tomllib.loads(text))
-    except (ConfigError, RecordError, tomllib.TOMLDecodeError) as error:
+        return decode(Site, toml.parsed(text))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None

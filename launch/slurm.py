@@ -49,7 +49,12 @@ class Slurm(Scheduler):
         f'    ((${{SLURM_RESTART_COUNT:-0}} < {MOST_RESTARTS})) && scontrol requeue "$SLURM_JOB_ID"; then',
         "    sleep 60 # meanwhile Slurm ends this script",
         "else",
-        '    echo "not queued again by this script; to go on: AIPERF_DIRECTORY=$directory sbatch, with it"',
+        '    restarts=$(scontrol show job "$SLURM_JOB_ID" | grep -oP "Restarts=\\K\\d+" | head -n 1)',
+        "    if ((${restarts:-0} > ${SLURM_RESTART_COUNT:-0})); then",
+        '        echo "Slurm queues this job again itself; it goes on there"',
+        "    else",
+        '        echo "to go on: AIPERF_DIRECTORY=$(printf %q "$directory") sbatch, with this script"',
+        "    fi",
         "fi",
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from nas.bounded import read_text
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
@@ -12,10 +14,6 @@ from nas.record import graph_from_json
 
 class SeedError(ValueError):
     """A starting architecture that is not there, cannot be read, or is for other images."""
-
-
-LARGEST_FILE = 16 << 20
-"""Bytes. A thousand nodes have 0.1 MB; a device file has no end."""
 
 
 def resnet50(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
@@ -71,11 +69,7 @@ def resolve_seed(name_or_path: str, input: Shape | None = None, classes: int | N
 
 def _read(path: str) -> Graph:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
-        if len(raw) > LARGEST_FILE:
-            raise SeedError(f"more than {LARGEST_FILE >> 20} MiB; it is no graph's JSON file")
-        return graph_from_json(raw.decode())
+        return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
         names = ", ".join(SEEDS)
         raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None

@@ -23,7 +23,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved
 from aiperf.ranks.ranks import Ranks, Wanted, across
-from aiperf.rules.ending import Answer
+from aiperf.rules.ending import Answer, can_go_on
 from aiperf.run.display import Display
 from aiperf.run.master import Watch
 from aiperf.run.run import begin, new_run_id
@@ -69,7 +69,7 @@ def run(
     """
 
     def lead(ranks: Ranks) -> int:
-        if again and not dry_run and directory is not None and RunFiles(directory).journal.exists():
+        if again and not dry_run and directory is not None and os.path.lexists(RunFiles(directory).journal):
             return _go_on(RunFiles(directory), ranks, asked)
         config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
@@ -93,24 +93,22 @@ def run(
 def resume(directory: Path, wanted: Wanted) -> int:
     """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight.
 
-    The number of ranks may be another than before.
+    The number of ranks may be another than before. Of a run that is complete it shows the result.
     """
-
-    def lead(ranks: Ranks) -> int:
-        files = RunFiles(directory)
-        return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
-
     refuse_no_run()
-    return across(wanted, lead)
+    return across(wanted, lambda ranks: _go_on(RunFiles(directory), ranks))
 
 
-def _go_on(files: RunFiles, ranks: Ranks, asked: Asked) -> int:
-    """The same command again, by a scheduler that queued its job again: it may be done already."""
+def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None) -> int:
+    """It may be done already: a scheduler that queues its job again gives the same command again."""
     replay = replayed(read_journal(files.journal))
-    _refuse_other_options(replay.opened.config, asked, files)
-    if replay.tested is not None:
+    if asked is not None:
+        _refuse_other_options(replay.opened.config, asked, files)
+    if not can_go_on(replay):
+        click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
-    _let_the_lock_age(files)
+    if asked is not None:  # a person can wait, and is told what for
+        _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
 
 

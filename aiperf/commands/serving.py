@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+import socket
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +30,18 @@ LEAST_SECONDS = 5.0
 """Between two looks at the journal."""
 SHARE_OF_TIME = 0.05
 """At most so much of the time is spent on pages: a login node has other users, the run its disk."""
+
+MOST_CONNECTIONS = 64
+"""At once, each with a thread; a page is sent in milliseconds."""
+BURST_SECONDS = 0.25
+"""For one of them to end when one more comes."""
+BACKLOG = 1024
+"""Connections that the system holds until they are taken; Linux cuts it to net.core.somaxconn."""
+REQUEST_SECONDS = 10.0
+"""For a whole request to come: a browser sends it at once, one that connects ahead of need is let go."""
+ANSWER_SECONDS = 30.0
+"""For an answer to be taken."""
+LINGER_SECONDS = 2.0
 
 
 @click.command()
@@ -84,17 +99,81 @@ class LivePage:
 
 
 class _Server(ThreadingHTTPServer):
+    """A thread for each of a bounded number of connections, and a time limit for each."""
+
+    request_queue_size = BACKLOG
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._is_full = False
+        self._due: dict[socket.socket, float] = {}
+        """Of each connection that has a thread: until when its request must be here."""
+        self._refused: deque[tuple[float, socket.socket]] = deque()
+        """Each with the time at which it is closed: a client that still sends would lose its answer."""
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        # The first one beyond the bound waits, which lets the others finish; if none does, the next do not.
+        self._is_full = not self._slots.acquire(timeout=0 if self._is_full else BURST_SECONDS)
+        if self._is_full:
+            self._refuse(request)
+            return
+        self._due[request] = monotonic() + REQUEST_SECONDS
+        super().process_request(request, client_address)
+
+    def heard(self, request: socket.socket) -> None:
+        """The whole request is here; the answer has a time limit of its own."""
+        self._due[request] = math.inf
+
+    def shutdown_request(self, request: Any) -> None:
+        if self._due.pop(request, None) is not None:
+            self._slots.release()
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between two requests, and twice a second."""
+        now = monotonic()
+        for request in [request for request, due in list(self._due.items()) if due < now]:
+            _say(request, HTTPStatus.REQUEST_TIMEOUT, f"no whole request in {REQUEST_SECONDS:g} s")
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RD)  # its thread reads the end, and closes it
+        while self._refused and (self._refused[0][0] < now or len(self._refused) > BACKLOG):
+            self._refused.popleft()[1].close()
+
+    def server_close(self) -> None:
+        super().server_close()
+        for _, request in self._refused:
+            request.close()
+
+    def _refuse(self, request: socket.socket) -> None:
+        told = f"{MOST_CONNECTIONS} connections are open; try again in {REQUEST_SECONDS:g} s"
+        _say(request, HTTPStatus.SERVICE_UNAVAILABLE, told)
+        self._refused.append((monotonic() + LINGER_SECONDS, request))
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser may turn away before the page is sent: that is worth no line."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
+def _say(request: socket.socket, status: HTTPStatus, text: str) -> None:
+    """Without waiting: what is as short as this fits into the system's buffer."""
+    head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    head += f"Content-Length: {len(text) + 1}\r\nConnection: close\r\n\r\n"
+    with suppress(OSError):  # it is gone already
+        request.send(f"{head}{text}\n".encode(), socket.MSG_DONTWAIT)
+        request.shutdown(socket.SHUT_WR)
+
+
 def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
     """Listens on the loopback address. Raises AiperfError for a port that is taken."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = ANSWER_SECONDS
+
         def do_GET(self) -> None:
+            assert isinstance(self.server, _Server)
+            self.server.heard(self.connection)
             # A page elsewhere could point its own name at this address: only our own names are answered,
             # at any port, for a tunnel may begin at another one.
             name = re.sub(r":\d+$", "", self.headers.get("Host", ""))

@@ -37,6 +37,7 @@ from launch.study import (
     study_from_json,
     study_json,
 )
+from nas.bounded import read_text
 
 
 @click.command()
@@ -128,14 +129,14 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _read(directory: Path) -> tuple[StudyFiles, Study]:
     path = StudyFiles(directory.absolute()).study
     try:
-        study = study_from_json(path.read_text(encoding="utf-8"), path)
+        study = study_from_json(read_text(path), path)
     except OSError as error:
         raise AiperfError(f"{path}: {error.strerror}; give the directory of a study") from None
     if study.scheduler not in SCHEDULERS:
         raise AiperfError(f"{path}: no scheduler is {study.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
     try:
-        config = files.config.read_text(encoding="utf-8")
+        config = read_text(files.config)
     except OSError as error:
         raise AiperfError(f"{files.config}: {error.strerror}; begin another study") from None
     if config_hash(config) != study.config_hash:
@@ -155,7 +156,7 @@ def _standings(study: Study, files: StudyFiles, ask: bool) -> list[StudySize]:
 
 def _job_id(files: StudyFiles, nodes: int) -> str:
     path = files.job_id(nodes)
-    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    return read_text(path).strip() if path.exists() else ""
 
 
 def _run(directory: Path) -> Replay | JournalError | None:

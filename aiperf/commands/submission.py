@@ -13,6 +13,7 @@ from aiperf.commands.options import PATH, Number, writing
 from aiperf.commands.running import run as run_command
 from aiperf.errors import AiperfError, ConfigError
 from launch.scheduler import JobState, Scheduler
+from nas.bounded import read_text
 
 SECONDS = 120  # a busy scheduler answers late
 
@@ -56,7 +57,7 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 def write_script(path: Path, text: str) -> None:
     """Raises AiperfError where another text is there already: a person may have edited it."""
     with writing(path):
-        if path.exists() and path.read_text(encoding="utf-8") != text:
+        if path.exists() and read_text(path) != text:
             raise AiperfError(
                 f"{path} is there already and says something else; remove it, or write elsewhere"
             )
@@ -67,7 +68,7 @@ def write_script(path: Path, text: str) -> None:
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:
     """Submits a script, to begin after these jobs; the new job's id."""
-    answer = _ran(scheduler.submit(after), script.read_text(encoding="utf-8"))
+    answer = _ran(scheduler.submit(after), read_text(script))
     try:
         return scheduler.submitted(answer)
     except ValueError as error:

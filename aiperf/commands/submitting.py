@@ -19,6 +19,7 @@ from aiperf.journal import strict
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
 from analysis.readings.judged import Judged
+from nas.bounded import read_bytes
 
 
 @click.command()
@@ -169,7 +170,7 @@ def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Pat
 
 def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
     try:
-        record: Any = strict.parsed(path.read_bytes())
+        record: Any = strict.parsed(read_bytes(path))
     except OSError as error:
         raise AiperfError(
             f"{path}: {error.strerror}; `package --print-system` prints one to fill in"

@@ -20,9 +20,11 @@ from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000
 SIDE, CLASSES = 32, 10
+LARGEST_BYTES = IMAGES_A_FILE * (1 + 3 * SIDE * SIDE) + (1 << 20)
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 # The package spells them so.
@@ -102,7 +104,7 @@ def _rows(file: Path) -> NDArray[np.uint8]:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_bytes(file, LARGEST_BYTES)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}; fetch the whole set again") from None
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -20,6 +23,7 @@ from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from nas.bounded import BLOCK_BYTES, opened
 
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
 TRAINING = ("train",)
@@ -35,16 +39,21 @@ def load_idx(config: DataConfig, device: torch.device) -> Data:
 def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of bytes in a file. Raises DataError for anything but a whole one of so many dimensions."""
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with _opened(file) as stream:
+            content = bytearray(stream.read(4 + 4 * dimensions))
+            shape, start = _header(file, bytes(content), dimensions)
+            whole = start + math.prod(shape)
+            # In blocks, and no further: what a damaged header asks for may be more than any memory.
+            while len(content) <= whole and (block := stream.read(BLOCK_BYTES)):
+                content += block
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file}: cannot be read ({error}); fetch the file again") from None
-    shape, start = _header(file, content, dimensions)
-    if len(content) != start + math.prod(shape):
+    if len(content) != whole:
         raise DataError(
-            f"{file}: {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}; "
-            "it is cut off or damaged: fetch it again"
+            f"{file}: {len(content)} bytes, but its header {shape} asks for {whole}; it is cut off or "
+            "damaged: fetch it again"
         )
-    return np.array(np.frombuffer(content, np.uint8, offset=start).reshape(shape), dtype=np.uint8)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def look_at_idx(folder: Path) -> Look:
@@ -57,12 +66,18 @@ def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
     """Of a part, with channels and side."""
     images, labels = (_find(folder, words, what) for what in ("images", "labels"))
     try:
-        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
+        with _opened(images) as file:
             (_, side, _), _ = _header(images, file.read(16), 3)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{images}: cannot be read ({error}); fetch the file again") from None
     where = f"{images}, {labels.name}"
     return Found("idx", where, read_idx(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), 1, side
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    with opened(file) as raw:
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
 
 
 def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...], int]:

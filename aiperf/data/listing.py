@@ -20,6 +20,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 CHECKED_FILES = 20_000
 # Threads that wait for the file system.
 READERS = 16
+MOST_TOLD = 5  # damaged files; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,20 @@ def check_files(listing: FileList) -> None:
     total = len(listing.names)
     chosen = np.linspace(0, total - 1, min(total, CHECKED_FILES)).astype(np.int64)
     with ThreadPoolExecutor(READERS) as readers:
-        for _ in readers.map(check_file, (Path(listing.path(index)) for index in chosen)):
-            pass
+        told = [
+            fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
+        ]
+    if told:
+        more = f" … and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+        raise DataError("; ".join(told[:MOST_TOLD]) + more)
+
+
+def _fault(path: Path) -> str:
+    try:
+        check_file(path)
+    except DataError as error:
+        return str(error)
+    return ""
 
 
 def fingerprint(*listings: FileList) -> str:

@@ -17,6 +17,10 @@ def drivers(seen: Examination) -> Check:
             return failed(
                 "drivers", f"{tool} on {host} {answer}", "have the driver looked at, or leave out the node"
             )
+        lines = answer.splitlines()
+        if tool == "nvidia-smi" and lines and not any(map(_fields, lines)):
+            told = f"{tool} on {host} answers what it was not asked for: {lines[0]!r:.60}"
+            return failed("drivers", told, "have the driver looked at, or leave out the node")
     if not answers:
         return ok("drivers", "no accelerator's tool is installed")
     for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
@@ -60,9 +64,14 @@ def _nvidia(hosts: Sequence[HostSeen]) -> Iterator[tuple[str, ...]]:
     devices answer "[N/A]"."""
     for each in hosts:
         for line in each.tools.get("nvidia-smi", "").splitlines():
-            fields = [field.strip() for field in line.split(",")]
-            if len(fields) == 5:
+            if fields := _fields(line):
                 yield (each.host, *fields)
+
+
+def _fields(line: str) -> list[str]:
+    """The five that were asked for, or none."""
+    fields = [field.strip() for field in line.split(",")]
+    return fields if len(fields) == 5 and line.isprintable() else []
 
 
 def _colon(versions: Sequence[str]) -> str:

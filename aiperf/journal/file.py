@@ -23,14 +23,13 @@ from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import refuse_if_gone
 from aiperf.journal.version_1 import upgraded
+from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
 VERSION = 2
 """Of the journal's form; a reader reads every older one and refuses what is newer."""
 
 _TAIL = len(',"chain":""}') + 64
-LONGEST_LINE = 4 << 20
-"""Bytes, four times what the ranks of the largest machine take; more would fill gigabytes when parsed."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ class JournalReader:
         damaged (with the number of the line). A broken chain is told by the line, not raised.
         """
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 if file.seek(0, os.SEEK_END) < self.offset:
                     raise JournalError(f"{self.path} became shorter while it was read; read it again")
                 file.seek(self.offset)
-                for raw in file:
-                    if not raw.endswith(b"\n"):
+                for raw in lines(file):
+                    if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:
                         return
                     line = self._read(raw)
                     self.offset += len(raw)
@@ -83,7 +82,7 @@ class JournalReader:
         number = self._number + 1
         try:
             if len(raw) > LONGEST_LINE:
-                raise ValueError(f"it has {len(raw):,} bytes")
+                raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
             record = strict.parsed(raw)
             if number == 1:
                 self._refuse_foreign(record)
@@ -118,10 +117,10 @@ class JournalReader:
 
 def read_journal(path: Path) -> list[Line]:
     """All whole lines. Raises JournalError as `JournalReader.new_lines`, and for a journal without any."""
-    lines = list(JournalReader(path).new_lines())
-    if not lines:
+    found = list(JournalReader(path).new_lines())
+    if not found:
         raise JournalError(f"{path} has no whole line yet; the run has not begun")
-    return lines
+    return found
 
 
 class JournalWriter:

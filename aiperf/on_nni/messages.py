@@ -11,6 +11,7 @@ from typing import Any
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.wire.layout import Place
+from nas.bounded import read_text
 from nas.record import decode, encode
 
 
@@ -54,7 +55,7 @@ class Given(Word):
 def call(files: RunFiles) -> Connection:
     """A conversation with the master of a run on this machine. Raises WorldError: there is none."""
     try:
-        address = files.socket_address.read_text(encoding="utf-8")
+        address = read_text(files.socket_address)
         connection = Client(address, "AF_UNIX")
     except OSError as error:
         raise WorldError(f"{files.directory}: no run under NNI is going on here ({error.strerror})") from None

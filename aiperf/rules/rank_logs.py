@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,13 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.trial import Segment
+from nas.bounded import file_digest, lines, opened
 
+LONGEST_LINE = 4096
+"""Bytes; a line has five or six whole numbers."""
+SPARE_BYTES = 16 << 20
+"""A log has a shorter line for each line of the journal, and in 16 MiB those of a group that worked on for
+days after the master gave it up."""
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
 
@@ -99,7 +105,7 @@ def weights(evidence: Evidence) -> Seen:
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
         return Seen(f"the weights of trial {best.number} are not at hand", known=False)
-    if sha256(path.read_bytes()).hexdigest() != ended.finished.weights:
+    if file_digest(path) != ended.finished.weights:
         return Seen("", [f"{path} is not the file that trial {best.number} left"])
     return Seen(f"the weights of trial {best.number} are those that it left")
 
@@ -209,17 +215,30 @@ def _named(place: Place) -> str:
 
 def _read(path: Path) -> _Testimony:
     """Lines {trial, attempt, segment, steps, images} of blocks, {…, correct, of} of validations."""
-    found, digest = _Testimony(), sha256()
-    for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not raw.endswith(b"\n"):  # torn when the rank was killed
+    found = _Testimony()
+    journal = RunFiles(path.parents[1]).journal
+    most = SPARE_BYTES + (journal.stat().st_size if journal.exists() else 0)
+    if (size := path.stat().st_size) > most:
+        found.damage = f"logs/{path.name} has {size:,} bytes; beside this journal it has at most {most:,}"
+        return found
+    with opened(path) as file:
+        _fold(lines(file, LONGEST_LINE), found, path.name)
+    return found
+
+
+def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
+    digest = sha256()
+    for number, raw in enumerate(log, start=1):
+        if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:  # torn when the rank was killed
             break
         try:
+            if len(raw) > LONGEST_LINE:
+                raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
             digest.update(raw)
             record: Any = strict.parsed(raw)
             if type(record) is not dict:
                 raise ValueError("it is no object")
             found.take(record, digest.digest())
         except (ValueError, RecursionError) as error:
-            found.damage = f"line {number} of logs/{path.name} is damaged: {error}"
+            found.damage = f"line {number} of logs/{name} is damaged: {error}"
             break
-    return found

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from aiperf.errors import DataError
+from nas.bounded import opened
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json, graph_to_json
@@ -53,6 +54,7 @@ def write_kept(path: Path, kept: Kept) -> str:
 def read_kept(path: Path) -> Kept:
     """Raises DataError for a file that is absent, damaged, or does not fit its own architecture."""
     try:
+        opened(path).close()  # the library would wait for a pipe
         with safe_open(path, framework="numpy") as file:
             graph = graph_from_json((file.metadata() or {}).get("graph", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -6,9 +6,7 @@ which the network was chosen they give no more.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from aiperf.data import Split, load
 from aiperf.device import bind
@@ -19,6 +17,7 @@ from aiperf.parallel.parallel import Solo
 from aiperf.score.lineage import rebuild
 from aiperf.training.kept_network import read_kept
 from aiperf.training.train import Rank, evaluate
+from nas.bounded import file_digest
 from nas.modules import Network
 
 # Another device or thread count adds in another order, which may turn an image that lies on the fence.
@@ -67,7 +66,7 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     if kept.graph != rebuild(replay, tested.trial):
         raise JournalError(f"{kept_file} holds another architecture than the lineage of trial {tested.trial}")
     ended = replay.trials[tested.trial].attempts[-1].ended
-    if ended is None or _digest(kept_file) != ended.finished.weights:
+    if ended is None or file_digest(kept_file) != ended.finished.weights:
         raise JournalError(f"{kept_file} is not the file that the journal recorded for trial {tested.trial}")
     config = replay.opened.config
     device = bind(kind, 0)
@@ -89,7 +88,3 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
 
     in_test, in_validation = tested.correct, validated.segment.correct
     return Reevaluation(tested.trial, answers(data.test, in_test), answers(data.validation, in_validation))
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -19,6 +19,7 @@ from aiperf.score.peak import peak_ops_per_second
 from aiperf.wire.messages import Rate
 from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned
+from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/peak/1"
@@ -103,7 +104,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
             raise AiperfError(f"{path}: this run did not measure its devices; give what `peak -o` wrote")
         return found
     try:
-        record = json.loads(path.read_bytes(), object_pairs_hook=once)
+        record = json.loads(read_bytes(path), object_pairs_hook=once)
         machine = decode(Machine, record)
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None

@@ -24,6 +24,7 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.journal.strict import once
+from nas.bounded import lines, opened
 
 BINS = 240
 LEAST_BIN_SECONDS = 2.0
@@ -129,17 +130,18 @@ class HostClock:
 def records(path: Path) -> Iterator[dict[str, Any] | None]:
     """Each line's object; None for what is none. A last line without an end is still being written."""
     try:
-        with path.open("rb") as file:
-            for raw in file:
+        with opened(path) as file:
+            before = b"\n"
+            for raw in lines(file, LONGEST_LINE):
+                # Of a line that is too long the pieces are passed over, and its end is told as no record.
                 if raw.endswith(b"\n"):
-                    yield _record(raw)
+                    yield _record(raw) if before.endswith(b"\n") else None
+                before = raw
     except OSError:  # as if there were none: a report is made of what can be read
         yield None
 
 
 def _record(raw: bytes) -> dict[str, Any] | None:
-    if len(raw) > LONGEST_LINE:
-        return None
     try:
         record = json.loads(raw, object_pairs_hook=once)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from aiperf.journal import strict
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding
 from aiperf.rules.verdict import Verdict
+from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
 
 
@@ -43,7 +44,7 @@ def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str,
 def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
     """None where there is none of this very journal by this very program."""
     try:
-        kept = decode(KeptValidation, strict.parsed(files.validation.read_bytes()))
+        kept = decode(KeptValidation, strict.parsed(read_bytes(files.validation)))
     except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew
         return None
     own = (replay.last_chain, replay.lines, code_hash())

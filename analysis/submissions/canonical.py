@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import math
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.journal.strict import once
-
-BLOCK_BYTES = 1 << 20
 
 
 class CanonicalError(AiperfError, ValueError):
@@ -42,17 +39,8 @@ def parse(data: bytes) -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical form."""
+    """SHA-256 of the canonical form, and so of a file that holds it."""
     return sha256(canonical(value)).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file; of a file in the canonical form it is `digest` of its value."""
-    total = sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            total.update(block)
-    return total.hexdigest()
 
 
 def _finite(text: str) -> float:

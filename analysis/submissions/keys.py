@@ -9,9 +9,9 @@ from pathlib import Path
 
 from aiperf.errors import AiperfError
 from aiperf.wording import plain
+from nas.bounded import read_text
 
 KEY = re.compile(r"[0-9a-f]{64}")
-LARGEST_BYTES = 4 << 20
 LONGEST_NAME = 300
 
 _LOOKALIKES = str.maketrans(
@@ -31,9 +31,7 @@ def read_keys(path: Path) -> Register:
     A site may have several keys. Raises AiperfError, which names the line, for a file of anything else.
     """
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
-            raise AiperfError(f"{path} is no file of keys; give one with lines of a public key and a site")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeError:

@@ -13,10 +13,11 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.submissions.archive import read_archive
-from analysis.submissions.canonical import CanonicalError, file_digest, parse
+from analysis.submissions.canonical import CanonicalError, parse
 from analysis.submissions.package import FORM, PackageFiles
 from analysis.submissions.schema import check
 from analysis.submissions.signature import SignatureError, verify
+from nas.bounded import file_digest, read_bytes
 
 LARGEST_BYTES = 32 << 20
 """Of a file that is taken in whole: a manifest of all files that an archive may hold has two thirds of it."""
@@ -92,18 +93,12 @@ def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
 def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
     if name not in names:
         raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
-    refuse_large(path, name)
     try:
-        return parse(path.read_bytes())
+        return parse(read_bytes(path, LARGEST_BYTES))
     except CanonicalError as error:
         raise AiperfError(f"{name}: {error}") from None
-
-
-def refuse_large(path: Path, name: str) -> None:
-    """JSON and TOML take fifty times their size in memory."""
-    if path.stat().st_size > LARGEST_BYTES:
-        size = path.stat().st_size
-        raise AiperfError(f"{name} has {size:,} bytes; no package needs more than {LARGEST_BYTES:,}")
+    except OSError as error:
+        raise AiperfError(f"{name}: {error.strerror}") from None
 
 
 def refuse_other_form(value: Any, form: str, path: Path) -> None:
@@ -130,7 +125,7 @@ def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence
 
 
 def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:
-    seal, manifest = parsed(files.seal, "seal.json", names), files.manifest.read_bytes()
+    seal, manifest = parsed(files.seal, "seal.json", names), read_bytes(files.manifest, LARGEST_BYTES)
     if not isinstance(seal, dict) or seal.keys() - {
         "manifest_sha256",
         "algorithm",

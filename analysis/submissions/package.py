@@ -21,10 +21,11 @@ from aiperf.score.credit import credit
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine, read_run
 from analysis.submissions.archive import refuse_existing, write_archive
-from analysis.submissions.canonical import canonical, file_digest
+from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions, division
+from nas.bounded import file_digest
 
 FORM = "aiperf-hpc/package/1"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError, MissingExtra
+from nas.bounded import read_bytes
 
 CONTEXT = b"aiperf-hpc package manifest 1\n"
 """Before what is signed, so that a signature of anything else cannot be passed off as one of a manifest."""
@@ -74,7 +75,7 @@ def verify(manifest: bytes, seal: dict[str, Any]) -> str:
 def _private(path: Path) -> Any:
     keys, serialization = _library()
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_bytes(path), password=None)
     except OSError as error:
         raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
     except (ValueError, TypeError) as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aiperf import toml
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
@@ -16,11 +17,11 @@ from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
 from analysis.readings.facts import flat
 from analysis.readings.judged import Judged, examine
-from analysis.submissions.canonical import file_digest
-from analysis.submissions.opening import Reason, parsed, refuse_large, refuse_other_form, unpacked
+from analysis.submissions.opening import Reason, parsed, refuse_other_form, unpacked
 from analysis.submissions.package import Contact, PackageFiles
 from analysis.submissions.schema import SchemaError, check
 from analysis.submissions.system import contradictions
+from nas.bounded import file_digest, read_text
 
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 """Parts of a result that depend on who validates; only its two answers are compared."""
@@ -123,12 +124,12 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     except (AiperfError, SchemaError) as error:
         found.append(Reason(f"{where}/result.json", str(error)))
     try:
-        refuse_large(run.config, "it")
-        stated = from_toml(run.config.read_text(encoding="utf-8"), where="it")
+        stated = from_toml(read_text(run.config, toml.LARGEST_BYTES), where="it")
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
     except (AiperfError, OSError, UnicodeError) as error:
-        found.append(Reason(f"{where}/config.toml", f"it cannot be read: {error}"))
+        why = error.strerror if isinstance(error, OSError) else error
+        found.append(Reason(f"{where}/config.toml", f"it cannot be read: {why}"))
     found += [Reason(f"{where}/weights/{path.name}", _NOT_TESTED) for path in _needless(judged)]
     return Checked(name, judged, found)
 

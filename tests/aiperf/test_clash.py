@@ -35,10 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def run(*path: Path) -> subprocess.CompletedProcess[str]:
+def run(*path: Path, option: str = "-I") -> subprocess.CompletedProcess[str]:
     """The command, reading packages from these folders first."""
     code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}; {COMMAND}"
-    return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-I", option, "-c", code], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_the_owner_is_named(site: Path) -> None:
@@ -71,6 +73,27 @@ def test_the_command_stops_where_one_was_installed_over_the_other(
     assert "also installs aiperf; remedy:" in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert answer.returncode == 1
+
+
+@pytest.mark.parametrize("last", ["theirs", "ours"])
+def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
+    last: str, site: Path, tmp_path: Path
+) -> None:
+    """pip removes what the other one installed, whoever has written the file last."""
+    mixed = tmp_path / "site"
+    for origin in [ROOT, site] if last == "theirs" else [site, ROOT]:
+        shutil.copytree(origin / "aiperf", mixed / "aiperf", dirs_exist_ok=True)
+    for package in ("nas", "launch", "analysis"):
+        shutil.copytree(ROOT / package, mixed / package)
+    for file in (site / "aiperf").glob("*.py"):
+        (mixed / "aiperf" / file.name).unlink()
+    answer = run(mixed, option="-S")  # this folder alone: a whole package would stand before half of one
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        "aiperf-hpc: aiperf/__init__.py and aiperf/__main__.py of aiperf-hpc are missing, as after the "
+        "removal of another package named aiperf; "
+        "remedy: pip install --force-reinstall --no-deps aiperf-hpc\n"
+    )
 
 
 def test_a_module_run_by_its_name_is_checked_too(site: Path, tmp_path: Path) -> None:

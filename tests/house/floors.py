@@ -18,7 +18,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
     {"aiperf": "tomli tomli_w"},
     {"aiperf.wire": "", "aiperf.data": "numpy torch PIL"},
     {"aiperf.journal": "numpy"},
-    {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": "tomli"},
+    {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
     {"aiperf.rules": "numpy", "aiperf.device": "torch psutil"},
     {"aiperf.parallel": "torch", "analysis.readings": "numpy"},
     {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},

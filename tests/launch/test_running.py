@@ -69,6 +69,7 @@ SCONTROL = """#!/bin/bash
 case $1 in
 show)
     [[ $2 == node ]] && echo "   CoresPerSocket=5 Sockets=1 ThreadsPerCore=${THREADS:-1}"
+    [[ $2 == job ]] && echo "   Requeue=1 Restarts=${RESTARTS:-0} BatchFlag=1"
     [[ $2 == hostnames ]] && printf '%s\\n' $HOSTS ;;
 requeue) echo "requeue $2" >>"$LOG"; exit "${REQUEUE:-0}" ;;
 esac
@@ -159,6 +160,19 @@ def test_where_it_is_not_queued_again_it_says_how_to_go_on(
     assert ran.returncode == 75
     assert "to go on: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch" in ran.stdout
     assert machine.asked_for("requeue") is ("REQUEUE" in variables)
+
+
+@pytest.mark.parametrize(("before", "after", "again"), [("0", "1", True), ("2", "2", False)])
+def test_a_job_that_slurm_queues_again_itself_is_not_to_be_submitted_as_well(
+    before: str, after: str, again: bool, machine: Machine
+) -> None:
+    """As after `scontrol requeue`, or for a job of a higher priority."""
+    variables = {"SLURM_RESTART_COUNT": before, "RESTARTS": after, "STILL_RUNNING": "17"}
+    ran = machine.run(job=replace(JOB, directory="my runs/a"), RUN="exit 75", **variables)
+    assert ran.returncode == 75
+    told = "Slurm queues this job again itself; it goes on there"
+    by_hand = "to go on: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script"
+    assert ran.stdout.splitlines()[1:] == [told if again else by_hand]
 
 
 def test_who_is_warned_while_doctor_looks_is_queued_again(machine: Machine) -> None:

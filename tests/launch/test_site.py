@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.errors import ConfigError
+from launch import SCHEDULERS
+from launch.job import Job
 from launch.machine import GUESSED, partitions, site_text
+from launch.script import script_text
 from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
 
 SINFO = """\
@@ -54,12 +59,79 @@ environment = { A = "1" }
         ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is no name of a variable"),
         ("modules = 'gcc'", "s: modules is 'gcc'; it must be a list"),
         ("environment = { A = 1 }", "s: environment.A is 1; it must be of type str"),
+        (
+            'environment = { A = "1\\n#SBATCH --nodes=9" }',
+            r"s: environment.A is '1\n#SBATCH --nodes=9'; it must",
+        ),
+        ("environment = { \"A\\nB\" = '1' }", "is no name of a variable"),
+        ('queue = { account = "a\\n#SBATCH --nodes=9" }', "s: queue.account is"),
+        (
+            "queue = { account = 'a --nodes=9' }",
+            "s: queue.account is 'a --nodes=9'; it is a name",
+        ),
+        ("queue = { partition = '$(id)' }", "s: queue.partition is '$(id)'; it is a name"),
+        ("queue = { partition = '-p' }", "s: queue.partition is '-p'; it is a name"),
+        ('queue = { options = ["--qos=a\\rb"] }', "s: queue.options is '--qos=a\\rb'; it must be one"),
+        ("devices = { request = 'gpu]\"' }", "s: devices.request is"),
+        ("mpi = { plugin = 'pmix; id' }", "s: mpi.plugin is 'pmix; id'; it is a name"),
+        (
+            "mpi = { options = ['-v) ; id #'] }",
+            "s: mpi.options is '-v) ; id #'; it must be words",
+        ),
+        ("mpi = { options = ['-v # not'] }", "s: mpi.options is '-v # not'; it must be words"),
+        ("mpi = { options = ['\"$(id)\"'] }", "it must be words"),
+        ("mpi = { options = ['\"`id`\"'] }", "it must be words"),
+        (
+            "mpi = { options = ['\"--x'] }",
+            "s: mpi.options is '\"--x'; as a line of shell it",
+        ),
+        (
+            "container = { image = 'a\"b' }",
+            "s: container.image is 'a\"b'; a path",
+        ),
+        ("container = { command = 'a && b' }", "s: container.command is 'a && b'; it must be words"),
+        ("scratch = { directory = '/a/$(id)' }", "s: scratch.directory is '/a/$(id)'; a path may hold"),
+        (
+            'scratch = { directory = "/a", stage = "cp\\nls" }',
+            "s: scratch.stage is 'cp\\nls'; it must be one line",
+        ),
+        ("setup = ['source \"x']", "s: setup is 'source \"x'; as a line of shell it"),
+        ("setup = ['cd x \\']", "s: setup is"),
+        ("setup = ['cat <<END']", "s: setup is 'cat <<END'; what begins with << ends on another line"),
+        ('modules = ["gcc\\u202e"]', "s: modules is"),
     ],
 )
 def test_a_wrong_site_is_refused(text: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
         site_from_toml(text, "s")
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """setup = ["test -e 'a b' || exit 1 # don't ask", "(($#)) && x=$((1 << 2))", "cat <<<$x"]""",
+        """mpi = { options = ["--mca btl ^openib", '--bind "$PWD:/a b"', "-x ${NAME}", "'a;b'"] }""",
+        "queue = { account = 'a.b-c@d', partition = 'p,q', options = ['--constraint=\"[a|b]\"'] }",
+        "container = { image = '~/my images/a.sif', options = ['--bind', '\"$PWD\"'] }",
+        "scratch = { directory = '/local/$USER/a b', stage = 'tar -xf \"/a b.tar\" | cat; ls' }",
+        "environment = { A = '$(id) `id` \"; x', B = 'Größe' }",
+    ],
+)
+def test_what_stays_in_its_place_is_taken(text: str) -> None:
+    for scheduler in SCHEDULERS.values():
+        script = script_text(scheduler, replace(site_from_toml(text, "s"), mpi=Mpi("mpirun")), Job(2, 1))
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+        head = script[: script.index("\n\n")]
+        assert all(line.startswith("#") for line in head.splitlines())
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\x1b[2J"])
+def test_what_is_asked_for_stays_in_its_place(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"an option of the run is .*; it must be one line"):
+        Job(1, 1, options=("--data", text))
+    with pytest.raises(ConfigError, match="the directory of the run is"):
+        Job(1, 1, directory=text)
 
 
 def test_a_missing_site_names_the_command_that_makes_one(tmp_path: Path) -> None:

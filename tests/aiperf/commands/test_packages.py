@@ -174,7 +174,7 @@ KEY = "0123456789abcdef" * 4
         (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A stands twice; one key is of one site"),
         (f"{KEY} Site A\n{KEY[::-1]} SITE \u0410\n", "Site A and SITE \u0410 look alike"),
         (b"\xff\xfe", "is not UTF-8"),
-        (None, "is no file of keys"),
+        (None, "cannot be read: No such file"),
     ],
 )
 def test_a_bad_register_is_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,6 +159,80 @@ def test_a_past_that_cannot_have_been_is_not_continued(
     assert "does not follow from those above it" in typed.err
     assert "begin another" in typed.err
     assert files.journal.read_bytes() == before
+
+
+def complete(files: RunFiles) -> None:
+    journals.write_run(files.directory, journals.told())
+
+
+def complete_and_edited(files: RunFiles) -> None:
+    complete(files)
+    text = files.journal.read_text()
+    files.journal.write_text(text.replace('"correct":', '"correct":1', 1))
+
+
+def edited(files: RunFiles) -> None:
+    lines = [line for line in journals.told() if not isinstance(line[1], events.Tested)]
+    journals.write_run(files.directory, lines)
+    files.journal.write_text(files.journal.read_text().replace('"correct":', '"correct":1', 1))
+
+
+def over_without_a_network(files: RunFiles) -> None:
+    kept = (events.Opened, events.LegBegan, events.RankReady, events.Released, events.LegEnded)
+    journals.write_run(files.directory, [line for line in journals.told() if isinstance(line[1], kept)])
+
+
+def going_on(files: RunFiles) -> None:
+    journals.write_run(files.directory, journals.told()[:20])
+    files.lock.write_text('{"pid": 1, "host": "another"}')
+    ahead = files.lock.stat().st_mtime + 60  # it grows
+    os.utime(files.journal, (ahead, ahead))
+
+
+def empty(files: RunFiles) -> None:
+    files.directory.mkdir()
+    files.journal.touch()
+
+
+def a_pipe(files: RunFiles) -> None:
+    files.directory.mkdir()
+    os.mkfifo(files.journal)
+
+
+def a_dangling_link(files: RunFiles) -> None:
+    files.directory.mkdir()
+    files.journal.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "told"),
+    [
+        (complete, 0, "is complete; this is its result"),
+        (complete_and_edited, 1, "is complete; this is its result"),
+        (edited, 1, "the chain is broken"),
+        (over_without_a_network, 3, "is complete; this is its result"),
+        (going_on, 1, "belongs to a run that is going on"),
+        (empty, 1, "has no whole line yet"),
+        (a_pipe, 1, "cannot be read: it is a pipe, not a file"),
+        (a_dangling_link, 1, "there is no journal at"),
+    ],
+)
+def test_both_ways_to_go_on_answer_alike(
+    make: Callable[[RunFiles], None],
+    code: int,
+    told: str,
+    typed: Typed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "SILENCE_SECONDS", -running.COARSE_SECONDS)  # else both wait for it
+    files = RunFiles(tmp_path / "run")
+    make(files)
+    answers = []
+    for words in (("resume", files.directory), ("run", "--resume", "--directory", files.directory)):
+        answers.append((typed(*words), typed.out, typed.err))
+    assert answers[0] == answers[1]
+    assert (answers[0][0], told in answers[0][2]) == (code, True), answers[0]
 
 
 def test_a_seed_without_weights_is_refused_before_the_run(typed: Typed, tmp_path: Path) -> None:

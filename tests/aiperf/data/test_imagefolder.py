@@ -182,6 +182,16 @@ def test_of_large_sets_a_spread_sample_is_opened(config: DataConfig, monkeypatch
     assert sorted(opened) == sorted([*of_train, *of_val])
 
 
+def test_all_damaged_files_are_named_up_to_a_number(config: DataConfig) -> None:
+    files = sorted(Path(config.path, "train").glob("class*/*"))[:7]
+    for file in files:
+        file.write_text("gone bad")
+    with pytest.raises(DataError) as refused:
+        load(config, CPU, 1)
+    assert [str(file) in str(refused.value) for file in files] == [True] * 5 + [False] * 2
+    assert str(refused.value).endswith("replace or remove it … and 2 more")
+
+
 def test_a_file_that_breaks_later_is_named_and_the_next_plan_goes_on(config: DataConfig) -> None:
     data = load(config, CPU, 1)
     broken = Path(config.path) / "val/class1/2.jpg"

@@ -105,6 +105,12 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
     ("devices", F, "rank 4 on node2: out of order", lambda: other_device(fault="out of order")),
     ("devices", F, "2 ranks on node2 have the same device", lambda: other_device(identity="GPU-3")),
     ("devices", W, "3 × NVIDIA A100-SXM4-80GB, 1 × NVIDIA L4", lambda: other_device(name="NVIDIA L4")),
+    (
+        "drivers",
+        F,
+        "nvidia-smi on node2 answers what it was not asked for: '\\x00,,,,\\x7f'",
+        lambda: other_host(tools={"nvidia-smi": "\0,,,,\x7f\n\ufffd"}),
+    ),
     ("drivers", F, "nvidia-smi on node2 failed: no", lambda: other_host(tools={"nvidia-smi": "failed: no"})),
     ("drivers", F, "3 uncorrected memory errors", smi("3, No, Disabled")),
     ("drivers", W, "pages of memory to retire", smi("0, Yes, Disabled")),

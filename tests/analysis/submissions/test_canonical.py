@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.submissions.canonical import CanonicalError, canonical, digest, file_digest, parse
+from analysis.submissions.canonical import CanonicalError, canonical, digest, parse
+from nas.bounded import file_digest
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

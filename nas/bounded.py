@@ -1,0 +1,101 @@
+"""Files that anybody may have put there: only what is a file is opened, and a bounded part of it is held.
+
+What is refused is an OSError with its reason in `strerror`, like what the system itself refuses.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+LARGEST_BYTES = 4 << 20
+"""Of a file that is read whole, which takes up to fifty times as much when it is parsed."""
+LONGEST_LINE = 4 << 20
+"""Bytes of a line, four times what the ranks of the largest machine take."""
+PIPE_SECONDS = 10.0
+"""For the next bytes of a pipe, as in `aiperf-hpc graph RUN 7 | aiperf-hpc count --seed /dev/stdin`."""
+BLOCK_BYTES = 1 << 20
+
+_KINDS = {
+    stat.S_IFDIR: "it is a directory",
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+}
+
+
+def opened(path: Path) -> BinaryIO:
+    """To be read in pieces. Raises OSError also for what is no regular file."""
+    return os.fdopen(_opened(path, stat.S_IFREG), "rb")
+
+
+def lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """With their ends; of a longer line a piece of `longest` + 1 bytes, then the next."""
+    while raw := file.readline(longest + 1):
+        yield raw
+
+
+def read_bytes(path: Path, most: int = LARGEST_BYTES) -> bytes:
+    """A small file, or what comes through a pipe. Raises OSError also for anything else or larger."""
+    file = _opened(path, stat.S_IFREG, stat.S_IFIFO)
+    content = bytearray()
+    try:
+        size, is_pipe = os.fstat(file).st_size, stat.S_ISFIFO(os.fstat(file).st_mode)
+        if size > most:
+            raise _refused(path, f"it has {size:,} bytes, and at most {most:,} are read")
+        while piece := _next(path, file, is_pipe):
+            content += piece
+            if len(content) > most:
+                raise _refused(path, f"it has more than the {most:,} bytes that are read")
+    finally:
+        os.close(file)
+    return bytes(content)
+
+
+def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
+    """As `read_bytes`. Raises UnicodeDecodeError, a ValueError, for what is not UTF-8."""
+    return read_bytes(path, most).decode()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file of any size."""
+    total = sha256()
+    with opened(path) as file:
+        while block := file.read(BLOCK_BYTES):
+            total.update(block)
+    return total.hexdigest()
+
+
+def _opened(path: Path, *kinds: int) -> int:
+    """Looked at first: merely to open a pipe can wait for ever, and to open a device can do something."""
+    _refuse_other(path, path.stat(), kinds)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _refuse_other(path, os.fstat(file), kinds)  # another one may have been put there meanwhile
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def _refuse_other(path: Path, found: os.stat_result, kinds: tuple[int, ...]) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind not in kinds:
+        raise _refused(path, f"{_KINDS.get(kind, 'it is something else')}, not a file")
+
+
+def _next(path: Path, file: int, is_pipe: bool) -> bytes:
+    if is_pipe and not select.select([file], [], [], PIPE_SECONDS)[0]:
+        raise _refused(path, f"nothing came through this pipe in {PIPE_SECONDS:g} s")
+    return os.read(file, BLOCK_BYTES)
+
+
+def _refused(path: Path, why: str) -> OSError:
+    return OSError(errno.EINVAL, why, str(path))

@@ -1,0 +1,117 @@
+"""Files of a run or a person that are no files, or far too large: one line, at once, in little memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.rules.rule import Outcome
+from analysis.readings.judged import examine
+from analysis.readings.telemetry import records
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import Scene, told, write_run
+
+GIB = 1 << 30
+MOST_BYTES = 3 << 29  # of addresses, for Python, numpy and what they map; a third of what the worst took
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFiles:
+    return write_run(tmp_path / "run", told(Scene(groups=1)))
+
+
+def large(path: Path) -> None:
+    """A file with a hole: it takes no room."""
+    path.touch()
+    os.truncate(path, GIB)
+
+
+def bounded(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process that gets no more memory."""
+    return subprocess.run(
+        [sys.executable, "-m", "aiperf", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (large, "line 1 is damaged: it has more than 4,194,304 bytes"),
+        (lambda path: path.symlink_to("/dev/zero"), "cannot be read: it is a device, not a file"),
+        (os.mkfifo, "cannot be read: it is a pipe, not a file"),
+    ],
+)
+def test_a_journal_that_has_no_end_is_one_line(
+    make: Callable[[Path], object], line: str, run: RunFiles
+) -> None:
+    run.journal.unlink()
+    make(run.journal)
+    for command in ("status", "validate", "serve"):
+        answer = bounded(command, run.directory)
+        assert answer.returncode in (1, 2)
+        assert answer.stderr.count("\n") == 1, answer.stderr
+        assert line in answer.stderr
+
+
+@pytest.mark.parametrize("grow", [lambda log: large(log), lambda log: log.write_bytes(b"x" * 5000)])
+def test_a_log_that_no_rank_wrote_is_a_finding(grow: Callable[[Path], object], run: RunFiles) -> None:
+    log = run.witnesses()[0]
+    grow(log)
+    judged = examine(run)
+    (found,) = [each for each in judged.verdict.findings if log.name in each.text]
+    assert found.outcome is Outcome.FAILED
+    assert "beside this journal it has at most" in found.text or "more than 4,096 bytes" in found.text
+
+
+def test_a_line_of_telemetry_without_end_is_passed_over(run: RunFiles) -> None:
+    path = run.telemetry("node0")
+    path.parent.mkdir()
+    sample = json.dumps({"wall_seconds": 1.0})
+    path.write_text(f"{sample}\n{'1' * (3 << 20)}\n{sample}\n")
+    assert list(records(path)) == [{"wall_seconds": 1.0}, None, {"wall_seconds": 1.0}]
+    path.unlink()
+    os.mkfifo(path)
+    assert list(records(path)) == [None]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--dry-run", "--preset"),
+        ("launch", "slurm", "--site"),
+        ("count", "--seed"),
+        ("count", "--roofline", "--ceiling"),
+    ],
+)
+def test_a_file_that_is_far_too_large_is_not_read(
+    words: tuple[str, ...], typed: Typed, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.toml"
+    large(path)
+    assert typed(*words, path) == 1
+    assert f"{path}" in typed.err
+    assert "it has 1,073,741,824 bytes, and at most " in typed.err
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert typed(*words, path) == 1
+    assert "it is a device, not a file" in typed.err
+
+
+def test_a_key_of_ten_thousand_parts_is_not_taken_apart(typed: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a." * 10_000 + "a = 1\n")
+    assert typed("run", "--dry-run", "--preset", path) == 1
+    assert typed.err == f"aiperf-hpc: {path}: line 1 has more than 1000 dots\n"

@@ -1,0 +1,85 @@
+"""What is no file is refused at once, and of a large one little is held."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nas import bounded
+from nas.bounded import file_digest, lines, opened, read_bytes, read_text
+
+pytestmark = pytest.mark.timeout(60)  # the fault would be to wait for ever
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "it is a pipe, not a file"),
+        (Path.mkdir, "it is a directory, not a file"),
+        (a_socket, "it is a socket, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a file"),
+        (lambda path: path.symlink_to("/nowhere"), "No such file or directory"),
+    ],
+)
+def test_what_is_no_file_is_not_opened(tmp_path: Path, make: Callable[[Path], object], told: str) -> None:
+    path = tmp_path / "it"
+    make(path)
+    for read in (opened, file_digest, *([read_bytes, read_text] if "pipe" not in told else [])):
+        with pytest.raises(OSError, match=told) as refused:
+            read(path)  # type: ignore[operator]
+        assert refused.value.strerror == told
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("grün")
+    assert read_text(path, 5) == "grün"
+    with pytest.raises(OSError, match="it has 5 bytes, and at most 4 are read"):
+        read_text(path, 4)
+
+
+def test_of_a_file_without_a_size_no_more_is_read_than_its_bound() -> None:
+    with pytest.raises(OSError, match="it has more than the 100 bytes that are read"):
+        read_bytes(Path("/proc/self/status"), 100)
+
+
+def test_a_pipe_is_read_to_its_end_or_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write() -> None:
+        with path.open("wb") as pipe:
+            pipe.write(b"x" * 300_000)
+
+    for bound in (300_000, 299_999):
+        writer = threading.Thread(target=write)
+        writer.start()
+        if bound == 300_000:
+            assert len(read_bytes(path, bound)) == bound
+        else:
+            with pytest.raises(OSError, match="more than the 299,999 bytes"):
+                read_bytes(path, bound)
+        writer.join(30)
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match=r"nothing came through this pipe in 0\.2 s"):
+        read_bytes(tmp_path / "pipe")
+
+
+def test_a_long_line_comes_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"one\n" + b"x" * 12 + b"\ntorn")
+    with opened(tmp_path / "lines") as file:
+        assert list(lines(file, 5)) == [b"one\n", b"xxxxxx", b"xxxxxx", b"\n", b"torn"]

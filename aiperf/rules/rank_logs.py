@@ -169,10 +169,13 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
         if author in found
     ]
     wrote = {(attempt.leg.index, author) for attempt, author, written in present if written}
-    lost, at_the_end = set[tuple[int, Author]](), set[tuple[int, Author]]()
+    lost = set[tuple[int, Author]]()
+    # A leg or a group may also die between two trials, when nothing was begun that has not ended.
+    at_the_end = {(attempt.leg.index, author) for attempt, author, _ in present if attempt.leg.ended is None}
+    died = {(leg.index, loss.group) for leg in replay.legs for loss in leg.losses}
     for attempt, author, written in reversed(present):
         place = attempt.leg.index, author
-        if attempt.began is not None and attempt.ended is None:
+        if attempt.ended is None and (attempt.began or (attempt.leg.index, attempt.group) in died):
             at_the_end.add(place)
         if place in at_the_end or place not in wrote:
             lost.add((attempt.index, author))

@@ -86,13 +86,16 @@ def witnesses(evidence: Evidence) -> Seen:
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
-    hashed = any(v.logs for attempt in evidence.replay.attempts for v in attempt.validations)
-    same = f"{len(found)} ranks wrote the same" + (", as hashed at each validation" if hashed else "")
+    hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
+    at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
+    same = f"{len(found)} ranks wrote the same" + (f", as hashed at {at}" if any(hashed) else "")
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         return Seen(f"{same}; the logs of {shown}{more} are not at hand, or not whole", contradictions, False)
     text = f"{same}; 0 logs are not at hand"
+    if any(hashed) and not all(hashed):  # a run that another version resumed, or hashes that were removed
+        return Seen(text, contradictions, known=False)
     return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
 
 

@@ -70,6 +70,15 @@ def test_one_byte_that_was_changed_in_any_log_shows(tmp_path: Path, rank: int) -
     assert witnesses(without, files)[0] is Outcome.PASSED, "as in journals without hashes"
 
 
+def test_hashes_that_were_removed_are_missed(tmp_path: Path) -> None:
+    files, timed = hashed_run(tmp_path, GROUP)
+    first = min(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
+    rest = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed[first + 1 :]]
+    outcome, text = witnesses([*timed[: first + 1], *rest], files)
+    assert outcome is Outcome.UNKNOWN
+    assert ", as hashed at 1 of " in text
+
+
 def test_answers_that_two_ranks_exchanged_show(tmp_path: Path) -> None:
     files, timed = hashed_run(tmp_path, GROUP)
     paths = [files.witness(f"node{rank}", rank) for rank in (1, 2)]

@@ -97,7 +97,7 @@ class Replay:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Of the images, as the first rank saw them that worked, or was ready where none has yet; empty before."""
+        """Of the images, as the first rank saw them of a leg that worked, or of any where none has yet."""
         legs = self.timed_legs or self.legs
         return next((event.ready.data for leg in legs for event in leg.ranks), {})
 

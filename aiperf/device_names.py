@@ -7,13 +7,18 @@ import unicodedata
 EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 """Scripts in which vendors write beside Latin letters, and whose letters look like none of those."""
 SIGNS = "®©"
-ALIKE = str.maketrans("OlI|", "0111")
-"""Of ASCII, what is read for a digit."""
+ALIKE = str.maketrans("oli", "011")
+"""Of ASCII in lower case, what is read for a digit."""
 
 
 def plain_name(name: str) -> str:
     """In the compatible composed form of Unicode (NFKC), with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", name).split())
+
+
+def folded_name(name: str) -> str:
+    """The letters and digits alone, in lower case: one device's name is written in many ways."""
+    return "".join(letter for letter in plain_name(name).casefold() if letter.isalnum())
 
 
 def visible_name(name: str) -> str:
@@ -28,8 +33,8 @@ def refused_letters(name: str) -> list[str]:
 
 
 def reads_like(name: str, other: str) -> bool:
-    """Whether two different names differ in letters only that look the same."""
-    one, two = plain_name(name), plain_name(other)
+    """Whether two names of different devices differ in letters only that look the same."""
+    one, two = (folded_name(each.replace("|", "1")) for each in (name, other))
     return one != two and one.translate(ALIKE) == two.translate(ALIKE)
 
 

@@ -74,7 +74,12 @@ class Replay:
     @property
     def released(self) -> bool:
         """Whether the clock of any leg started."""
-        return any(leg.released is not None for leg in self.legs)
+        return bool(self.timed_legs)
+
+    @property
+    def timed_legs(self) -> list[Leg]:
+        """Those whose clock started. What was refused before that did no work, and contradicts nothing."""
+        return [leg for leg in self.legs if leg.released is not None]
 
     @property
     def num_legs(self) -> int:
@@ -92,8 +97,9 @@ class Replay:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Of the images, as the first rank that was ready saw them; empty before."""
-        return next((event.ready.data for leg in self.legs for event in leg.ranks), {})
+        """Of the images, as the first rank saw them of a leg that worked, or of any where none has yet."""
+        legs = self.timed_legs or self.legs
+        return next((event.ready.data for leg in legs for event in leg.ranks), {})
 
     @property
     def span_seconds(self) -> float:

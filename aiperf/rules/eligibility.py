@@ -88,7 +88,7 @@ def width(evidence: Evidence) -> Seen:
 
 def data(evidence: Evidence) -> Seen:
     ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    wrong = _data(ranks[0].ready.data) if ranks else []
+    wrong = _data(evidence.replay.manifest) if ranks else []
     return looked(ranks, "no rank was ready", "ImageNet-1k, whole, 224²", wrong)
 
 

@@ -20,7 +20,7 @@ def data(evidence: Evidence) -> Seen:
         return Seen("no rank was ready", known=False)
     contradictions = [
         f"rank {event.ready.rank} of {event.ready.host} saw other images"
-        for leg in replay.legs
+        for leg in replay.timed_legs
         for event in leg.ranks
         if event.ready.data != replay.manifest
     ]

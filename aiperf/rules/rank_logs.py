@@ -86,13 +86,16 @@ def witnesses(evidence: Evidence) -> Seen:
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
-    hashed = any(v.logs for attempt in evidence.replay.attempts for v in attempt.validations)
-    same = f"{len(found)} ranks wrote the same" + (", as hashed at each validation" if hashed else "")
+    hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
+    at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
+    same = f"{len(found)} ranks wrote the same" + (f", as hashed at {at}" if any(hashed) else "")
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         return Seen(f"{same}; the logs of {shown}{more} are not at hand, or not whole", contradictions, False)
     text = f"{same}; 0 logs are not at hand"
+    if any(hashed) and not all(hashed):  # a run that another version resumed, or hashes that were removed
+        return Seen(text, contradictions, known=False)
     return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
 
 
@@ -169,10 +172,13 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
         if author in found
     ]
     wrote = {(attempt.leg.index, author) for attempt, author, written in present if written}
-    lost, at_the_end = set[tuple[int, Author]](), set[tuple[int, Author]]()
+    lost = set[tuple[int, Author]]()
+    # A leg or a group may also die between two trials, when nothing was begun that has not ended.
+    at_the_end = {(attempt.leg.index, author) for attempt, author, _ in present if attempt.leg.ended is None}
+    died = {(leg.index, loss.group) for leg in replay.legs for loss in leg.losses}
     for attempt, author, written in reversed(present):
         place = attempt.leg.index, author
-        if attempt.began is not None and attempt.ended is None:
+        if attempt.ended is None and (attempt.began or (attempt.leg.index, attempt.group) in died):
             at_the_end.add(place)
         if place in at_the_end or place not in wrote:
             lost.add((attempt.index, author))

@@ -21,16 +21,11 @@ PRODUCTS = ("matrix product", "convolution")
 """Whose format every rank records."""
 
 
-def _timed(replay: Replay) -> list[Leg]:
-    """Legs whose clock started. What was refused before that did no work, and contradicts nothing."""
-    return [leg for leg in replay.legs if leg.released is not None]
-
-
 def ranks(evidence: Evidence) -> Seen:
     """Every rank of every group was ready before the release, with the same initial weights, on a device that
     can be."""
     replay, contradictions = evidence.replay, list[str]()
-    legs = _timed(replay)
+    legs = replay.timed_legs
     first = next((event.ready for leg in legs for event in leg.ranks), None)
     if first is None:
         return Seen(NEVER_STARTED, known=False)
@@ -86,21 +81,21 @@ def code(evidence: Evidence) -> Seen:
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran other code"
-        for leg in _timed(replay)
+        for leg in replay.timed_legs
         for event in leg.ranks
         if event.ready.code_hash != opened.code_hash
     ]
     if not opened.code_hash:
         contradictions.append("the hash of the code was not recorded")
     text = f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…"
-    return looked(_timed(replay), NEVER_STARTED, text, contradictions)
+    return looked(replay.timed_legs, NEVER_STARTED, text, contradictions)
 
 
 def clocks(evidence: Evidence) -> Seen:
     """The hosts' times of day, compared once."""
     offsets = [
         (abs(event.clock_offset_seconds), event.ready.host)
-        for leg in _timed(evidence.replay)
+        for leg in evidence.replay.timed_legs
         for event in leg.ranks
     ]
     wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
@@ -152,7 +147,7 @@ def initialisation(evidence: Evidence) -> Seen:
 def precision(evidence: Evidence) -> Seen:
     """Every rank multiplied in the declared format when it was asked to, before the span."""
     declared = evidence.replay.opened.config.training.format
-    ranks = [event.ready for leg in _timed(evidence.replay) for event in leg.ranks]
+    ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
     if not ranks:
         return Seen(NEVER_STARTED, known=False)
     wrong = [text for ready in ranks for text in misdeclared(declared, ready)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.device_names import plain_name
+from aiperf.device_names import folded_name
 
 TERA = 10**12
 GIB = 2**30
@@ -172,10 +172,13 @@ PEAKS: Mapping[str, Peak] = {
     "Intel(R) Data Center GPU Max 1550": Peak(26, 209.5, 419.5, 419.5, _MAX, memory_gib=128, parts=2),
 }
 
+_BY_FOLDED_NAME = {folded_name(name): peak for name, peak in PEAKS.items()}
+
 
 def listed(device: str) -> Peak | None:
-    """What is known of a device, by its name alone."""
-    return PEAKS.get(plain_name(device))
+    """What is known of a device, by its name alone. Case, spaces and signs tell no devices apart: who writes
+    the name otherwise does not escape its bound."""
+    return _BY_FOLDED_NAME.get(folded_name(device))
 
 
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:

@@ -20,6 +20,8 @@ _LOOKALIKES = str.maketrans(
     "abekmhopctyxsijdqwabehikmvoptyxzi",
 )
 """Cyrillic and Greek letters that look like Latin ones, in lower case as capitals look (Unicode TS #39)."""
+_ALIKE = str.maketrans("0i1", "oll")
+"""Of ASCII, as I, l and 1 look."""
 
 Register = Mapping[str, str]
 """Name of the site by its public key."""
@@ -82,7 +84,7 @@ def _refuse_alike(register: Register, path: Path) -> None:
 def _folded(name: str) -> str:
     """Without case, accents, spaces and scripts."""
     letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
-    return "".join(_letters(letters)).translate(_LOOKALIKES)
+    return "".join(_letters(letters)).translate(_LOOKALIKES).translate(_ALIKE)
 
 
 def _letters(text: str) -> Iterator[str]:

@@ -173,6 +173,7 @@ KEY = "0123456789abcdef" * 4
         (f"{KEY} A\x1b[2J\n", "line 1: the name of the site is missing behind its key"),
         (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A stands twice; one key is of one site"),
         (f"{KEY} Site A\n{KEY[::-1]} SITE \u0410\n", "Site A and SITE \u0410 look alike"),
+        (f"{KEY} Inst1tute A0\n{KEY[::-1]} lnstitute AO\n", "Inst1tute A0 and lnstitute AO look alike"),
         (b"\xff\xfe", "is not UTF-8"),
         (None, "cannot be read: No such file"),
     ],

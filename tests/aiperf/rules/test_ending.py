@@ -197,19 +197,23 @@ def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks() -> None:
 
 
 def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
-    """A resume on hosts whose clocks are wrong is refused; the next one is right."""
+    """A start on hosts whose clocks or images are wrong is refused; the next one is right."""
     killed = told(Scene(minutes=0.4, killed_at=20.0))
     second = max(at for at, (_, event) in enumerate(killed) if isinstance(event, LegBegan))
 
     def wrong(event: Event) -> Event:
         if not isinstance(event, RankReady):
             return event
-        return replace(event, clock_offset_seconds=9.0, ready=replace(event.ready, code_hash="other"))
+        ready = replace(event.ready, code_hash="other", data={**event.ready.data, "sha256": "other"})
+        return replace(event, clock_offset_seconds=9.0, ready=ready)
 
     refused = [(t, wrong(event)) for t, event in killed[second : second + 3]]
     again = [(t, replace(e, index=2) if isinstance(e, LegBegan) else e) for t, e in killed[second:]]
     timed = [*killed[:second], *refused, (refused[-1][0], _end("error: clocks")), *again]
     assert verdict_on(timed).failed(Kind.INTEGRITY) == []
+    first = [(t, wrong(event)) for t, event in killed[:4]]
+    once = [(t, replace(e, index=1) if isinstance(e, LegBegan) else e) for t, e in told(Scene(minutes=0.4))]
+    assert verdict_on([*first, (first[-1][0], _end("error: data")), *once[1:]]).failed(Kind.INTEGRITY) == []
 
 
 def test_a_tested_network_without_credited_work_is_no_result() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.device_names import plain_name, refused_letters, visible_name
+from aiperf.device_names import folded_name, plain_name, refused_letters, visible_name
 from aiperf.journal import events
 from aiperf.journal.events import Began, Ended
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RunClass, judge
 from aiperf.score.bound import MOST_OF_THE_PEAK, bound_ops_per_second
-from aiperf.score.peak import GIB
+from aiperf.score.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor
 from tests.aiperf.groups import READY
 from tests.aiperf.journals import Scene, Timed, told, within
@@ -44,12 +44,24 @@ def called(name: str, timed: list[Timed]) -> list[Timed]:
         ("NVIDIA H2\x00", "U+0000"),
         ("NVlDIA H200", "reads like NVIDIA H200, which it is not"),
         ("NVIDIA H2OO", "reads like NVIDIA H200, which it is not"),
+        ("nvidia-h2oo", "reads like NVIDIA H200, which it is not"),
     ],
 )
 def test_a_name_that_is_read_for_another_is_refused(tmp_path: Path, name: str, says: str) -> None:
     finding = found(verdict_on(tmp_path, careful(called(name, TIMED))), "ranks")
     assert finding.outcome is Outcome.FAILED
     assert says in finding.text
+
+
+@pytest.mark.parametrize("name", ["nvidia h200", "NVIDIA-H200", "NVIDIA H 200", "NVIDIA  H200."])
+def test_a_name_that_is_written_otherwise_has_the_same_bound(tmp_path: Path, name: str) -> None:
+    assert listed(name) is listed("NVIDIA H200")
+    seen = found(verdict_on(tmp_path, careful(called(name, TIMED))), "speed")
+    assert (seen.outcome, seen.text) == (Outcome.PASSED, "0.0% of what the devices can do at the most")
+
+
+def test_no_two_listed_devices_share_a_name() -> None:
+    assert len({folded_name(name) for name in PEAKS}) == len(PEAKS)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import Closed, LegBegan, RankReady
+from aiperf.journal.events import Closed, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import judge
 from tests.aiperf.journals import Scene, Timed, told, write_run, write_witnesses
@@ -70,6 +70,15 @@ def test_one_byte_that_was_changed_in_any_log_shows(tmp_path: Path, rank: int) -
     assert witnesses(without, files)[0] is Outcome.PASSED, "as in journals without hashes"
 
 
+def test_hashes_that_were_removed_are_missed(tmp_path: Path) -> None:
+    files, timed = hashed_run(tmp_path, GROUP)
+    first = min(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
+    rest = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed[first + 1 :]]
+    outcome, text = witnesses([*timed[: first + 1], *rest], files)
+    assert outcome is Outcome.UNKNOWN
+    assert ", as hashed at 1 of " in text
+
+
 def test_answers_that_two_ranks_exchanged_show(tmp_path: Path) -> None:
     files, timed = hashed_run(tmp_path, GROUP)
     paths = [files.witness(f"node{rank}", rank) for rank in (1, 2)]
@@ -111,6 +120,25 @@ def test_the_last_lines_of_a_host_that_died_may_be_lost_and_no_others(tmp_path: 
     lines = before.splitlines(keepends=True)
     path.write_text("".join(lines[3:]) + whole[len(before) :])
     assert witnesses(unhashed, files)[0] is Outcome.FAILED
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_host_may_also_die_between_two_trials(tmp_path: Path, lost: bool) -> None:
+    """Its leg died with it, or its group was lost, after a trial had ended and before the next began."""
+    files, timed = hashed_run(tmp_path, told(Scene(minutes=0.2, groups=1)))
+    ended = [place for place, (_, event) in enumerate(timed) if isinstance(event, Ended)]
+    killed = timed[: ended[1] + 1]
+    files.witness("node1", 1).write_text("")
+    write_witnesses(files, killed)
+    path = files.witness("node1", 1)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    t, follows = timed[ended[1] + 1]
+    assert isinstance(follows, Dispatched)
+    if lost:
+        killed += [(t, follows), (t, GroupLost(0, "the host died")), (t, LegEnded("error: x", t))]
+    assert witnesses(killed, files)[0] is Outcome.UNKNOWN
+    clean = [*timed[: ended[1] + 2], (t, LegEnded("interrupted", t))]
+    assert witnesses(clean, files)[0] is Outcome.FAILED
 
 
 def test_a_log_that_is_silent_on_a_whole_leg_was_lost_in_between(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ GIB = 2**30
         ("AMD Instinct MI250X", "bf16", 191.5),
         ("AMD Instinct MI300X", "fp16", 1307.4),
         ("Ascend910B2", "bf16", 353.8944),
+        ("nvidia-h200", "bf16", 989.5),
         ("GAUDI3", "bf16", 1678),
     ],
 )
@@ -36,7 +37,6 @@ def test_known_devices(device: str, format: str, tera: float) -> None:
         "",
         "NVIDIA",
         "H100",
-        "nvidia h200",
         "NVIDIA H2OO",
         "NVIDIA A100",
         "AMD Radeon Graphics",

@@ -167,7 +167,7 @@ def _start_ranks(num_ranks: int) -> int:
     def hand_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(signal.SIGUSR1)
 
-    for number in warned.WARNINGS:
+    for number in warned.heeded():
         signal.signal(number, hand_on)
     interrupted = False
     while True:

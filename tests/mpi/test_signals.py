@@ -74,10 +74,10 @@ def own_images(folder: Path) -> tuple[object, ...]:
     return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_images=6")
 
 
-EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed")]
+EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed"), (1, "HUP", "Closed")]
 MORE = [
     *((ranks, "USR1", moment) for ranks in (1, 3) for moment in ("LegBegan", "RankReady", "CeilingMeasured")),
-    *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1")),
+    *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1", "HUP")),
 ]
 
 

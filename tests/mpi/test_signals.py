@@ -112,6 +112,23 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
 
 
 @pytest.mark.slow
+def test_ranks_that_a_command_started_by_itself_close_their_trials_when_it_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 5, "--device", "cpu"]
+    with started(run_of(1, *words, "--devices", 2), directory) as job:
+        job.wait_for('"Closed"', count=2)
+        job.process.kill()
+        until = time.monotonic() + CLEAN_SECONDS
+        while (left := job.processes()) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left == []
+    replay = checked(directory)
+    assert replay.leg.ended is not None
+    assert replay.leg.ended.reason == "terminated"
+    assert replay.leg.losses == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_of_one(
     name: str, tmp_path: Path

@@ -15,6 +15,14 @@ from aiperf.warned import note
 
 def main() -> int:
     """The command `aiperf-hpc`; its exit code."""
+    try:
+        return _started()
+    except KeyboardInterrupt:  # while it imports; the command has its own word for a later one
+        print("aiperf-hpc: interrupted", file=sys.stderr)
+        return 130
+
+
+def _started() -> int:
     if sys.argv[1:2] in (["run"], ["resume"]) and "--dry-run" not in sys.argv:
         note()  # a warning that comes before there is a run to be stopped
     try:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
+WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+"""The last is of a terminal that is closed, or a connection to it that is lost."""
 ALL = (signal.SIGINT, *WARNINGS)
 
 _noted: list[int] = []
@@ -36,9 +37,15 @@ def outlive() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ALL)
 
 
+def heeded() -> tuple[signal.Signals, ...]:
+    """The warnings that a master answers: under `nohup` it goes on without its terminal."""
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return tuple(number for number in WARNINGS if not (nohup and number == signal.SIGHUP))
+
+
 def note() -> None:
     """The same, for a master that is about to begin: `noted` tells it what came. Ctrl-C ends it as ever."""
-    for number in WARNINGS:
+    for number in heeded():
         signal.signal(number, _note)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import os
+import threading
 from collections.abc import Generator, Iterator
 from multiprocessing import forkserver, resource_tracker
 from typing import Any, NamedTuple
@@ -159,6 +161,15 @@ def _close_all() -> None:
 def _outlive(worker: int) -> None:
     """The closing validation still needs this process. Torch has just set a handler that would end it."""
     outlive()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """However the process that trains ends. Torch looks at the server, which itself waits for this one."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _as_it_is(piece: Any) -> Any:

@@ -15,7 +15,7 @@ from aiperf.ranks.torchrun import SocketLink
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI
-OUTLIVE = "trap '' TERM USR1"  # a scheduler's warning
+OUTLIVE = "trap '' TERM USR1 HUP"  # a scheduler's warning
 
 
 def connect(launched: Launched) -> Link:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import logging
 import os
 import shutil
@@ -162,12 +163,14 @@ def _start_ranks(num_ranks: int) -> int:
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     # In a session of its own, for on Ctrl-C mpiexec ends all ranks at once, without a result.
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=environment, start_new_session=True, preexec_fn=_warned_without_parent
+    )
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(signal.SIGUSR1)
 
-    for number in warned.WARNINGS:
+    for number in warned.heeded():
         signal.signal(number, hand_on)
     interrupted = False
     while True:
@@ -177,6 +180,12 @@ def _start_ranks(num_ranks: int) -> int:
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM if interrupted else signal.SIGUSR1)
             interrupted = True
+
+
+def _warned_without_parent() -> None:
+    """However this process ends, the ranks close their trials: prctl(2), PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGUSR1)
 
 
 def _mpiexec() -> str | None:

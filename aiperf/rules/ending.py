@@ -73,7 +73,8 @@ def shortfall(
         return None
     if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
         return Shortfall(Answer.INCOMPLETE, "the scheduler stopped the run in time", f"{resume} goes on")
-    if growing and replay.tested is None and replay.best is not None and replay.leg.alive:
+    tests = not ended.reason.startswith(ERROR) and replay.best is not None and replay.leg.alive
+    if growing and replay.tested is None and tests:
         return Shortfall(Answer.INCOMPLETE, TESTING)
     return Shortfall(
         Answer.NO_RESULT, _cause(replay, ended.reason, credited), _remedy(replay, ended.reason, resume)

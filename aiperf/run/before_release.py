@@ -65,6 +65,13 @@ def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
             )
 
 
+def clock_offset(theirs: float, ours: float, held_up: float) -> float:
+    """A rank's time of day less the master's [s]. A master that was held up, as by its file system, reads old
+    news, and a clock that is behind by no more than that may be right."""
+    offset = theirs - ours
+    return max(offset, min(0.0, offset + held_up)) if held_up > CLOCK_SECONDS else offset
+
+
 def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:
     """Why a run does not begin whose groups were not as far after so many seconds; `ranks` were ready."""
     ready = {each.rank for each in ranks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
-from aiperf.journal.events import Event, LegBegan, Stalled
+from aiperf.journal.events import Ended, Event, LegBegan, Stalled
 from aiperf.journal.file import JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
@@ -40,7 +40,8 @@ class Ledger:
         now = self.now if now is None else now
         if now - self._written > AFTER_LAST_LINE_SECONDS and not isinstance(event, LegBegan):
             self._append(now, Stalled())
-        if now > self._looked + LOOK_SECONDS:
+        # A trial whose weights found no directory did not fail: the run did.
+        if now > self._looked + LOOK_SECONDS or isinstance(event, Ended):
             self._looked = now
             self.journal.refuse_if_gone()
         self._append(now, event)

@@ -79,6 +79,8 @@ class Master:
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
+        self._all_heard = 0.0
+        """When nothing was left to be heard: a message may have waited since."""
 
     def stop(self, reason: str) -> None:
         """Asks for a clean end; may be called from a signal handler."""
@@ -244,7 +246,10 @@ class Master:
 
     def _turn(self, on_loss: Callable[[int, str], None]) -> None:
         """Waits a moment for one message and deals with it."""
+        asked = self.ledger.now
         received = self.world.receive(TICK_SECONDS)
+        if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # some are dropped unheard
+            self._all_heard = asked
         if received is not None:
             index, message = received
             self.groups.each[index].heard = self.ledger.now
@@ -297,7 +302,9 @@ class Master:
 
     def _ready(self, index: int, ready: messages.Ready) -> None:
         leg = self.replay.leg
-        self.ledger.write(events.RankReady(index, ready, ready.wall_seconds - time.time()))
+        held_up = self.ledger.now - self._all_heard
+        offset = before_release.clock_offset(ready.wall_seconds, time.time(), held_up)
+        self.ledger.write(events.RankReady(index, ready, offset))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

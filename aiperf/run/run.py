@@ -26,7 +26,7 @@ from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
-from aiperf.warned import noted
+from aiperf.warned import heeded, noted
 from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -223,7 +223,7 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
             os.write(STDERR, f"{told}aiperf-hpc resume {files.directory}\n".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    numbers = (signal.SIGINT, *heeded())
     before = [signal.signal(number, stop) for number in numbers]
     if early := noted():
         stop(early[0], None)

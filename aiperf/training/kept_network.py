@@ -37,11 +37,12 @@ class Kept:
 
 
 def write_kept(path: Path, kept: Kept) -> str:
-    """Writes the file whole or not at all, and returns its SHA-256. Raises OSError."""
+    """Writes the file whole or not at all, and returns its SHA-256. Raises OSError, also where the run
+    directory is gone: nothing is to take the place of one that was renamed."""
     tensors = {_WEIGHTS + name: np.ascontiguousarray(array) for name, array in kept.weights.items()}
     tensors |= {_MOMENTUM + name: np.ascontiguousarray(array) for name, array in kept.momentum.items()}
     content = save(tensors, metadata={"graph": json.dumps(graph_to_json(kept.graph))})
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     try:
         unfinished.write_bytes(content)

@@ -41,3 +41,19 @@ def test_a_process_that_it_starts_can_be_ended_by_them() -> None:
     program += "child = subprocess.Popen(['sleep', '60']); child.terminate(); print(child.wait())"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout == f"-{int(signal.SIGTERM)}\n"
+
+
+NOHUP = """
+import os, signal, sys
+from aiperf.warned import note, noted
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
+note()
+os.kill(os.getpid(), signal.SIGHUP)
+print([signal.Signals(number).name for number in noted()])
+"""
+
+
+@pytest.mark.parametrize(("was", "heard"), [("SIG_DFL", "['SIGHUP']"), ("SIG_IGN", "[]")])
+def test_a_master_hears_that_its_terminal_is_closed_unless_nohup_keeps_it(was: str, heard: str) -> None:
+    answer = subprocess.run([sys.executable, "-c", NOHUP, was], capture_output=True, text=True, timeout=60)
+    assert (answer.returncode, answer.stdout) == (0, f"{heard}\n")

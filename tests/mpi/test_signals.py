@@ -74,10 +74,10 @@ def own_images(folder: Path) -> tuple[object, ...]:
     return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_images=6")
 
 
-EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed")]
+EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed"), (1, "HUP", "Closed")]
 MORE = [
     *((ranks, "USR1", moment) for ranks in (1, 3) for moment in ("LegBegan", "RankReady", "CeilingMeasured")),
-    *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1")),
+    *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1", "HUP")),
 ]
 
 
@@ -109,6 +109,23 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
         with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
             assert job.end() == 0, job.text()
     assert checked(directory).tested is not None
+
+
+@pytest.mark.slow
+def test_ranks_that_a_command_started_by_itself_close_their_trials_when_it_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 5, "--device", "cpu"]
+    with started(run_of(1, *words, "--devices", 2), directory) as job:
+        job.wait_for('"Closed"', count=2)
+        job.process.kill()
+        until = time.monotonic() + CLEAN_SECONDS
+        while (left := job.processes()) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left == []
+    replay = checked(directory)
+    assert replay.leg.ended is not None
+    assert replay.leg.ended.reason == "terminated"
+    assert replay.leg.losses == []
 
 
 @pytest.mark.slow

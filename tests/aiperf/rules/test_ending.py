@@ -183,6 +183,17 @@ def test_a_test_that_goes_on_has_not_failed() -> None:
     assert failed.answer is Answer.NO_RESULT
 
 
+def test_after_an_error_nothing_is_tested() -> None:
+    """As where its disk was full: its journal grew a moment ago, and its processes are gone."""
+    timed, _ = NO_RESULT["an error"]
+    found = shortfall(replayed(timed), True, growing=True)
+    assert found is not None
+    assert (
+        found.text
+        == "it ended by an error: no space left; `aiperf-hpc resume RUN` goes on, and tests the best network"
+    )
+
+
 def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks() -> None:
     def other(event: Event) -> Event:
         wrong = isinstance(event, RankReady) and event.ready.rank == 1

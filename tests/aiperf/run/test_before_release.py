@@ -83,6 +83,22 @@ def test_another_format_than_declared_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("theirs", "held_up", "offset"),
+    [
+        (97.0, 0.2, -3.0),  # the master had just listened
+        (97.0, 33.0, 0.0),
+        (60.0, 33.0, -7.0),  # a stall explains no more than its own length
+        (103.0, 33.0, 3.0),  # nor a clock that is ahead
+        (99.9, 0.2, -0.1),
+    ],
+)
+def test_a_word_that_lay_while_the_master_was_held_up_tells_no_wrong_time(
+    theirs: float, held_up: float, offset: float
+) -> None:
+    assert before_release.clock_offset(theirs, 100.0, held_up) == pytest.approx(offset)
+
+
 @pytest.mark.parametrize("offset", [-3.04, 3.04])
 def test_clocks_that_differ_are_refused(offset: float) -> None:
     before_release.refuse_other_clocks([RankReady(0, READY, 0.9)])

@@ -10,10 +10,11 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Closed, Event
+from aiperf.journal.events import Closed, Event, RankReady
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.ranks.world import Gone
+from aiperf.rules.who import CLOCK_SECONDS
 from aiperf.run.master import Master
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Ready, Started
@@ -157,6 +158,26 @@ def test_what_a_held_up_master_did_not_hear_is_no_silence(tmp_path: Path) -> Non
     told = run.go()
     assert told.leg.losses == []
     assert states(told) == [State.COMPLETE] * 30
+
+
+def test_what_a_held_up_master_hears_late_is_no_wrong_clock(tmp_path: Path) -> None:
+    """The ranks said what time it is while the file system of the journal stood still."""
+    run = Run(tmp_path, FakeWorld(Obedient, Obedient, Obedient), max_trials=3)
+
+    def stall(master: Master) -> None:
+        write = master.ledger.journal.write
+
+        def slow(t: float, event: Event) -> None:
+            write(t, event)
+            if isinstance(event, RankReady) and event.ready.rank == 1:
+                time.sleep(1.5)
+
+        master.ledger.journal.write = slow  # type: ignore[method-assign]
+
+    run.before = stall
+    told = run.go()
+    assert len(told.ranks) == 3
+    assert all(abs(event.clock_offset_seconds) <= CLOCK_SECONDS for event in told.ranks)
 
 
 class DiesAtOnce(Obedient):

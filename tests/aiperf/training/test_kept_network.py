@@ -44,6 +44,12 @@ def test_a_network_before_its_first_step_has_no_momentum(tmp_path: Path) -> None
     assert read_kept(tmp_path / "0.safetensors").momentum == {}
 
 
+def test_a_run_directory_that_was_renamed_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_kept(RunFiles(tmp_path / "run").weights(0), kept())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "1.safetensors"
     write_kept(path, kept())

@@ -6,11 +6,14 @@ Installed side by side, the two overwrite each other's files; what would run the
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from pathlib import Path
+from urllib.parse import unquote
 
 from aiperf.errors import AiperfError
 
@@ -21,16 +24,17 @@ SHARED = ("__init__.py", "__main__.py")
 """Files of `aiperf` that NVIDIA's has as well (0.13.0): its removal takes them along."""
 
 _APART = "install aiperf-hpc into an environment of its own (python3 -m venv)"
-_AGAIN = "pip install --force-reinstall --no-deps aiperf-hpc"
 
 
 def refuse_clash() -> None:
     """Raises AiperfError with one sentence when a package is not, or not only, this program's own, or not
     whole any more."""
-    clashes = (foreign_owner(distributions()), _APART), (missing_files(), _AGAIN), (hidden_package(), _APART)
-    for clash, remedy in clashes:
-        if clash:
-            raise AiperfError(f"{clash}; remedy: {remedy}")
+    if clash := foreign_owner(distributions()):
+        raise AiperfError(f"{clash}; remedy: {_APART}")
+    if clash := missing_files():
+        raise AiperfError(f"{clash}; remedy: {_again()}")
+    if clash := hidden_package():
+        raise AiperfError(f"{clash}; remedy: {_APART}")
 
 
 def foreign_owner(installed: Iterable[Distribution]) -> str | None:
@@ -51,6 +55,18 @@ def missing_files(home: Path = Path(__file__).parent) -> str | None:
     missing = [f"aiperf/{name}" for name in SHARED if not (home / name).exists()]
     what = f"{' and '.join(missing)} of aiperf-hpc {'is' if len(missing) == 1 else 'are'} missing"
     return f"{what}, as after the removal of another package named aiperf" if missing else None
+
+
+def _again() -> str:
+    """The command that brings the files back, from where they came: no index need have this program."""
+    try:
+        told = json.loads(Distribution.from_name(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        source = str(told["url"])
+    except (PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
+        source = DISTRIBUTION
+    if source.startswith("file://"):
+        source = unquote(source.removeprefix("file://"))
+    return f"pip install --force-reinstall --no-deps {shlex.quote(source)}"
 
 
 def hidden_package(path: Iterable[str] | None = None) -> str | None:

@@ -12,6 +12,7 @@ import shlex
 from aiperf.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=%-]*")
+UNCLOSED = re.compile(r"\$\{(?![^{}]*\})")
 PLAIN = re.compile(r"[\w./:@%+,=~${}-]+")
 
 
@@ -30,14 +31,16 @@ def name(key: str, value: str) -> None:
 def command(key: str, value: str) -> None:
     """Of a whole line of shell."""
     line(key, value)
-    try:
-        shlex.split(value, comments=True)
+    try:  # shlex begins a comment anywhere, bash only at a word
+        shlex.split(re.sub(r"(?<=[^\s;&|()<>])#", "_", value), comments=True)
     except ValueError as error:
         raise _refused(key, value, f"as a line of shell it has an end missing ({error})") from None
     if re.search(r"(?<!<)<<(?!<)", value) and "((" not in value:
         raise _refused(key, value, "what begins with << ends on another line")
-    if (len(value) - len(value.rstrip("\\"))) % 2:
-        raise _refused(key, value, "it ends in a backslash, which takes the next line with it")
+    if (len(value) - len(value.rstrip("\\"))) % 2 or re.search(r"(&&|\|)\s*$", value):
+        raise _refused(key, value, "its end takes the next line with it")
+    if UNCLOSED.search(re.sub(r"'[^']*'", "", value)):
+        raise _refused(key, value, "it has half a ${")
 
 
 def words(key: str, value: str) -> None:
@@ -45,15 +48,19 @@ def words(key: str, value: str) -> None:
     command(key, value)
     lexer = shlex.shlex(value, posix=True, punctuation_chars=True)
     lexer.commenters, lexer.whitespace_split = "", True
-    if any(set(word) <= set("();<>|&") or word[0] == "#" for word in lexer) or re.search(r"`|\$\(", value):
+    try:
+        more = any(set(word) <= set("();<>|&") or word[0] == "#" for word in lexer)
+    except ValueError:  # a quote behind a comment
+        more = True
+    if more or re.search(r"`|\$[(['\"]", value):
         raise _refused(key, value, "it must be words and variables, without a comment or a second command")
 
 
 def path(key: str, value: str) -> None:
     """Of a path, which may hold variables and spaces."""
     line(key, value)
-    if re.search(r'["`\\\\]|\$\(', value):
-        raise _refused(key, value, 'a path may hold variables and spaces, but not " ` \\ or $(')
+    if re.search(r'["`\\\\]|\$[(\[]', value) or UNCLOSED.search(value):
+        raise _refused(key, value, 'a path may hold variables and spaces, but not " ` \\ $( $[ or half a ${')
 
 
 def path_word(value: str) -> str:

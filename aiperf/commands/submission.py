@@ -55,7 +55,9 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 
 
 def write_script(path: Path, text: str) -> None:
-    """Raises AiperfError where another text is there already: a person may have edited it."""
+    """Raises AiperfError for a script that bash cannot read to its end, and where another text is there
+    already: a person may have edited it."""
+    _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
             raise AiperfError(
@@ -64,6 +66,16 @@ def write_script(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
+
+
+def _refuse_broken(text: str) -> None:
+    """What a site file gives may begin what it does not end: a block, a quote, a text for a command."""
+    try:
+        read = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):  # scripts may be written where no bash is
+        return
+    if told := read.stderr.decode(errors="replace").splitlines():
+        raise AiperfError(f"bash cannot read the script ({told[0]}); mend setup in the site file")
 
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:

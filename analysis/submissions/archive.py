@@ -32,8 +32,22 @@ LARGEST_GROWTH = 60
 """Times the size of the archive. A journal shrinks to a tenth of its size; a bomb, to a thousandth."""
 LARGEST_WEIGHTS_GROWTH = 4
 """Times the size of the archive, for a file of weights: it is read in whole, and hardly shrinks."""
+LEAST_JSON = 4 << 20
+LARGEST_JSON_GROWTH = 16
+"""Times the size of the archive, and `LEAST_JSON` at the least, for a file of JSON: it is parsed in whole,
+and half of a manifest is checksums, which do not shrink."""
+LARGEST_HEADER = 64 << 10
+"""Bytes of a header of tar that is more than its one block; our own have less than one thousand."""
 LARGEST_BYTES = 64 << 30
 BLOCK_BYTES = 1 << 20
+
+HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 
 
 class ArchiveError(AiperfError):
@@ -78,13 +92,15 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             path.open("rb") as raw,
             gzip.GzipFile(fileobj=raw) as packed,
             # As a stream: what lies behind the bound is never unpacked, headers included.
-            tarfile.open(fileobj=_Bounded(packed, limit, path), mode="r|") as tar,
+            tarfile.open(fileobj=_Bounded(packed, limit, path), mode="r|", tarinfo=_Member) as tar,
         ):
             names = list(_unpacked(tar, folder, path))
             _refuse_more(packed, path)
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
         raise ArchiveError(f"{path} is no gzip'ed tar archive, or a damaged one: {error}") from None
+    except _LargeHeader as error:
+        raise ArchiveError(f"{path} holds {error}; it is not unpacked") from None
     except RecursionError:  # tarfile calls itself for each header that stands before another
         raise ArchiveError(f"{path} holds headers of headers without end; it is not unpacked") from None
     except OSError as error:
@@ -104,6 +120,20 @@ def _write(path: Path, files: Mapping[str, Path]) -> None:
                 tar.addfile(member, file)
 
 
+class _LargeHeader(Exception):
+    pass
+
+
+class _Member(tarfile.TarInfo):
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        """A header that stands before another is held in whole by tarfile, several times over."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in HEADERS and found.size > LARGEST_HEADER:
+            raise _LargeHeader(f"a header of {found.size:,} bytes")
+        return found
+
+
 class _Bounded(io.RawIOBase):
     """Reads a stream until it has grown too large."""
 
@@ -121,7 +151,11 @@ class _Bounded(io.RawIOBase):
 
 
 def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
-    weights_limit = max(LEAST_LIMIT, LARGEST_WEIGHTS_GROWTH * path.stat().st_size)
+    size = path.stat().st_size
+    limits = {
+        ".safetensors": max(LEAST_LIMIT, LARGEST_WEIGHTS_GROWTH * size),
+        ".json": max(LEAST_JSON, LARGEST_JSON_GROWTH * size),
+    }
     names = set[str]()
     for member in tar:
         if not member.isreg():
@@ -137,7 +171,7 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
         names.add(member.name)
         if len(names) > MOST_FILES:
             raise ArchiveError(f"{path} holds more than {MOST_FILES:,} files; it is not unpacked")
-        if "/weights/" in member.name and member.size > weights_limit:
+        if member.size > limits.get(Path(member.name).suffix, LARGEST_BYTES):
             raise ArchiveError(f"{path} holds {member.name} of {member.size:,} bytes; it is not unpacked")
         if member.issparse():
             raise ArchiveError(f"{path} holds {member.name} with holes in it; it is not unpacked")
@@ -147,9 +181,11 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
 
 def _refuse_more(packed: gzip.GzipFile, path: Path) -> None:
     """A damaged header looks like the end: behind it there may be nothing but the tar's padding."""
-    rest = packed.read(LEAST_LIMIT)
-    if rest.strip(b"\0") or packed.read(1):
-        raise ArchiveError(f"{path} is damaged: there is more behind the end of its last file")
+    left = LEAST_LIMIT
+    while rest := packed.read(BLOCK_BYTES):
+        left -= len(rest)
+        if rest.strip(b"\0") or left < 0:
+            raise ArchiveError(f"{path} is damaged: there is more behind the end of its last file")
 
 
 def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:

@@ -96,7 +96,7 @@ class Windowed:
             Windows(side, kernel, stride, padding, self.ceil_mode)
             for side, kernel, stride, padding in zip(area, self.kernels, self.strides, self.paddings)
         )
-        if any(each.padded < each.kernel for each in found):
+        if any(each.num < 1 for each in found):
             raise ShapeError(f"{type(self).__name__}: kernel {self.kernel} on an area of {list(area)}")
         return found[0], found[1]
 

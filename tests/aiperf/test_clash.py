@@ -96,6 +96,19 @@ def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
     )
 
 
+def test_the_remedy_installs_from_where_the_program_came(tmp_path: Path) -> None:
+    mixed, info = tmp_path / "site", tmp_path / "site" / "aiperf_hpc-0.1.0.dist-info"
+    for package in clash.PACKAGES:
+        shutil.copytree(ROOT / package, mixed / package)
+    (mixed / "aiperf" / "__main__.py").unlink()
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aiperf-hpc\nVersion: 0.1.0\n")
+    (info / "RECORD").write_text("aiperf/start.py,,\n")
+    (info / "direct_url.json").write_text('{"dir_info": {}, "url": "file:///src/my%20copy"}')
+    answer = run(mixed, option="-S")
+    assert answer.stderr.endswith("remedy: pip install --force-reinstall --no-deps '/src/my copy'\n")
+
+
 def test_a_module_run_by_its_name_is_checked_too(site: Path, tmp_path: Path) -> None:
     for info in site.glob("*.dist-info"):
         shutil.copytree(info, tmp_path / info.name)

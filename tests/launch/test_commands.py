@@ -54,6 +54,15 @@ def told(result: Result) -> str:
     return result.output
 
 
+@pytest.mark.parametrize("line", ["{", "echo `id", "cat <<END # ((", "if true; then", "("])
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
+def test_a_script_that_bash_cannot_read_is_refused(run: Launch, scheduler: str, line: str) -> None:
+    text = f"setup = [{json.dumps(line)}]\nmpi.launcher = 'mpiexec'\n"
+    Path("site.toml").write_text(text, encoding="utf-8")
+    assert "bash cannot read the script" in str(run(scheduler).exception)
+    assert not list(Path().glob("aiperf-hpc-*"))
+
+
 def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
     output = told(run("slurm", "--nodes", 4, "--hours", 1, "--", "--preset", "synthetic"))
     assert output == "aiperf-hpc-4.sbatch; submit it by: sbatch --parsable < aiperf-hpc-4.sbatch\n"

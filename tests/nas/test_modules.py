@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import pickle
 import re
 import weakref
@@ -35,6 +36,7 @@ from nas.layers import (
     MaxPool,
     ReLU,
     ReLU6,
+    ShapeError,
 )
 from nas.modules import Network, module_of
 from nas.seeds import residual, resnet50
@@ -164,6 +166,24 @@ def test_a_module_has_the_tensors_and_the_shape_of_its_layer(name):
     assert buffers == layer.statistics(*inputs)
     output = module(*[torch.zeros(BATCH, *shape) for shape in inputs])
     assert tuple(output.shape) == (BATCH, *layer.shape(*inputs))
+
+
+def test_pools_have_as_many_windows_as_in_pytorch():
+    """Also where a kernel is larger than the whole image: with `ceil_mode` that may be one window."""
+    cases = itertools.product((1, 2, 5), (1, 2, 3, 4), (1, 2, 3), (0, 1), (False, True))
+    for side, kernel, stride, padding, ceil in cases:
+        if padding > kernel // 2:
+            continue
+        try:
+            made = F.max_pool2d(torch.zeros(1, 1, side, side), kernel, stride, padding, ceil_mode=ceil)
+        except RuntimeError:  # no window
+            made = None
+        layer = MaxPool(kernel, stride, padding=padding, ceil_mode=ceil)
+        if made is None:
+            with pytest.raises(ShapeError, match="area"):
+                layer.shape((1, side, side))
+        else:
+            assert layer.shape((1, side, side)) == made.shape[1:]
 
 
 @given(graphs())

@@ -102,6 +102,23 @@ def test_weights_hardly_shrink(tmp_path: Path, folder: Path, monkeypatch: pytest
         read_archive(tmp_path / "q.tar.gz", folder)
 
 
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_a_large_header_is_never_held(tmp_path: Path, folder: Path, form: int) -> None:
+    with tarfile.open(tmp_path / "p.tar.gz", "w:gz", format=form) as tar:
+        tar.addfile(tarfile.TarInfo("m" * (1 << 17)))
+    with pytest.raises(ArchiveError, match=r"p\.tar\.gz holds a header of 131,\d+ bytes; it is not unpacked"):
+        read_archive(tmp_path / "p.tar.gz", folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "runs/x/result.json"])
+def test_what_is_parsed_in_whole_hardly_shrinks(tmp_path: Path, folder: Path, name: str) -> None:
+    honest = packed(tmp_path / "p.tar.gz", [member(name, b"[" + b"0," * 2_000_000 + b"0]")])
+    assert read_archive(honest, folder) == [name]
+    bomb = packed(tmp_path / "q.tar.gz", [member(name, b"[" + b"0," * 3_000_000 + b"0]")])
+    with pytest.raises(ArchiveError, match=r"\.json of 6,000,003 bytes; it is not unpacked"):
+        read_archive(bomb, folder)
+
+
 HOSTILE: dict[str, Members] = {
     "above": [member("../manifest.json")],
     "far above": [member("runs/../../../../tmp/journal.jsonl")],

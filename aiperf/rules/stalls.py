@@ -18,6 +18,8 @@ SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
 """News that a network or a file system held up comes after a silence as long; up to that nothing is asked."""
 
 SHOWN = 3
+MOST_OF_A_PIECE = 4.0
+"""Times the usual length of a block or validation."""
 
 
 def silent(leg: Leg) -> Iterator[str]:
@@ -69,9 +71,13 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     work = pieces(evidence.replay)
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
+    # A group that stood still, too, tells of one long piece: none is believed to be much longer than usual.
+    others = work.seconds[(work.group == group) & (work.leg == leg.index) & ~mine]
+    usual = MOST_OF_A_PIECE * np.median(others) if len(others) else 0.0
+    pieces_of_work = np.minimum(work.seconds[mine], max(AFTER_LAST_LINE_SECONDS, usual))
     # The first piece began before the stall, and the one at its end is told when it is done.
-    edges = AFTER_LAST_LINE_SECONDS + work.seconds[mine].max(initial=0.0)
-    return bool(work.seconds[mine].sum() + edges >= stall.seconds)
+    edges = AFTER_LAST_LINE_SECONDS + pieces_of_work.max(initial=0.0)
+    return bool(pieces_of_work.sum() + edges >= stall.seconds)
 
 
 def _is_open(attempt: Attempt, stall: Stall) -> bool:

@@ -9,12 +9,12 @@ import pytest
 
 from aiperf.config import with_overrides
 from aiperf.files import RunFiles
-from aiperf.journal.events import Began, Closed, Ended, Event, Opened, Released, Stalled, Stepped
+from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Opened, Released, Stalled, Stepped
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.rules.rule import Finding, Outcome
 from aiperf.rules.verdict import judge
-from tests.aiperf.journals import RELEASE, Scene, Timed, told, write_run
+from tests.aiperf.journals import RELEASE, Scene, Timed, told, within, write_run
 
 FIRST = RELEASE + 20.0
 """When the master falls asleep."""
@@ -84,6 +84,21 @@ def test_a_stall_in_which_nobody_worked_excuses_no_lines(tmp_path: Path) -> None
     """As where a file system is frozen under all of them, or the lines of a minute were removed."""
     found = findings(write_run(tmp_path / "run", asleep(60.0)))
     assert found["span"].outcome is Outcome.UNKNOWN
+    assert "whether group 0, 1 worked on is not known" in found["ranked span"].text
+
+
+def test_one_long_block_is_no_proof_of_work(tmp_path: Path) -> None:
+    """As groups tell that stood still with the master, or whoever removed lines and made one block longer."""
+    lines, waiting, group_of = list[Timed](), {0, 1}, dict[int, int]()
+    for t, event in asleep(60.0):
+        if isinstance(event, Dispatched):
+            group_of[event.trial.number] = event.group
+        if isinstance(event, Stepped) and t > FIRST + 60 and group_of[event.block.trial] in waiting:
+            waiting.remove(group_of[event.block.trial])
+            event = within(event, seconds=event.block.seconds + 60)
+        lines.append((t, event))
+    assert not waiting
+    found = findings(write_run(tmp_path / "run", lines))
     assert "whether group 0, 1 worked on is not known" in found["ranked span"].text
 
 

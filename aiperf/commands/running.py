@@ -19,6 +19,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.file import read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
+from aiperf.journal.place import never_begun
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved
@@ -69,7 +70,7 @@ def run(
     """
 
     def lead(ranks: Ranks) -> int:
-        if again and not dry_run and directory is not None and os.path.lexists(RunFiles(directory).journal):
+        if again and not dry_run and directory is not None and _was_begun(RunFiles(directory)):
             return _go_on(RunFiles(directory), ranks, asked)
         config = asked.config()
         files = RunFiles(directory or Path("runs") / new_run_id(config))
@@ -110,6 +111,10 @@ def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None) -> int:
     if asked is not None:  # a person can wait, and is told what for
         _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _was_begun(files: RunFiles) -> bool:
+    return os.path.lexists(files.journal) and not never_begun(files.journal)
 
 
 def _refuse_other_options(config: Config, asked: Asked, files: RunFiles) -> None:

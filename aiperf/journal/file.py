@@ -21,7 +21,7 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
-from aiperf.journal.place import refuse_if_gone
+from aiperf.journal.place import never_begun, refuse_if_gone
 from aiperf.journal.version_1 import upgraded
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
@@ -143,6 +143,8 @@ class JournalWriter:
             files.directory.mkdir(parents=True, exist_ok=True)
             lock = Lock.take(files.lock, beside=files.journal)
             try:
+                if never_begun(files.journal):
+                    files.journal.unlink()
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
                 return cls(files, lock, os.open(files.journal, flags, 0o644), 0, "")
             except BaseException:

@@ -1,4 +1,4 @@
-"""Whether the journal is still where the run's directory was: what is written elsewhere, nobody will find."""
+"""The journal's place: whether a run ever began there, and whether the journal is still there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ import os
 from pathlib import Path
 
 from aiperf.errors import JournalError
+from nas.bounded import opened
 
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+
+
+def never_begun(path: Path) -> bool:
+    """Whether a journal was made and its first line was not: its run was killed as it began. False also for
+    what is no journal."""
+    try:
+        with opened(path) as file:
+            return file.seek(0, os.SEEK_END) == 0
+    except OSError:
+        return False
 
 
 def refuse_if_gone(path: Path, file: int) -> None:

@@ -189,11 +189,6 @@ def going_on(files: RunFiles) -> None:
     os.utime(files.journal, (ahead, ahead))
 
 
-def empty(files: RunFiles) -> None:
-    files.directory.mkdir()
-    files.journal.touch()
-
-
 def a_pipe(files: RunFiles) -> None:
     files.directory.mkdir()
     os.mkfifo(files.journal)
@@ -212,7 +207,6 @@ def a_dangling_link(files: RunFiles) -> None:
         (edited, 1, "the chain is broken"),
         (over_without_a_network, 3, "is complete; this is its result"),
         (going_on, 1, "belongs to a run that is going on"),
-        (empty, 1, "has no whole line yet"),
         (a_pipe, 1, "cannot be read: it is a pipe, not a file"),
         (a_dangling_link, 1, "there is no journal at"),
     ],

@@ -10,7 +10,9 @@ import pytest
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
+from aiperf.journal.events import Beat
 from aiperf.journal.file import JournalWriter
+from aiperf.journal.place import never_begun
 
 
 def removed(run: Path) -> None:
@@ -51,3 +53,17 @@ def test_what_became_of_it_is_said(harm: Callable[[Path], None], words: str, tmp
         harm(tmp_path / "run")
         with pytest.raises(JournalError, match=words):
             journal.refuse_if_gone()
+
+
+def test_a_run_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> None:
+    """Before its first line; a scheduler gives the same command again."""
+    files = RunFiles(tmp_path / "run")
+    files.directory.mkdir()
+    assert not never_begun(files.journal)
+    files.journal.touch()
+    assert never_begun(files.journal)
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, Beat())
+    assert not never_begun(files.journal)
+    with pytest.raises(JournalError, match="is there already"):
+        JournalWriter.begin(files)

@@ -34,7 +34,12 @@ class _Pool(Windowed):
 
     def shape(self, *inputs: Shape) -> Shape:
         (channels, *area) = image(self, inputs)
-        return (channels, *[along.num for along in self.windows(area)])
+        size = [along.num for along in self.windows(area)]
+        if any(kernel > 2 * side + 4 for kernel, side in zip(self.kernels, area)):
+            # Taps on the padding are counted, and nothing bounds how many comparisons a device makes.
+            name = type(self).__name__
+            raise ShapeError(f"{name}: a kernel of {self.kernel} sees mostly padding on an area of {area}")
+        return (channels, *size)
 
 
 @dataclass(frozen=True, repr=False)

@@ -186,6 +186,14 @@ def test_pools_have_as_many_windows_as_in_pytorch():
             assert layer.shape((1, side, side)) == made.shape[1:]
 
 
+@pytest.mark.parametrize("layer", [MaxPool, AveragePool])
+def test_a_pool_cannot_count_comparisons_with_padding_alone(layer):
+    """One of 2001 on 32 pixels counted 4 million taps an output, of which 1,024 are on the image."""
+    assert layer(68, 1, padding=34).shape((4, 32, 32)) == (4, 33, 33)
+    with pytest.raises(ShapeError, match="sees mostly padding"):
+        layer(129, 1, padding=64).shape((4, 32, 32))
+
+
 @given(graphs())
 @settings(max_examples=15, deadline=None)
 def test_every_node_has_its_shape(graph):

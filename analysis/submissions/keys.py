@@ -33,7 +33,7 @@ def read_keys(path: Path) -> Register:
     A site may have several keys. Raises AiperfError, which names the line, for a file of anything else.
     """
     try:
-        lines = read_text(path).splitlines()
+        lines = read_text(path).removeprefix("\ufeff").split("\n")  # as some editors begin a file
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeError:
@@ -62,8 +62,8 @@ def claimed_site(register: Register, submitter: str) -> str | None:
 
 
 def _entry(line: str, where: str) -> tuple[str, str]:
-    key, _, name = line.strip().partition(" ")
-    key, name = key.lower(), name.strip()
+    key, *names = line.split(maxsplit=1)
+    key, name = key.lower(), "".join(names).strip()
     if KEY.fullmatch(key) is None:
         raise AiperfError(f"{where}: {plain(key):.70} is no public key of 64 hexadecimal digits")
     if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):

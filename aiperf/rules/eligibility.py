@@ -99,6 +99,9 @@ def error(evidence: Evidence) -> Seen:
     wrong = (
         [f"the error is {quality.error:.1%}, above {MOST_ERROR:.0%}"] if quality.error > MOST_ERROR else []
     )
+    ended = evidence.replay.trials[quality.trial].attempts[-1].ended
+    if ended is None or not ended.finished.weights:
+        wrong.append("the weights of the tested network were not kept, so nobody can evaluate it again")
     return Seen(f"the error is {quality.error:.1%}", wrong)
 
 
@@ -164,6 +167,8 @@ def segments(evidence: Evidence) -> Seen:
         for segment in closed
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
+    unhashed = sum(not v.logs for attempt in replay.attempts for v in attempt.validations)
+    wrong += [f"{unhashed} validations hold no hash over the ranks' logs"] if unhashed else []
     text = f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return looked(closed, "no segment was closed", text, wrong)
 

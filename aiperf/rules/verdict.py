@@ -33,7 +33,7 @@ class RunClass(Enum):
     SMOKE = "smoke"
 
 
-KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "witnesses"})
+KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "clocks", "witnesses"})
 """Rules of integrity that a ranked run has passed: where they found nothing to look at it is smoke."""
 
 

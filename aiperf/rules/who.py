@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
 from aiperf.rules.stated import of_rank
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
 from aiperf.wire.messages import Ready
@@ -100,21 +100,29 @@ def clocks(evidence: Evidence) -> Seen:
     ]
     wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
-    contradictions += [*_overlaps(evidence.replay), *_pauses(evidence.replay)]
+    contradictions += _no_times(evidence.replay)
     if not offsets:
         return Seen(NEVER_STARTED, contradictions, known=False)
+    if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
+        why = "a clock was set, the host was suspended, or the journal was changed"
+        return Seen(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
     return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
+
+
+def _no_times(replay: Replay) -> Iterator[str]:
+    for leg in replay.legs:
+        try:
+            if datetime.fromisoformat(leg.began.started).tzinfo is None:
+                raise ValueError("it names no time zone")
+        except ValueError as error:
+            yield f"when leg {leg.index} began is no time of day: {error}"
 
 
 def _overlaps(replay: Replay) -> Iterator[str]:
     """Legs that began, by the time of day, before the one before them was over."""
     for leg, following in pairwise(replay.legs):
-        try:
-            began = [datetime.fromisoformat(each.began.started) for each in (leg, following)]
-            between = (began[1] - began[0]).total_seconds() - leg.last
-        except (ValueError, TypeError) as error:
-            yield f"when leg {leg.index} or leg {following.index} began is no time of day: {error}"
-            continue
+        began = [datetime.fromisoformat(each.began.started) for each in (leg, following)]
+        between = (began[1] - began[0]).total_seconds() - leg.last
         if between < -TIME_OF_DAY_SECONDS:
             yield f"leg {following.index} began {-between:.0f} s before the last line of leg {leg.index}"
 
@@ -123,12 +131,8 @@ def _pauses(replay: Replay) -> Iterator[str]:
     """Ranks whose hosts had a later time of day than their leg: between its start and their word more time
     went by than the leg tells of."""
     for leg in replay.legs:
+        began = datetime.fromisoformat(leg.began.started).timestamp()
         for event, (t, _) in zip(leg.ranks, leg.arrivals):
-            try:
-                began = datetime.fromisoformat(leg.began.started).timestamp()
-            except (ValueError, OverflowError) as error:
-                yield f"when leg {leg.index} began is no time of day: {error}"
-                break
             later = event.ready.wall_seconds - event.clock_offset_seconds - began - t
             if later > TIME_OF_DAY_SECONDS:
                 yield f"rank {event.ready.rank} was ready {later:.0f} s later than leg {leg.index} tells"

@@ -354,6 +354,9 @@ class Ranked:
                 event = replace(event, ready=replace(event.ready, data=IMAGENET))
             elif isinstance(event, Closed):
                 event = within(event, train_images=100 * event.segment.train_images)
+                event = replace(event, logs="1095" * 16)
+            elif isinstance(event, Ended):
+                event = within(event, weights="3e16" * 16)
             self.replay.add(t, event)
         leg = self.replay.leg
         assert leg.ended is not None

@@ -33,7 +33,9 @@ def test_a_warning_stops_the_trials_in_flight_and_loses_none(
     tracking: Cluster, whom: tuple[str, ...]
 ) -> None:
     script = tracking.edited("one_node.sbatch", nodes=1, devices=2)
-    job = tracking.submit(script, "--preset", TINY, "--minutes", 0.5, "--devices-per-trial", 1)
+    long = tracking.work / "long.toml"  # a trial longer than the run, so that one is always in flight
+    long.write_text(TINY.read_text().replace("epochs = [4]", "epochs = [2000]"))
+    job = tracking.submit(script, "--preset", long, "--minutes", 0.5, "--devices-per-trial", 1)
     job.wait_for('"type":"Closed"', count=2)
     tracking.run("scancel", "--signal=USR1", *whom, job.id)
     assert job.end() == "COMPLETED", job.told_so_far()

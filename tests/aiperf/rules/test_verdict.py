@@ -432,6 +432,17 @@ def _worse(run: Ranked) -> None:
     run.replay.tested = Evaluated(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
 
 
+def _nothing_kept(run: Ranked) -> None:
+    last = run.replay.best.attempts[-1]  # type: ignore[union-attr]
+    assert last.ended is not None
+    last.ended = within(last.ended, weights="")
+
+
+def _unhashed(run: Ranked) -> None:
+    first = run.replay.attempts[0].validations
+    first[0] = replace(first[0], logs="")
+
+
 def _idle_group(run: Ranked) -> None:
     run.replay.arrivals = [attempt for attempt in run.replay.arrivals if attempt.group == 0]
 
@@ -463,6 +474,8 @@ def _short_segment(run: Ranked) -> None:
         (_interrupted, "complete", "it ended by: interrupted"),
         (_killed, "complete", "the run has not ended"),
         (_worse, "ranked error", "the error is 30.0%, above 30%"),
+        (_nothing_kept, "ranked error", "the weights of the tested network were not kept"),
+        (_unhashed, "ranked segments", "1 validations hold no hash over the ranks' logs"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),
         (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
         (_no_format, "ranked precision", "auto has less than 16 bits"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +72,14 @@ def own_images(folder: Path) -> tuple[object, ...]:
     """Options of a run of files, which two processes decode."""
     write_folders(folder)
     return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_images=6")
+
+
+@pytest.fixture(autouse=True)
+def _terminal() -> Iterator[None]:
+    """A process that was started under nohup ignores SIGHUP, and so does a run that it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed"), (1, "HUP", "Closed")]

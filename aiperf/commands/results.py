@@ -23,9 +23,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.rules.ending import Answer
-from aiperf.rules.verdict import Verdict, judge
-from aiperf.score.lineage import recount
-from aiperf.score.score import score as score_of
+from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.wording import plain
 from analysis.exports.result import answered
 from analysis.exports.summary import findings_text, status_text, summary_text
@@ -39,8 +37,9 @@ NOT_JUDGED = 2
 
 def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
     """Everything a person wants to know at the end of a run, and the verdict in it."""
-    verdict = judge(run, files)
-    return summary_text(run, score_of(run, recount(run).counts), verdict, files), verdict
+    evidence = evidence_of(run, files)
+    verdict = judge_by(evidence)
+    return summary_text(run, evidence.score, verdict, files), verdict
 
 
 @click.command()
@@ -54,10 +53,13 @@ def score(path: Path, as_json: bool) -> int:
     """
     with opened(path) as files:
         run = replay(read_journal(files.journal))
-        text, verdict = result_text(run, files)
+        evidence = evidence_of(run, files)
+        verdict = judge_by(evidence)
         if as_json:
-            record = encode(score_of(run, recount(run).counts))
+            record = encode(evidence.score)
             text = json.dumps(record if verdict.valid else {**answered(verdict), **record})
+        else:
+            text = summary_text(run, evidence.score, verdict, files)
         # Of a package the folder is gone afterwards.
         click.echo(text.replace(str(files.directory), str(path)))
         return verdict.answer.exit_code

@@ -122,8 +122,17 @@ def judge(replay: Replay, files: RunFiles | None) -> Verdict:
 
     Raises JournalError when the journal does not even hold a seed to count from.
     """
+    return judge_by(evidence_of(replay, files))
+
+
+def evidence_of(replay: Replay, files: RunFiles | None) -> Evidence:
+    """Counts every architecture again, which takes most of the time. Raises JournalError as `judge`."""
     found = recount(replay)
-    evidence = Evidence(replay, found, score(replay, found.counts), files)
+    return Evidence(replay, found, score(replay, found.counts), files)
+
+
+def judge_by(evidence: Evidence) -> Verdict:
+    """Every rule."""
     return concluded(evidence, (rule.find(evidence) for rule in RULES))
 
 

@@ -13,7 +13,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Finding, Outcome
-from aiperf.rules.verdict import RULES, Verdict, concluded
+from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
 from aiperf.score.credit import Credit, credit
 from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
 from aiperf.score.score import Score, score
@@ -98,7 +98,7 @@ def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) ->
     found = recount(replay, by_layer.see)
     scored = score(replay, found.counts, credited)
     evidence = Evidence(replay, found, scored, files)
-    verdict = concluded(evidence, (rule.find(evidence) for rule in RULES))
+    verdict = judge_by(evidence)
     return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
 
 

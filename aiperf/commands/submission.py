@@ -75,7 +75,7 @@ def _refuse_broken(text: str) -> None:
     except (OSError, subprocess.TimeoutExpired):  # scripts may be written where no bash is
         return
     if told := read.stderr.decode(errors="replace").splitlines():
-        raise AiperfError(f"bash cannot read the script ({told[0]}); mend setup in the site file")
+        raise AiperfError(f"bash cannot read the script ({told[0]}); fix setup in the site file")
 
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from nas.bounded import opened
 
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
@@ -89,7 +90,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             raise ArchiveError(f"{path} is no file")
         limit = min(LARGEST_BYTES, max(LEAST_LIMIT, LARGEST_GROWTH * status.st_size))
         with (
-            path.open("rb") as raw,
+            opened(path) as raw,  # a file of the system may be regular, and be waited for
             gzip.GzipFile(fileobj=raw) as packed,
             # As a stream: what lies behind the bound is never unpacked, headers included.
             tarfile.open(fileobj=_Bounded(packed, limit, path), mode="r|", tarinfo=_Member) as tar,

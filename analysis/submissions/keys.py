@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from aiperf.device_names import ALIKE
 from aiperf.errors import AiperfError
 from aiperf.wording import plain
 from nas.bounded import read_text
@@ -20,9 +21,6 @@ _LOOKALIKES = str.maketrans(
     "abekmhopctyxsijdqwabehikmvoptyxzi",
 )
 """Cyrillic and Greek letters that look like Latin ones, in lower case as capitals look (Unicode TS #39)."""
-_ALIKE = str.maketrans("0i1", "oll")
-"""Of ASCII, as I, l and 1 look."""
-
 Register = Mapping[str, str]
 """Name of the site by its public key."""
 
@@ -84,7 +82,7 @@ def _refuse_alike(register: Register, path: Path) -> None:
 def _folded(name: str) -> str:
     """Without case, accents, spaces and scripts."""
     letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
-    return "".join(_letters(letters)).translate(_LOOKALIKES).translate(_ALIKE)
+    return "".join(_letters(letters)).translate(_LOOKALIKES).translate(ALIKE)
 
 
 def _letters(text: str) -> Iterator[str]:

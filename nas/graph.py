@@ -1,4 +1,4 @@
-"""The immutable graph of an architecture: nodes in topological order, from one input to the logits."""
+"""The immutable graph of an architecture: nodes in topological order, from one input to its head."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
 
-from nas.layers import Layer, Shape, ShapeError, is_size, softmax_cross_entropy
+from nas.head import Classes, Head
+from nas.layers import Layer, Shape, ShapeError, is_size
+from nas.layers.windows import LATER
 from nas.ops import OPS, Cost, Ops
 
 T = TypeVar("T")
 
-INPUT = "input"  # the name under which nodes read the image
+INPUT = "input"  # the name under which nodes read the example
 LONGEST_NAME = 200  # characters; the seeds' own have 25 at the most
 
 
@@ -38,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table of operations: how many there are, and what they cost for one image."""
+    """One line of the table of operations: how many there are, and what they cost for one example."""
 
     num: int
     cost: Cost
@@ -48,9 +50,10 @@ class Row:
 class Graph:
     """An architecture. Construction infers every shape and refuses what does not fit.
 
-    `input` is (channels, height, width); the last node is the output and has the shape (classes,).
-    Raises ShapeError for layers that do not fit, unknown or repeated names, and nodes nobody reads.
-    What `nodes` share with those of a `parent` is not inferred a second time.
+    `input` is (channels, height, width) of an image or (positions,) of symbols; the last node is the output,
+    and has the shape that the `head` asks for. Raises ShapeError for layers that do not fit, unknown or
+    repeated names, and nodes nobody reads. What `nodes` share with those of a `parent` is not inferred a
+    second time.
     """
 
     input: Shape
@@ -58,13 +61,14 @@ class Graph:
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False, hash=False)
     _facts: tuple[_Facts, ...] = field(init=False, repr=False, compare=False, hash=False)
     parent: InitVar[Graph | None] = None
+    head: Head = field(default=Classes(), kw_only=True, metadata=LATER)
 
     def __post_init__(self, parent: Graph | None) -> None:
         if not self.nodes:
             raise ShapeError("a graph needs at least one node")
-        if len(self.input) != 3 or not all(is_size(side) for side in self.input):
+        if not self.input or not all(is_size(side) for side in self.input):
             raise ShapeError(
-                f"the input is {self.input!r:.80}; it must be (channels, height, width), "
+                f"the input is {self.input!r:.80}; it must be (channels, height, width) or (positions,), "
                 "each a whole number from 1 to 2^31 − 1"
             )
         shapes: dict[str, Shape] = {INPUT: self.input}
@@ -95,8 +99,13 @@ class Graph:
         unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
         if unread != {self.output}:
             raise ShapeError(f"nobody reads {', '.join(sorted(unread - {self.output}))}")
-        if len(shapes[self.output]) != 1:
-            raise ShapeError(f"the output has the shape {shapes[self.output]}, not (classes,)")
+        self.head.check(self.input, shapes[self.output])
+        if self.head.symbols_in:
+            # What another layer made of them would mean nothing; one that mixes them would show what follows.
+            for node in self.nodes:
+                if INPUT in node.inputs and not node.layer.reads_symbols:
+                    kind = type(node.layer).__name__
+                    raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of {INPUT!r}")
 
     @property
     def output(self) -> str:
@@ -104,7 +113,8 @@ class Graph:
 
     @property
     def classes(self) -> int:
-        return self.shapes[self.output][0]
+        """What the head tells apart: classes of an image, symbols of a text."""
+        return self.shapes[self.output][-1]
 
     @cached_property
     def _inferred(self) -> Mapping[str, tuple[Node, _Facts]]:
@@ -161,12 +171,12 @@ class Graph:
 
     @cached_property
     def num_activations(self) -> int:
-        """Elements of all node outputs, for one image. Times the format's width: activation bytes."""
+        """Elements of all node outputs, for one example. Times the format's width: activation bytes."""
         return sum([facts.num_activations for facts in self._facts])
 
     @cached_property
     def rows(self) -> Mapping[str, Row]:
-        """The table of operations for one image, by kind of layer, the loss and forks included."""
+        """The table of operations for one example, by kind of layer, the loss and forks included."""
         counts: dict[str, list[Counts]] = {}
         for charge in self._charges:
             for name, count in charge.counts:
@@ -175,12 +185,12 @@ class Graph:
 
     @cached_property
     def cost(self) -> Cost:
-        """All operations for one image: the sum of `rows`."""
+        """All operations for one example: the sum of `rows`."""
         return sum([row.cost for row in self.rows.values()], Cost())
 
     @cached_property
     def operations(self) -> int:
-        """OPS of one training image: the price of `cost.train`, from what was priced for other graphs."""
+        """OPS of one training example: the price of `cost.train`, from what was priced for other graphs."""
         return sum([charge.train_price for charge in self._charges])
 
     @cached_property
@@ -192,10 +202,12 @@ class Graph:
             f"{facts.text} {' '.join([index[name] for name in node.inputs])}"
             for node, facts in zip(self.nodes, self._facts)
         ]
+        if self.head != Classes():  # keys of images are older than heads
+            lines.append(repr(self.head))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def charged(self, node: Node) -> tuple[Cost, ...]:
-        """A node's part of `rows`, for one image."""
+        """A node's part of `rows`, for one example."""
         return tuple(cost for _, cost in self._node_charges[node.name].rows)
 
     @cached_property
@@ -213,7 +225,7 @@ class Graph:
         readers = Counter([name for node in self.nodes for name in node.inputs])
         forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
         summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
-        return [*self._node_charges.values(), *summed, _loss(self.classes)]
+        return [*self._node_charges.values(), *summed, _loss(self.head, self.shapes[self.output])]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -306,5 +318,5 @@ def _fork(sums: int, shape: Shape) -> _Charge:
 
 
 @lru_cache(maxsize=1 << 4)
-def _loss(classes: int) -> _Charge:
-    return _Charge((("softmax_xent", softmax_cross_entropy(classes)),))
+def _loss(head: Head, output: Shape) -> _Charge:
+    return _Charge((("softmax_xent", head.loss(output)),))

@@ -52,7 +52,7 @@ TENSOR_OPS = Ops(mac=2)
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations for one image: forward, the two halves of backward, and validation."""
+    """Operations for one example: forward, the two halves of backward, and validation."""
 
     forward: Ops = Ops()
     input_grad: Ops = Ops()
@@ -73,5 +73,5 @@ class Cost:
 
     @property
     def train(self) -> Ops:
-        """One training image: forward and backward."""
+        """One training example: forward and backward."""
         return self.forward + self.backward

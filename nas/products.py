@@ -1,16 +1,19 @@
-"""What must really be multiplied, however clever the library: a lower bound of the counted products.
+"""Products that are not those of the score: what must really be multiplied, and what others count.
 
-The count of the score holds the taps that fall on the padding, and no saving by an algorithm; both are
-customary. Whether a device can have done some work in some time is asked with this bound instead.
+What must be multiplied, however clever the library, is a lower bound of the counted products. The count of
+the score holds the taps that fall on the padding, and no saving by an algorithm; both are customary. Whether
+a device can have done some work in some time is asked with this bound instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from nas.graph import Graph
-from nas.layers import Layer, Shape
+from nas.layers import Attention, Layer, Shape
+from nas.ops import Cost, Ops
 
 WINOGRAD_SAVING = 2
 """Along each side of the kernel: F(4 x 4, 3 x 3) makes 36 products where 144 are counted. Lavin and Gray,
@@ -26,6 +29,17 @@ def least_products(graph: Graph) -> tuple[int, int]:
             train += int(share * cost.train.mac)
             evaluate += int(share * cost.evaluate.mac)
     return train, evaluate
+
+
+def all_pairs(graph: Graph) -> Cost | None:
+    """The whole cost, if attention were counted on T² pairs as published MFU is; None without attention."""
+    total = None
+    for node in graph.nodes:
+        if isinstance(node.layer, Attention):
+            masked = node.layer.masked(*graph.reads(node))
+            reached = not graph.trained.isdisjoint(node.inputs)
+            total = (total or graph.cost) + (masked if reached else replace(masked, input_grad=Ops()))
+    return total
 
 
 def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:

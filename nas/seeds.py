@@ -1,4 +1,4 @@
-"""The starting architectures, by name or from a file."""
+"""The starting architectures, by name or from a file; those of images are written here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from nas.bounded import read_text
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
+from nas.text_seeds import TEXT_SEEDS
 
 
 class SeedError(ValueError):
-    """A starting architecture that is not there, cannot be read, or is for other images."""
+    """A starting architecture that is not there, cannot be read, or is for other examples."""
 
 
 def resnet50(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
@@ -52,26 +53,35 @@ SEEDS: Mapping[str, Callable[..., Graph]] = {
 def resolve_seed(name_or_path: str, input: Shape | None = None, classes: int | None = None) -> Graph:
     """The seed of that name for `input` and `classes`, or the graph in that JSON file.
 
-    What is None is as the seed or the file has it. Raises SeedError for an unknown name, a file that
-    holds no graph, and a file's graph for other images or classes than those given; ShapeError for sizes
-    that cannot be.
+    What is None is as the seed or the file has it. The classes of a text are its symbols. Raises SeedError
+    for an unknown name, a file that holds no graph, and a graph for other examples or classes than those
+    given; ShapeError for sizes that cannot be.
     """
-    if name_or_path in SEEDS:
+    known = {**SEEDS, **TEXT_SEEDS}
+    if name_or_path in known:
+        if input is not None and (len(input) == 1) != (name_or_path in TEXT_SEEDS):
+            own = "text" if name_or_path in TEXT_SEEDS else "images"
+            raise SeedError(f"{name_or_path} is for {own}, not for {_examples(input)}")
         given = {"input": input, "classes": classes}
-        return SEEDS[name_or_path](**{key: value for key, value in given.items() if value is not None})
+        return known[name_or_path](**{key: value for key, value in given.items() if value is not None})
     graph = _read(name_or_path)
     if input not in (None, graph.input):
-        raise SeedError(f"{name_or_path} is for images of {graph.input}, not {input}")
+        other = input if len(input) == len(graph.input) else f"for {_examples(input)}"
+        raise SeedError(f"{name_or_path} is for {_examples(graph.input)}, not {other}")
     if classes not in (None, graph.classes):
-        raise SeedError(f"{name_or_path} is for {graph.classes} classes, not {classes}")
+        raise SeedError(f"{name_or_path} is for {graph.classes} {graph.head.answers}, not {classes}")
     return graph
+
+
+def _examples(input: Shape) -> str:
+    return f"text of {input[0]} positions" if len(input) == 1 else f"images of {input}"
 
 
 def _read(path: str) -> Graph:
     try:
         return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
-        names = ", ".join(SEEDS)
+        names = ", ".join([*SEEDS, *TEXT_SEEDS])
         raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None
     except OSError as error:
         raise SeedError(f"{path}: {error.strerror}; give a graph's JSON file or a seed's name") from None

@@ -12,11 +12,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.graph import Graph
-from nas.layers import BatchNorm, Conv2d, Dense, DepthwiseConv2d, Layer, Shape
+from nas.layers import (
+    BatchNorm,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Embedding,
+    Experts,
+    Layer,
+    LayerNorm,
+    Linear,
+    Positions,
+    RMSNorm,
+    Shape,
+)
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
 """Parameters and statistics as "node.tensor". fp32 in files; fp64 is carried as well."""
+
+TEXT_DEVIATION = 0.02
+"""Of every matrix of a text network at the start, as in the code of Radford et al., "Language Models are
+Unsupervised Multitask Learners", 2019. A layer does not know how deep its network is, so those that write
+into the trunk are not made smaller by the square root of that."""
 
 
 def initial(graph: Graph, seed: int) -> dict[str, Array]:
@@ -85,6 +103,28 @@ def _batch_norm(
 ) -> Array:
     value = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1}[tensor]
     return np.full(shape, value, np.float32)
+
+
+@starts.register(Linear)
+@starts.register(Embedding)
+@starts.register(Positions)
+@starts.register(Experts)
+def _of_text(
+    layer: Layer, tensor: str, shape: Shape, reads: tuple[Shape, ...], rng: np.random.Generator
+) -> Array:
+    if tensor in ("bias", "balance"):
+        return np.zeros(shape, np.float32)
+    values = rng.standard_normal(shape, dtype=np.float32)
+    values *= np.float32(TEXT_DEVIATION)
+    return values
+
+
+@starts.register(LayerNorm)
+@starts.register(RMSNorm)
+def _norm(
+    layer: Layer, tensor: str, shape: Shape, reads: tuple[Shape, ...], rng: np.random.Generator
+) -> Array:
+    return np.full(shape, {"weight": 1, "bias": 0}[tensor], np.float32)
 
 
 def digest(weights: Weights) -> str:

@@ -42,7 +42,7 @@ class Dense(Layer):
 
 
 def softmax_cross_entropy(classes: int) -> Cost:
-    """The loss of one image. Validation needs the greatest logit only."""
+    """The loss of one image, or of one position. Validation of images needs the greatest logit only."""
     return Cost(
         forward=Ops(cmp=classes - 1, add=2 * classes + 1, exp=classes + 1, div=classes),
         input_grad=Ops(add=classes, mul=classes),

@@ -28,6 +28,23 @@ class Add(Layer):
 
 
 @dataclass(frozen=True)
+class Product(Layer):
+    """The product of two inputs of one shape, element by element: of a branch and its gate."""
+
+    keeps_sign = True
+
+    def shape(self, *inputs: Shape) -> Shape:
+        if len(inputs) != 2 or inputs[0] != inputs[1]:
+            raise ShapeError(f"Product: needs two inputs of one shape, reads {list(inputs)}")
+        return inputs[0]
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        # dx of each input is dy times the other: mul x twice
+        return {"product": Cost(Ops(mul=x), Ops(mul=2 * x), Ops(), Ops(mul=x))}
+
+
+@dataclass(frozen=True)
 class Concat(Layer):
     """The channels of two or more inputs, one after the other."""
 
@@ -36,6 +53,8 @@ class Concat(Layer):
     def shape(self, *inputs: Shape) -> Shape:
         if len(inputs) < 2 or len({(len(shape), *shape[1:]) for shape in inputs}) > 1:
             raise ShapeError(f"Concat: needs two or more inputs of one area, reads {list(inputs)}")
+        if len(inputs[0]) == 2:
+            raise ShapeError(f"Concat: reads images or vectors, not (positions, features) as {inputs[0]}")
         return (sum(shape[0] for shape in inputs), *inputs[0][1:])
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:

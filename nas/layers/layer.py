@@ -15,7 +15,7 @@ from nas.ops import Cost
 class Layer:
     """One step of a network.
 
-    `costs` is the specification of what is counted: for one image, a `Cost` under each row of the
+    `costs` is the specification of what is counted: for one example, a `Cost` under each row of the
     table of operations. `input_grad` of a cost is left out by the graph where nothing upstream has
     weights.
 
@@ -35,6 +35,8 @@ class Layer:
     """Whether it puts out nothing negative where it reads nothing negative."""
     tears_copies: ClassVar[bool] = False
     """Whether channels that are equal may differ behind it, as in training behind a dropout."""
+    reads_symbols: ClassVar[bool] = False
+    """Whether it reads symbols, whole numbers from 0, and not what is computed with."""
 
     @property
     def groups(self) -> int:

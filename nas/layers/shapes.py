@@ -1,4 +1,5 @@
-"""Shapes of tensors: (channels, height, width) or (features,), without a batch dimension."""
+"""Shapes of tensors, without a batch dimension: (channels, height, width) of images, (features,) of vectors,
+(positions,) of symbols and (positions, features) of what is computed with them."""
 
 from __future__ import annotations
 
@@ -35,6 +36,20 @@ def vector(layer: object, inputs: tuple[Shape, ...]) -> Shape:
     shape = only(layer, inputs)
     if len(shape) != 1:
         raise ShapeError(f"{type(layer).__name__}: reads (features,), not {shape}")
+    return shape
+
+
+def symbols(layer: object, inputs: tuple[Shape, ...]) -> Shape:
+    shape = only(layer, inputs)
+    if len(shape) != 1:
+        raise ShapeError(f"{type(layer).__name__}: reads (positions,), not {shape}")
+    return shape
+
+
+def sequence(layer: object, inputs: tuple[Shape, ...]) -> Shape:
+    shape = only(layer, inputs)
+    if len(shape) != 2:
+        raise ShapeError(f"{type(layer).__name__}: reads (positions, features), not {shape}")
     return shape
 
 

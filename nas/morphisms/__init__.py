@@ -11,10 +11,12 @@ from nas.morphisms.kernels import EnlargeKernel, Ungroup
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.shortcut import ConcatSkip, Skip
 from nas.morphisms.split import BranchSplit
+from nas.morphisms.text import TEXT_MIX
 from nas.morphisms.widen import Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies
 
 __all__ = [
     "MIX",
+    "TEXT_MIX",
     "BranchSplit",
     "ConcatSkip",
     "DeepenBasic",

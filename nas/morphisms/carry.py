@@ -62,40 +62,38 @@ class Edit:
         values = starts(node.layer, tensor, shape, self.child.reads(node), generator(self.seed, name))
         return np.abs(values) if name in self.magnitudes else values
 
+    def carried(self, parent: Graph, weights: Weights) -> dict[str, Array]:
+        """Every parameter and statistic of the child."""
+        found: dict[str, Array] = {}
+        for node, twin, way in _ways(parent, self):
+            reads = self.child.reads(node)
+            trained = node.layer.weights(*reads)
+            for tensor, shape in {**trained, **node.layer.statistics(*reads)}.items():
+                name = f"{node.name}.{tensor}"
+                if way is None:
+                    found[name] = self.new(node, tensor, shape).astype(_type(weights), copy=False)
+                    continue
+                share = np.full(len(way.rows.share), twin.share if tensor in trained else 1.0)
+                values = _placed(weights[f"{twin.of}.{tensor}"], shape, way, share, way.columns.share)
+                new = way.rows.source < 0
+                if new.any():
+                    values[new] = self.new(node, tensor, (int(new.sum()), *shape[1:]))
+                found[name] = values
+        return found
 
-def carried(parent: Graph, edit: Edit, weights: Weights) -> dict[str, Array]:
-    """Every parameter and statistic of the child."""
-    found: dict[str, Array] = {}
-    for node, twin, way in _ways(parent, edit):
-        reads = edit.child.reads(node)
-        trained = node.layer.weights(*reads)
-        for tensor, shape in {**trained, **node.layer.statistics(*reads)}.items():
-            name = f"{node.name}.{tensor}"
-            if way is None:
-                found[name] = edit.new(node, tensor, shape).astype(_type(weights), copy=False)
-                continue
-            share = np.full(len(way.rows.share), twin.share if tensor in trained else 1.0)
-            values = _placed(weights[f"{twin.of}.{tensor}"], shape, way, share, way.columns.share)
-            new = way.rows.source < 0
-            if new.any():
-                values[new] = edit.new(node, tensor, (int(new.sum()), *shape[1:]))
-            found[name] = values
-    return found
-
-
-def carried_momentum(parent: Graph, edit: Edit, momentum: Weights) -> dict[str, Array]:
-    """For every parameter of the child; 0 where it is new."""
-    found: dict[str, Array] = {}
-    for node, twin, way in _ways(parent, edit):
-        for tensor, shape in node.layer.weights(*edit.child.reads(node)).items():
-            name = f"{node.name}.{tensor}"
-            if way is None:
-                found[name] = np.zeros(shape, _type(momentum))
-                continue
-            arriving = way.rows.share * twin.gradient
-            values = momentum[f"{twin.of}.{tensor}"]
-            found[name] = _placed(values, shape, way, arriving, np.ones(len(way.columns.share)))
-    return found
+    def carried_momentum(self, parent: Graph, momentum: Weights) -> dict[str, Array]:
+        """For every parameter of the child; 0 where it is new."""
+        found: dict[str, Array] = {}
+        for node, twin, way in _ways(parent, self):
+            for tensor, shape in node.layer.weights(*self.child.reads(node)).items():
+                name = f"{node.name}.{tensor}"
+                if way is None:
+                    found[name] = np.zeros(shape, _type(momentum))
+                    continue
+                arriving = way.rows.share * twin.gradient
+                values = momentum[f"{twin.of}.{tensor}"]
+                found[name] = _placed(values, shape, way, arriving, np.ones(len(way.columns.share)))
+        return found
 
 
 def _ways(parent: Graph, edit: Edit) -> Iterator[tuple[Node, Twin, Reading | None]]:
@@ -124,11 +122,11 @@ def _placed(values: Array, shape: Shape, way: Reading, rows: Shares, columns: Sh
     # A larger kernel has the parent's in its middle.
     middle = found[..., margin:-margin, margin:-margin] if margin else found
     for block in way.blocks():
-        taken = values[_span(way.rows.source[block.rows])]
-        taken = taken[:, _span(way.columns.source[block.columns] - block.was_first)]
+        taken = values[span(way.rows.source[block.rows])]
+        taken = taken[:, span(way.columns.source[block.columns] - block.was_first)]
         taken = _portion(taken, rows[block.rows])
         taken = _portion(taken.swapaxes(0, 1), columns[block.columns]).swapaxes(0, 1)
-        into, at = _span(block.rows), _span(block.columns - block.first)
+        into, at = span(block.rows), span(block.columns - block.first)
         if isinstance(into, slice) or isinstance(at, slice):
             middle[into, at] = taken
         else:  # numpy would pair two lists of numbers; wanted is every row with every column
@@ -152,7 +150,7 @@ def _portion(values: Array, share: Shares) -> Array:
     return found
 
 
-def _span(index: Index) -> slice | Index:
+def span(index: Index) -> slice | Index:
     """A run of consecutive numbers as a slice, with which numpy is many times faster."""
     if len(index) and (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Protocol
 
 from nas.graph import Graph
-from nas.morphisms.carry import Edit, carried, carried_momentum
 from nas.weights import Array, Weights
+
+
+class Change(Protocol):
+    """A child, and how a parent's tensors are carried to it: `Edit` for images, `Growth` for text."""
+
+    @property
+    def child(self) -> Graph: ...
+
+    def carried(self, parent: Graph, weights: Weights) -> dict[str, Array]: ...
+
+    def carried_momentum(self, parent: Graph, momentum: Weights) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True)
@@ -28,17 +39,17 @@ class Morphism:
         Of the type of `weights`, computed in fp64 and rounded once. Tensors that do not change are
         the parent's own arrays, not copies.
         """
-        return carried(graph, self.edit(graph), weights)
+        return self.edit(graph).carried(graph, weights)
 
     def carry_momentum(self, graph: Graph, momentum: Weights) -> dict[str, Array]:
         """The momentum of the child's parameters: what the edit makes of a gradient, 0 where new."""
-        return carried_momentum(graph, self.edit(graph), momentum)
+        return self.edit(graph).carried_momentum(graph, momentum)
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Morphism:
         """One that applies, its place and size drawn from `rng`. Raises MorphismError: there is no place."""
         raise NotImplementedError
 
-    def edit(self, graph: Graph) -> Edit:
+    def edit(self, graph: Graph) -> Change:
         """The child, and what `carry` must know. Raises MorphismError or ShapeError."""
         raise NotImplementedError

@@ -35,7 +35,7 @@ def known(graph: Graph, name: str) -> Node:
 def replaced(graph: Graph, layers: dict[str, Layer]) -> Graph:
     """The graph with other layers at some nodes."""
     nodes = [replace(node, layer=layers[node.name]) if node.name in layers else node for node in graph.nodes]
-    return Graph(graph.input, tuple(nodes), graph)
+    return Graph(graph.input, tuple(nodes), graph, head=graph.head)
 
 
 def inserted(graph: Graph, after: str, new: Sequence[Node]) -> Graph:
@@ -51,7 +51,7 @@ def inserted(graph: Graph, after: str, new: Sequence[Node]) -> Graph:
         nodes.append(node)
         if node.name == after:
             nodes += new
-    return Graph(graph.input, tuple(nodes), graph)
+    return Graph(graph.input, tuple(nodes), graph, head=graph.head)
 
 
 def unused(graph: Graph, word: str) -> str:

@@ -125,7 +125,8 @@ class Search:
     def _register(self, number: int, candidate: Candidate) -> None:
         if number in self._in_flight or number in self._living:
             raise ValueError(f"trial {number} is dispatched for the second time")
-        self._in_flight[number] = StoredTrial(candidate.parent, candidate.graph.input, candidate.graph.nodes)
+        graph = candidate.graph
+        self._in_flight[number] = StoredTrial(candidate.parent, graph.input, graph.nodes, graph.head)
         self._known.add(_digest(candidate.graph))
 
     def _take(self, number: int) -> StoredTrial:

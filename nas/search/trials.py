@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nas.graph import Graph, Node
+from nas.head import Head
 from nas.layers import Shape
 from nas.morphisms import Morphism
 
@@ -52,11 +53,12 @@ class StoredTrial:
     parent: int | None
     input: Shape
     nodes: tuple[Node, ...]
+    head: Head
 
     @cached_property
     def graph(self) -> Graph:
         """Inferred again. Most trials are never a parent."""
-        return Graph(self.input, self.nodes)
+        return Graph(self.input, self.nodes, head=self.head)
 
 
 @dataclass(frozen=True, eq=False)

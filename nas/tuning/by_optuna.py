@@ -44,7 +44,7 @@ class OptunaTuner(Tuner):
         began = self._study.get_trials(deepcopy=False)[self._places[number]]
         if began.params == asdict(point):
             self._study.tell(self._places.pop(number), loss)
-        else:  # mended since, and Optuna lets nobody change a trial's parameters
+        else:  # changed since, and Optuna lets nobody change a trial's parameters
             self._forgotten(number)
             self._study.add_trial(self._trial(point, self._optuna.trial.TrialState.COMPLETE, loss))
 

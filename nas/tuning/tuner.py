@@ -47,7 +47,7 @@ class Tuner:
         self._began(number, _within(point))
 
     def tell(self, number: int, point: Point, loss: float) -> None:
-        """The trial ended with these, which may have been mended since; the lower the loss the better.
+        """The trial ended with these, which may have been changed since; the lower the loss the better.
 
         Raises ValueError for a loss that is no number: it has no place among the others.
         """

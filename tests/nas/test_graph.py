@@ -111,7 +111,7 @@ def test_grouped_convolutions_cost_a_group_each():
     assert whole.cost.forward.mac - grouped().cost.forward.mac == saved
 
 
-SIZES = "it must be (channels, height, width), each a whole number from 1 to 2^31 − 1"
+SIZES = "it must be (channels, height, width) or (positions,), each a whole number from 1 to 2^31 − 1"
 GOOD = (
     Node("conv", Conv2d(4), (INPUT,)),
     Node("pool", GlobalPool(), ("conv",)),
@@ -124,7 +124,8 @@ BRANCH = Node("branch", ReLU(), ("conv",))
     ("input", "nodes", "message"),
     [
         ((1, 4, 4), (), "a graph needs at least one node"),
-        ((1, 4), GOOD, f"the input is (1, 4); {SIZES}"),
+        ((), GOOD, f"the input is (); {SIZES}"),
+        ((1, 4), GOOD, "conv: Conv2d: reads (channels, height, width), not (1, 4)"),
         ((1, 0, 4), GOOD, f"the input is (1, 0, 4); {SIZES}"),
         ((1, 4.0, 4), GOOD, f"the input is (1, 4.0, 4); {SIZES}"),
         ((1, 1 << 31, 4), GOOD, f"the input is (1, 2147483648, 4); {SIZES}"),

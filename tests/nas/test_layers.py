@@ -28,6 +28,7 @@ from nas.layers import (
 )
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
+from tests.nas.text.samples import TEXT_SAMPLES
 
 
 def alike(row: str, operations: Ops) -> dict[str, Cost]:
@@ -137,7 +138,7 @@ BY_HAND = {
 
 
 def test_every_layer_has_a_sample_and_figures_by_hand():
-    assert {type(layer) for layer, _ in SAMPLES.values()} == LAYERS
+    assert {type(layer) for layer, _ in [*SAMPLES.values(), *TEXT_SAMPLES.values()]} == LAYERS
     assert BY_HAND.keys() == SAMPLES.keys()
 
 
@@ -257,6 +258,10 @@ SIZE = "not a whole number from 1 to 2^31 − 1"
         (
             lambda: Concat().shape((4,), IMAGE),
             "Concat: needs two or more inputs of one area, reads [(4,), (4, 6, 5)]",
+        ),
+        (
+            lambda: Concat().shape((4, 5), (3, 5)),
+            "Concat: reads images or vectors, not (positions, features) as (4, 5)",
         ),
         (lambda: Flatten().shape((4,)), "Flatten: reads (channels, height, width), not (4,)"),
         (lambda: Dropout(0.0), "Dropout: rate 0.0 is not between 0 and 1"),

@@ -20,6 +20,7 @@ from nas.layers import (
 )
 from nas.morphisms import (
     MIX,
+    TEXT_MIX,
     DeepenBasic,
     DeepenBottleneck,
     EnlargeKernel,
@@ -121,7 +122,7 @@ def test_small_networks_grow_fast() -> None:
 
 def test_the_mix_is_all_there_is() -> None:
     assert sum(MIX.values()) == pytest.approx(1)
-    assert set(MIX) == set(Morphism.__subclasses__())
+    assert {*MIX, *TEXT_MIX} == set(Morphism.__subclasses__())
 
 
 def test_a_step_of_a_search_takes_milliseconds() -> None:

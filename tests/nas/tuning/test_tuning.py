@@ -110,17 +110,17 @@ class TunerConformance:
         assert tuner.num_told == 30
         assert isinstance(tuner.ask(30, START), Point)
 
-    def test_what_was_mended_is_told_as_it_was_trained(self) -> None:
+    def test_what_was_changed_is_told_as_it_was_trained(self) -> None:
         """Out of memory a trial goes on with half the batch: that is what its loss says something of."""
-        mended, plain = self.make(), self.make()
+        changed, plain = self.make(), self.make()
         for number in range(20):
             asked = plain.ask(number, START)
             trained = replace(asked, batch=0.5, rate=0.25)
-            mended.dispatched(number, asked)
+            changed.dispatched(number, asked)
             plain.dispatched(number, trained)
-            for tuner in (mended, plain):
+            for tuner in (changed, plain):
                 tuner.tell(number, trained, loss(trained))
-        assert [mended.ask(number, START) for number in range(20, 30)] == [
+        assert [changed.ask(number, START) for number in range(20, 30)] == [
             plain.ask(number, START) for number in range(20, 30)
         ]
 

@@ -1,16 +1,11 @@
-"""The torch reading of a graph: a module for every layer, and the network that runs them in order."""
+"""The modules of images, of vectors, and of what takes every element by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import singledispatch
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d, pad
 
-from nas.graph import INPUT, Graph
 from nas.layers import (
     AdaptiveAveragePool,
     Add,
@@ -24,12 +19,12 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
-    Layer,
     MaxPool,
     ReLU,
     ReLU6,
     Shape,
 )
+from nas.modules.table import module_of
 
 # What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
@@ -41,98 +36,8 @@ BATCH_NORM_EPSILON = 1e-5
 # https://github.com/uxlfoundation/oneDNN/issues/6035
 TOO_FEW_CHANNELS = 16
 
-# Their backward pass needs their own output, or their output is another tensor's memory.
-KEEP_THEIR_OUTPUT = (ReLU, ReLU6, Flatten, Dropout)
 
-
-@singledispatch
-def module_of(layer: Layer, *inputs: Shape) -> nn.Module:
-    """The module that computes `layer`; `inputs` are the shapes it reads, without the batch.
-
-    Its parameters and buffers carry the names of `layer.weights` and `layer.statistics`.
-    """
-    raise NotImplementedError(f"no module is written for the layer {type(layer).__name__}")
-
-
-class Network(nn.Module):
-    """A graph that computes: images (batch, channels, height, width) to logits (batch, classes).
-
-    Its tensors are uninitialised memory until `load`; they lie on torch's default device. Submodules
-    are numbered like the graph's nodes, whose own names may hold dots where torch allows none;
-    outside, a tensor is called "node.tensor", as in `Graph.weights` and `Graph.statistics`.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__()
-        self.graph = graph
-        with torch.device("meta"):  # no time for random weights that `load` overwrites
-            modules = [module_of(node.layer, *graph.reads(node)) for node in graph.nodes]
-        # Not get_default_device(): before torch 2.7 it passes over `with torch.device(…)`.
-        self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
-        for node, module in zip(graph.nodes, modules):
-            if isinstance(module, (nn.ReLU, nn.ReLU6, _Sum)):
-                module.inplace = _may_overwrite(graph, node.inputs[0])
-        self._plan = tuple(_plan(graph, modules))
-
-    def forward(self, images: Tensor) -> Tensor:
-        values: dict[int, Tensor] = {0: images}
-        for module, reads, place, dead in self._plan:
-            values[place] = module(*[values[index] for index in reads])
-            for index in dead:
-                del values[index]
-        return values[place]
-
-    def place(self, device: torch.device) -> None:
-        """Moves every tensor to the device, images' channels last in memory: what convolutions like best."""
-        self.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The live parameters, then the live statistics, by name."""
-        modules = {node.name: module for node, module in zip(self.graph.nodes, self.layers)}
-        found: dict[str, Tensor] = {}
-        for name in (*self.graph.weights, *self.graph.statistics):
-            node, tensor = name.rsplit(".", 1)
-            found[name] = getattr(modules[node], tensor)
-        return found
-
-    @torch.no_grad()
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Copies every tensor in; devices, number types and memory formats stay as they are.
-
-        Raises ValueError when a tensor is missing, unknown or of another shape; then nothing is copied.
-        """
-        own = self.tensors()
-        if own.keys() != weights.keys():
-            strange = ", ".join(sorted(own.keys() ^ weights.keys())[:5])
-            raise ValueError(f"the weights are of another architecture; missing or unknown: {strange}")
-        for name, tensor in own.items():
-            if tensor.shape != weights[name].shape:
-                raise ValueError(f"{name} has the shape {weights[name].shape}, not {tuple(tensor.shape)}")
-        for name, tensor in own.items():
-            # torch warns of arrays it may not write to, even when it only reads.
-            tensor.copy_(torch.from_numpy(np.require(weights[name], requirements=["C", "W"])))
-
-
-Step = tuple[nn.Module, tuple[int, ...], int, tuple[int, ...]]
-"""A module, the places it reads, the place it writes, and the places nobody reads after it."""
-
-
-def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
-    place = {name: index for index, name in enumerate(graph.shapes)}
-    last_reader = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
-    for index, (node, module) in enumerate(zip(graph.nodes, modules)):
-        dead = [place[name] for name in dict.fromkeys(node.inputs) if last_reader[name] == index]
-        yield module, tuple(place[name] for name in node.inputs), place[node.name], tuple(dead)
-
-
-def _may_overwrite(graph: Graph, name: str) -> bool:
-    """Whether a tensor's only reader may write its result in its place, which spares memory and time."""
-    if name == INPUT or len(graph.readers[name]) > 1:
-        return False
-    return not isinstance(graph.node[name].layer, KEEP_THEIR_OUTPUT)
-
-
-class _Sum(nn.Module):
+class Sum(nn.Module):
     inplace = False
 
     def forward(self, first: Tensor, second: Tensor, *others: Tensor) -> Tensor:
@@ -252,7 +157,7 @@ def _(layer: GlobalPool, *inputs: Shape) -> nn.Module:
 
 @module_of.register
 def _(layer: Add, *inputs: Shape) -> nn.Module:
-    return _Sum()
+    return Sum()
 
 
 @module_of.register

@@ -1,0 +1,85 @@
+"""What the output of a graph is asked, and what its loss costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nas.layers import Shape, ShapeError, softmax_cross_entropy
+from nas.ops import Cost, Ops
+
+
+@dataclass(frozen=True)
+class Head:
+    """The question behind the last layer. A record names its class."""
+
+    example: ClassVar[str]
+    """What the operations are counted for, as tables call it."""
+    answers: ClassVar[str]
+    """What it tells apart, as tables call it."""
+    symbols_in: ClassVar[bool] = False
+    """Whether the input is symbols, which only a layer with `reads_symbols` can read."""
+
+    def check(self, input: Shape, output: Shape) -> None:
+        """Raises ShapeError where the question does not fit."""
+        raise NotImplementedError
+
+    def loss(self, output: Shape) -> Cost:
+        """Of one example."""
+        raise NotImplementedError
+
+    def wording(self, input: Shape) -> str:
+        """What one example is, in a few words."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Classes(Head):
+    """One of n classes for the whole input. Output: (classes,)."""
+
+    example = "image"
+    answers = "classes"
+
+    def check(self, input: Shape, output: Shape) -> None:
+        if len(output) != 1:
+            raise ShapeError(f"the output has the shape {output}, not (classes,)")
+
+    def loss(self, output: Shape) -> Cost:
+        return softmax_cross_entropy(output[0])
+
+    def wording(self, input: Shape) -> str:
+        return f"image of {' × '.join(map(str, input))}"
+
+
+@dataclass(frozen=True)
+class NextSymbol(Head):
+    """At each position the symbol that follows. Input: (positions,), output: (positions, symbols).
+
+    The loss is a cross-entropy at every position. An evaluation asks how probable the right symbol was, not
+    only which one was the most probable, so log p is counted there.
+    """
+
+    example = "example"
+    answers = "symbols"
+    symbols_in = True
+
+    def check(self, input: Shape, output: Shape) -> None:
+        if len(input) != 1:
+            raise ShapeError(f"the input is {input}; the next symbol is asked of (positions,)")
+        if len(output) != 2 or output[0] != input[0]:
+            raise ShapeError(f"the output has the shape {output}, not ({input[0]}, symbols)")
+
+    def loss(self, output: Shape) -> Cost:
+        positions, symbols = output
+        one = softmax_cross_entropy(symbols)
+        # log p = (z − max) − log Σ exp(z − max). Greatest: cmp n − 1; z − max: add n; exp n; Σ: add n − 1;
+        # log: exp 1; the difference: add 1
+        evaluate = Ops(cmp=symbols - 1, add=2 * symbols, exp=symbols + 1)
+        return Cost(
+            forward=one.forward * positions,
+            input_grad=one.input_grad * positions,
+            evaluate=evaluate * positions,
+        )
+
+    def wording(self, input: Shape) -> str:
+        return f"example of {input[0]:,} positions"

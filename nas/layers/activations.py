@@ -1,0 +1,62 @@
+"""Activations of transformers, of every element by itself.
+
+Closed forms: x elements. What the forward pass has put out on its way (Φ, σ, the rectified x) is not counted
+again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from nas.layers.layer import Layer
+from nas.layers.shapes import Shape, only
+from nas.ops import Cost, Ops
+
+
+@dataclass(frozen=True)
+class GELU(Layer):
+    """x·Φ(x) with Φ(x) = (1 + erf(x/√2))/2, exactly (Hendrycks and Gimpel, arXiv:1606.08415)."""
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        # x/√2: mul; erf: exp; 1 + erf: add; half of it: mul; times x: mul
+        forward = Ops(mul=3 * x, add=x, exp=x)
+        # dy·(Φ + x·φ) with φ = exp(−x²/2)/√2π. x²: mul; times −1/2: mul; exp; by √2π: mul; times x: mul;
+        # Φ + : add; times dy: mul
+        return {"gelu": Cost(forward, Ops(mul=5 * x, add=x, exp=x), Ops(), forward)}
+
+
+@dataclass(frozen=True)
+class SiLU(Layer):
+    """x·σ(x) with σ(x) = 1/(1 + exp(−x)) (Elfwing et al., arXiv:1702.03118)."""
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        forward = Ops(exp=x, add=x, div=x, mul=x)
+        # dy·σ·(1 + x·(1 − σ)). 1 − σ: add; times x: mul; 1 + : add; times σ: mul; times dy: mul
+        return {"silu": Cost(forward, Ops(mul=3 * x, add=2 * x), Ops(), forward)}
+
+
+@dataclass(frozen=True)
+class SquaredReLU(Layer):
+    """max(x, 0)² (So et al., "Primer", NeurIPS 2021)."""
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        forward = Ops(cmp=x, mul=x)
+        # dy·2·max(x, 0): mul, mul
+        return {"squared_relu": Cost(forward, Ops(mul=2 * x), Ops(), forward)}
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return True

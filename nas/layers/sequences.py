@@ -1,0 +1,155 @@
+"""Layers that take every position of a sequence by itself.
+
+Closed forms: d features of one position, of T. Norms divide and take a root for each position, so that these
+are counted, unlike those of a batch norm, which are made once for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from nas.layers.layer import Layer
+from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence, symbols
+from nas.ops import Cost, Ops
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """A row of features for each symbol: (positions,) to (positions, features). Weight: (symbols, features).
+
+    Symbols are whole numbers from 0 to `symbols` − 1.
+    """
+
+    reads_symbols = True
+    symbols: int
+    features: int
+
+    def __post_init__(self) -> None:
+        refuse_no_sizes(self, "symbols", "features")
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return (*symbols(self, inputs), self.features)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        return {"weight": (self.symbols, self.features)}
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        # A row is read, not multiplied by; its gradient is added to that of its other positions: add d.
+        return {"embedding": Cost(weight_grad=Ops(add=inputs[0][0] * self.features))}
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """A fully connected layer at each position by itself. Weight: (features, features in)."""
+
+    features: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_no_sizes(self, "features")
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return (sequence(self, inputs)[0], self.features)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        weight = {"weight": (self.features, inputs[0][1])}
+        return {**weight, "bias": (self.features,)} if self.bias else weight
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        products = Ops(mac=prod(inputs[0]) * self.features)
+        rows = {"linear": Cost(products, products, products, products)}
+        if self.bias:
+            sums = Ops(add=inputs[0][0] * self.features)
+            rows["bias"] = Cost(forward=sums, weight_grad=sums, evaluate=sums)
+        return rows
+
+    def widened(self, width: int) -> Linear:
+        return replace(self, features=width)
+
+
+@dataclass(frozen=True)
+class Positions(Layer):
+    """Learned numbers for each position, added to what stands there. Weight: (positions, features)."""
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return sequence(self, inputs)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        return {"weight": inputs[0]}
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        sums = Ops(add=prod(inputs[0]))
+        return {"positions": Cost(forward=sums, weight_grad=sums, evaluate=sums)}
+
+
+@dataclass(frozen=True)
+class RMSNorm(Layer):
+    """x / √(mean(x²) + ε), times a learned scale (Zhang and Sennrich, NeurIPS 2019). Weight: (features,)."""
+
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _refuse_no_epsilon(self, self.epsilon)
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return sequence(self, inputs)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        return {"weight": inputs[0][1:]}
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        positions, d = inputs[0]
+        # x²: mul d; their mean: add d − 1, div; + ε: add; root: sqrt; its inverse r: div; x̂ = x·r: mul d;
+        # scale: mul d
+        forward = Ops(mul=3 * d, add=d, div=2, sqrt=1)
+        # dx = r·(g − x̂·mean(g·x̂)) with g = dy·w. g: mul d; g·x̂: mul d; mean: add d − 1, div; times x̂: mul d;
+        # difference: add d; times r: mul d
+        input_grad = Ops(mul=4 * d, add=2 * d - 1, div=1)
+        # Σ dy·x̂: mul d, add d
+        weight_grad = Ops(mul=d, add=d)
+        return {"rms_norm": _each(positions, forward, input_grad, weight_grad)}
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """(x − mean) / √(variance + ε), with learned scale and shift (Ba et al., arXiv:1607.06450).
+
+    Weight and bias: (features,).
+    """
+
+    epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _refuse_no_epsilon(self, self.epsilon)
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return sequence(self, inputs)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        features = inputs[0][1:]
+        return {"weight": features, "bias": features}
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        positions, d = inputs[0]
+        # mean: add d − 1, div; x − mean: add d; variance: mul d, add d − 1, div; + ε: add; root: sqrt; its
+        # inverse r: div; x̂: mul d; scale: mul d; shift: add d
+        forward = Ops(mul=3 * d, add=4 * d - 1, div=3, sqrt=1)
+        # dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w. g: mul d; mean(g): add d − 1, div; g·x̂: mul d; its
+        # mean: add d − 1, div; times x̂: mul d; differences: add 2d; times r: mul d
+        input_grad = Ops(mul=4 * d, add=4 * d - 2, div=2)
+        # Σ dy·x̂: mul d, add d; Σ dy: add d
+        weight_grad = Ops(mul=d, add=2 * d)
+        return {"layer_norm": _each(positions, forward, input_grad, weight_grad)}
+
+
+def _each(positions: int, forward: Ops, input_grad: Ops, weight_grad: Ops) -> Cost:
+    """Of one position, at all of them. Validation is as forward."""
+    once = (forward, input_grad, weight_grad, forward)
+    return Cost(*[ops * positions for ops in once])
+
+
+def _refuse_no_epsilon(layer: object, epsilon: object) -> None:
+    if type(epsilon) is not float or not 0 < epsilon < 1:
+        raise ShapeError(f"{type(layer).__name__}: epsilon {epsilon!r:.40} is not between 0 and 1")

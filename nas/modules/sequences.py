@@ -1,0 +1,140 @@
+"""The modules of sequences: (batch, positions, features), and symbols (batch, positions) of int64."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu, scaled_dot_product_attention
+
+from nas.layers import (
+    GELU,
+    Attention,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Positions,
+    Product,
+    RMSNorm,
+    Shape,
+    SiLU,
+    SquaredReLU,
+)
+from nas.modules.table import module_of
+
+
+class _Positions(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values + self.weight
+
+
+class _Squares(nn.Module):
+    def forward(self, values: Tensor) -> Tensor:
+        return relu(values).square()
+
+
+class _Pairs(nn.Module):
+    def forward(self, values: Tensor, gates: Tensor) -> Tensor:
+        return values * gates
+
+
+class _CausalAttention(nn.Module):
+    def __init__(self, layer: Attention, positions: int, width: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.positions = positions
+        self.width = width
+        self._turns: Tensor | None = None
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        q, k, v = self._heads(queries), self._heads(keys), self._heads(values)
+        if self.layer.rotary:
+            turns = self._turns_like(q)
+            q, k = _turned(q, turns), _turned(k, turns)
+        if self.layer.groups < self.layer.heads:
+            # Not enable_gqa: where a fused kernel lacks it, torch takes one that writes T² numbers per head.
+            times = self.layer.heads // self.layer.groups
+            k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _heads(self, values: Tensor) -> Tensor:
+        """(batch, heads, positions, features of a head)"""
+        return torch.unflatten(values, 2, (-1, self.width)).transpose(1, 2)
+
+    def _turns_like(self, values: Tensor) -> Tensor:
+        """Made once for a device and a format: as a buffer it would be cast and stored with the weights."""
+        format = torch.promote_types(values.dtype, torch.float32)
+        if self._turns is None or (self._turns.device, self._turns.dtype) != (values.device, format):
+            table = _turns(self.positions, self.width, self.layer.rotary)
+            with torch.inference_mode(False):  # else no gradient could pass it after a validation made it
+                self._turns = torch.from_numpy(table).to(values.device, format)
+        return self._turns
+
+
+def _turns(positions: int, width: int, base: float) -> np.ndarray:
+    """Cosines and sines, (2, positions, width / 2). In fp64: angles in fp32 lose digits at late positions."""
+    angles = np.outer(np.arange(positions), base ** (-np.arange(0, width, 2) / width))
+    return np.stack((np.cos(angles), np.sin(angles)))
+
+
+def _turned(values: Tensor, turns: Tensor) -> Tensor:
+    """Multiplied in the wider of both formats, and rounded once."""
+    cosines, sines = turns.unbind()
+    first, second = values.chunk(2, dim=-1)
+    pairs = (first * cosines - second * sines, first * sines + second * cosines)
+    return torch.cat(pairs, dim=-1).to(values.dtype)
+
+
+@module_of.register
+def _(layer: Embedding, *inputs: Shape) -> nn.Module:
+    return nn.Embedding(layer.symbols, layer.features)
+
+
+@module_of.register
+def _(layer: Linear, *inputs: Shape) -> nn.Module:
+    return nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
+
+
+@module_of.register
+def _(layer: Positions, *inputs: Shape) -> nn.Module:
+    return _Positions(inputs[0])
+
+
+@module_of.register
+def _(layer: RMSNorm, *inputs: Shape) -> nn.Module:
+    return nn.RMSNorm(inputs[0][1], eps=layer.epsilon)
+
+
+@module_of.register
+def _(layer: LayerNorm, *inputs: Shape) -> nn.Module:
+    return nn.LayerNorm(inputs[0][1], eps=layer.epsilon)
+
+
+@module_of.register
+def _(layer: Attention, *inputs: Shape) -> nn.Module:
+    return _CausalAttention(layer, inputs[0][0], inputs[0][1] // layer.heads)
+
+
+@module_of.register
+def _(layer: GELU, *inputs: Shape) -> nn.Module:
+    return nn.GELU()
+
+
+@module_of.register
+def _(layer: SiLU, *inputs: Shape) -> nn.Module:
+    return nn.SiLU()
+
+
+@module_of.register
+def _(layer: SquaredReLU, *inputs: Shape) -> nn.Module:
+    return _Squares()
+
+
+@module_of.register
+def _(layer: Product, *inputs: Shape) -> nn.Module:
+    return _Pairs()

@@ -1,0 +1,130 @@
+"""More depth: pre-norm blocks of attention and MLP that add nothing at first.
+
+What writes into the residual stream, the output projections, starts at zero: x + 0 is x, bit for bit
+(Gesmundo and Maile, "Composable Function-preserving Expansions for Transformer Architectures",
+arXiv:2308.06103). The first step moves the output projections, the second all that stands before them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from nas.graph import Graph, Node
+from nas.layers import GELU, Add, Attention, Embedding, Layer, Linear, Product, RMSNorm, SiLU, SquaredReLU
+from nas.morphisms.channels import MorphismError
+from nas.morphisms.morphism import Morphism
+from nas.morphisms.sites import choose, inserted, known, rounded, seed_from, unused
+from nas.morphisms.text.growth import Growth
+from nas.morphisms.text.tied import attentions, check_text, heads_of, streams
+
+PLAIN_FACTOR = 4  # hidden features of an MLP for each of the stream: GPT-2
+GATED_FACTOR = 8 / 3  # as many weights in three matrices: Shazeer, arXiv:2002.05202
+
+
+class Nonlinearity(Enum):
+    GELU = "GELU"
+    SILU = "SiLU"
+    SQUARED_RELU = "SquaredReLU"
+
+
+LAYERS: Mapping[Nonlinearity, Layer] = {
+    Nonlinearity.GELU: GELU(),
+    Nonlinearity.SILU: SiLU(),
+    Nonlinearity.SQUARED_RELU: SquaredReLU(),
+}
+
+
+@dataclass(frozen=True)
+class DeepenPlain(Morphism):
+    """Puts a block behind `node`: attention, then an MLP of two Linears."""
+
+    node: str
+    heads: int
+    groups: int
+    width: int
+    """Of one head."""
+    rotary: float
+    hidden: int
+    """Features inside the MLP."""
+    activation: Nonlinearity
+    seed: int
+
+    def edit(self, graph: Graph) -> Growth:
+        return _edit(graph, self)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> DeepenPlain:
+        choices = (Nonlinearity.GELU, Nonlinearity.SQUARED_RELU)
+        return cls(*_proposal(graph, rng, PLAIN_FACTOR), rng.choice(choices), seed_from(rng))
+
+
+@dataclass(frozen=True)
+class DeepenGated(Morphism):
+    """As `DeepenPlain`, with an MLP whose activation is multiplied by a third Linear."""
+
+    node: str
+    heads: int
+    groups: int
+    width: int
+    rotary: float
+    hidden: int
+    activation: Nonlinearity
+    seed: int
+
+    def edit(self, graph: Graph) -> Growth:
+        return _edit(graph, self)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> DeepenGated:
+        choices = (Nonlinearity.SILU, Nonlinearity.GELU)
+        return cls(*_proposal(graph, rng, GATED_FACTOR), rng.choice(choices), seed_from(rng))
+
+
+def _edit(graph: Graph, block: DeepenPlain | DeepenGated) -> Growth:
+    check_text(graph)
+    known(graph, block.node)
+    if block.node not in _places(graph):
+        raise MorphismError(f"{block.node} is not the sum or the embedding of a residual stream")
+    width, name = graph.shapes[block.node][1], unused(graph, "block")
+    nodes: list[Node] = []
+
+    def put(part: str, layer: Layer, *inputs: str) -> str:
+        nodes.append(Node(f"{name}.{part}", layer, inputs))
+        return nodes[-1].name
+
+    norm = put("norm1", RMSNorm(), block.node)
+    reads = [
+        put(f"attention.{part}", Linear(number * block.width), norm)
+        for part, number in (("query", block.heads), ("key", block.groups), ("value", block.groups))
+    ]
+    mixed = put("attention", Attention(block.heads, block.groups, block.rotary), *reads)
+    trunk = put("add1", Add(), block.node, put("attention.out", Linear(width), mixed))
+    norm = put("norm2", RMSNorm(), trunk)
+    inside = put("mlp.activation", LAYERS[block.activation], put("mlp.in", Linear(block.hidden), norm))
+    if isinstance(block, DeepenGated):
+        inside = put("mlp.product", Product(), inside, put("mlp.gate", Linear(block.hidden), norm))
+    put("add2", Add(), trunk, put("mlp.out", Linear(width), inside))
+    zeros = dict.fromkeys([f"{name}.attention.out.weight", f"{name}.mlp.out.weight"], 0.0)
+    return Growth(inserted(graph, block.node, nodes), constants=zeros, seed=block.seed)
+
+
+def _proposal(graph: Graph, rng: random.Random, factor: float) -> tuple[str, int, int, int, float, int]:
+    """Anywhere, with the heads of an attention that there is."""
+    check_text(graph)
+    node = choose(rng, _places(graph), "residual stream")
+    like = heads_of(graph, choose(rng, attentions(graph), "attention whose heads a block could have"))
+    hidden = rounded(factor * graph.shapes[node][1])
+    return node, like.layer.heads, like.layer.groups, like.width, like.layer.rotary, hidden
+
+
+def _places(graph: Graph) -> list[str]:
+    """Sums and embeddings, not what a norm made of them."""
+    return [
+        node.name
+        for tie in streams(graph)
+        for node in (*tie.writers, *tie.passing)
+        if isinstance(node.layer, (Add, Embedding))
+    ]

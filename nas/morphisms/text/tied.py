@@ -1,0 +1,159 @@
+"""Which widths of a text network hang together, and where it can be edited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nas.graph import INPUT, Graph, Node, once
+from nas.head import NextSymbol
+from nas.layers import (
+    GELU,
+    Add,
+    Attention,
+    Dropout,
+    Embedding,
+    Layer,
+    LayerNorm,
+    Linear,
+    Positions,
+    Product,
+    ReLU,
+    RMSNorm,
+    SiLU,
+    SquaredReLU,
+)
+from nas.morphisms.channels import MorphismError
+from nas.morphisms.sites import known
+
+ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
+MIXING = (Linear, Embedding, Attention)
+OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
+OF_STREAM = (Add, RMSNorm, Dropout)
+
+
+@dataclass(frozen=True)
+class TextTie:
+    """Tensors whose features lie over each other: what writes them, passes them on and reads them."""
+
+    width: int
+    writers: tuple[Node, ...]
+    passing: tuple[Node, ...]
+    readers: tuple[Node, ...]
+
+
+def check_text(graph: Graph) -> None:
+    """Raises MorphismError where the graph is none of those that grow so."""
+    if _refusal(graph):
+        raise MorphismError(_refusal(graph))
+
+
+@once
+def _refusal(graph: Graph) -> str:
+    if not isinstance(graph.head, NextSymbol):
+        return "the graph does not predict the next symbol; only those that do grow so"
+    for node in graph.nodes:
+        if isinstance(node.layer, (LayerNorm, Positions)):
+            return f"{node.name} is a {type(node.layer).__name__}; only RMSNorm and rotary positions grow"
+    return ""
+
+
+@once
+def hidden(graph: Graph) -> list[TextTie]:
+    """The insides of MLPs: Linears write them and read them, and every feature is treated by itself."""
+    return [
+        tie
+        for tie in _ties(graph)
+        if _all(tie.writers, Linear) and _all(tie.passing, *OF_HIDDEN) and _all(tie.readers, Linear)
+    ]
+
+
+@once
+def streams(graph: Graph) -> list[TextTie]:
+    """The residual streams: a norm reads them, and blocks add to them."""
+    return [
+        tie
+        for tie in _ties(graph)
+        if _all(tie.writers, Linear, Embedding)
+        and _all(tie.passing, *OF_STREAM)
+        and _all(tie.readers, Linear)
+        and any(isinstance(node.layer, RMSNorm) for node in tie.passing)
+    ]
+
+
+def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
+    """The one that a node writes."""
+    known(graph, name)
+    for tie in sites:
+        if name in [node.name for node in tie.writers]:
+            return tie
+    raise MorphismError(f"{name} does not write {what} whose width is free")
+
+
+@dataclass(frozen=True)
+class Heads:
+    """An attention whose queries, keys and values are Linears that nobody else reads."""
+
+    layer: Attention
+    width: int
+    """Of one head."""
+    query: str
+    key: str
+    value: str
+    readers: tuple[str, ...]
+
+
+def heads_of(graph: Graph, name: str) -> Heads:
+    check_text(graph)
+    node = known(graph, name)
+    if not isinstance(node.layer, Attention):
+        raise MorphismError(f"{name} is no attention")
+    own = all(isinstance(graph.node[read].layer, Linear) for read in node.inputs)
+    if not own or any(len(graph.readers[read]) > 1 for read in node.inputs):
+        raise MorphismError(f"{name} does not read three Linears of its own")
+    readers = graph.readers[name]
+    if name == graph.output or not _all(readers, Linear):
+        raise MorphismError(f"{name} is read by other layers than Linears")
+    width = graph.shapes[name][1] // node.layer.heads
+    query, key, value = node.inputs
+    return Heads(node.layer, width, query, key, value, tuple(reader.name for reader in readers))
+
+
+@once
+def attentions(graph: Graph) -> list[str]:
+    """Those whose heads can become more."""
+    found = []
+    for node in graph.nodes:
+        try:
+            heads_of(graph, node.name)
+        except MorphismError:
+            continue
+        found.append(node.name)
+    return found
+
+
+def _all(nodes: tuple[Node, ...], *kinds: type[Layer]) -> bool:
+    return all(isinstance(node.layer, kinds) for node in nodes)
+
+
+@once
+def _ties(graph: Graph) -> list[TextTie]:
+    """All but those of the input and of the output, whose widths are given."""
+    check_text(graph)
+    group = {name: {name} for name in graph.shapes}
+    for node in graph.nodes:
+        if not isinstance(node.layer, MIXING):
+            joined = group[node.name].union(*[group[name] for name in node.inputs])
+            group |= dict.fromkeys(joined, joined)
+    parts: dict[int, tuple[list[Node], list[Node], list[Node]]] = {}
+    for node in graph.nodes:
+        mixes = isinstance(node.layer, MIXING)
+        writers, passing, _ = parts.setdefault(id(group[node.name]), ([], [], []))
+        (writers if mixes else passing).append(node)
+        for tie in {id(group[name]) for name in node.inputs if mixes and name != INPUT}:
+            parts[tie][2].append(node)
+    for given in (INPUT, graph.output):
+        parts.pop(id(group[given]), None)
+    return [
+        TextTie(graph.shapes[writers[0].name][1], tuple(writers), tuple(passing), tuple(readers))
+        for writers, passing, readers in parts.values()
+    ]

@@ -1,0 +1,226 @@
+"""What reads a JSON value as an annotation says, made once for each annotation: a long run has millions of
+records, and to look at the fields of their classes each time takes longer than to read them."""
+
+from __future__ import annotations
+
+import reprlib
+import sys
+import types
+from collections import abc
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache, partial
+from inspect import get_annotations
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from nas.families import RecordError, is_family, member_named
+from nas.layers import ShapeError
+
+Path = str | tuple[Any, Any]
+"""Where a value stands: what was given to `decode`, or the path of what holds it with its key or index there.
+It is put into words only where an error needs it."""
+Reader = Callable[[Any, Path], Any]
+Plan = Mapping[str, tuple[Reader, tuple[type, ...]]]
+"""Of each field what reads it, and the types of values that are as they should be."""
+
+SCALARS = (int, float, str, bool)
+LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
+
+
+@cache
+def reader_of(hint: Any) -> Reader:
+    """What makes a value of this annotation from a JSON value, given the path to name in an error."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return _option(*_options(hint), type(None) in get_args(hint))
+    if is_dataclass(hint):
+        kind: Any = hint
+        return _family(kind) if is_family(kind) else _alone(kind)
+    if get_origin(hint) is tuple:
+        return _items(get_args(hint))
+    if get_origin(hint) is abc.Mapping:
+        return _mapping(get_args(hint)[1])
+    if hint is Any:
+        return lambda value, path: value
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _enum(hint)
+    return partial(_scalar, hint)
+
+
+def _alone(kind: Any) -> Reader:
+    """Of a dataclass whose records do not name it."""
+
+    def read(record: Any, path: Path) -> Any:
+        if type(record) is not dict:
+            _refuse_no_object(kind, record, path)
+        return _filled(kind, plan(kind), record, path)
+
+    return read
+
+
+def _family(family: Any) -> Reader:
+    """Of a dataclass whose records name the member that they are."""
+
+    def read(record: Any, path: Path) -> Any:
+        if type(record) is not dict:
+            _refuse_no_object(family, record, path)
+        member = _member(family, record.get("type"), path)
+        return _filled(member, plan(member), record, path, tagged=True)
+
+    return read
+
+
+def _refuse_no_object(kind: Any, record: Any, path: Path) -> None:
+    if not isinstance(record, Mapping):
+        raise RecordError(
+            f"{_text(path) or kind.__name__} is {shown(record)}; it must be an object of {kind.__name__}"
+        )
+
+
+def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> Any:
+    values = values_of(known, record, path, tagged)
+    try:
+        return kind(**values)
+    except ShapeError as error:
+        raise ShapeError(f"{_text(path)}: {error}" if path else str(error)) from None
+    except TypeError:
+        missing = [name for name in _needed(kind) if name not in values]
+        if not missing:
+            raise
+        raise RecordError(f"{_text(path) or kind.__name__} lacks {', '.join(missing)}") from None
+
+
+def values_of(known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> dict[str, Any]:
+    """By field; `tagged`: a key "type" is none."""
+    values = {}
+    for name, value in record.items():
+        if name in known:
+            read, plain = known[name]
+            values[name] = value if type(value) in plain else read(value, (path, name))
+        elif not (tagged and name == "type"):
+            raise RecordError(f"unknown key {_text((path, name))}; known: {', '.join(known) or 'none'}")
+    return values
+
+
+@cache
+def _options(hint: Any) -> tuple[Reader, Reader]:
+    """Of a union what reads a list, and what reads anything else; both are one where there is one."""
+    options = [option for option in get_args(hint) if option is not type(None)]
+    options.sort(key=lambda option: bool(get_args(option)))  # lists last
+    return reader_of(options[-1]), reader_of(options[0])
+
+
+def _option(of_list: Reader, of_other: Reader, optional: bool) -> Reader:
+    def read(value: Any, path: Path) -> Any:
+        if optional and value is None:
+            return None
+        return (of_list if isinstance(value, (list, tuple)) else of_other)(value, path)
+
+    return read
+
+
+def _scalar(hint: type, value: Any, path: Path) -> Any:
+    if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
+        return float(value)
+    if type(value) is not hint:
+        raise RecordError(f"{_text(path)} is {shown(value)}; it must be of type {hint.__name__}")
+    return value
+
+
+def _items(hints: tuple[Any, ...]) -> Reader:
+    any_number = len(hints) == 2 and hints[1] is Ellipsis
+    hints = hints[:1] if any_number else hints
+    readers = [reader_of(hint) for hint in hints]
+    plain = set(hints) if len(set(hints)) == 1 and hints[0] in SCALARS else None
+
+    def read(value: Any, path: Path) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise RecordError(f"{_text(path)} is {shown(value)}; it must be a list")
+        each = readers * len(value) if any_number else readers
+        if len(each) == len(value) and set(map(type, value)) == plain:
+            return tuple(value)
+        if len(each) != len(value):
+            raise RecordError(f"{_text(path)} has {len(value)} items; it must have {len(each)}")
+        return tuple([read(item, (path, index)) for index, (read, item) in enumerate(zip(each, value))])
+
+    return read
+
+
+def _mapping(hint: Any) -> Reader:
+    of_value = reader_of(hint)
+
+    def read(value: Any, path: Path) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise RecordError(f"{_text(path)} is {shown(value)}; it must be an object")
+        return {name: of_value(item, (path, name)) for name, item in value.items()}
+
+    return read
+
+
+def _enum(kind: type[Enum]) -> Reader:
+    by_text = {member.value: member for member in kind if type(member.value) is str}
+
+    def read(value: Any, path: Path) -> Enum:
+        if type(value) is str and value in by_text:
+            return by_text[value]
+        try:
+            return kind(value)
+        except ValueError:
+            known = ", ".join(str(member.value) for member in kind)
+            raise RecordError(f"{_text(path)} is {shown(value)}; it is one of {known}") from None
+
+    return read
+
+
+def _member(family: Any, name: Any, path: Path) -> Any:
+    try:
+        return member_named(family, name if isinstance(name, str) else "")
+    except ImportError as error:
+        raise RecordError(str(error)) from None
+    except KeyError as error:
+        where = f"{_text(path)}: " if path else ""
+        raise RecordError(f"{where}{shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
+
+
+@cache
+def plan(kind: Any) -> Plan:
+    """Of each field what reads it, and the types of values that are as they should be."""
+    names = [field.name for field in fields(kind) if field.init]
+    hints: dict[str, Any] = {}
+    for owner in reversed(kind.__mro__):
+        # Of the fields alone: Python 3.10 cannot resolve an InitVar that stands beside them.
+        own = {name: hint for name, hint in get_annotations(owner).items() if name in names}
+        hints |= get_type_hints(
+            types.SimpleNamespace(__annotations__=own), vars(sys.modules[owner.__module__])
+        )
+    return {name: (reader_of(hints[name]), _plain(hints[name])) for name in names}
+
+
+def _needed(kind: Any) -> list[str]:
+    return [
+        field.name
+        for field in fields(kind)
+        if field.init and field.default is MISSING and field.default_factory is MISSING
+    ]
+
+
+def _plain(hint: Any) -> tuple[type, ...]:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(option for option in options if option in (*SCALARS, type(None)))
+
+
+def _text(path: Path) -> str:
+    """The path as an error names it: a.b[0].c"""
+    if isinstance(path, str):
+        return path
+    above, name = _text(path[0]), path[1]
+    if type(name) is int:
+        return f"{above}[{name}]"
+    plain = isinstance(name, str) and name.isprintable() and len(name) <= 80
+    named = name if plain else shown(name)
+    return f"{above}.{named}" if above else named
+
+
+def shown(value: Any) -> str:
+    """A foreign value for a line of text: cut in length and in depth."""
+    return reprlib.repr(value)

@@ -1,0 +1,109 @@
+"""The starting architectures of text. Symbols are bytes, and counted as classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nas.graph import INPUT, Graph, Node
+from nas.head import NextSymbol
+from nas.layers import (
+    GELU,
+    Add,
+    Attention,
+    Embedding,
+    Layer,
+    LayerNorm,
+    Linear,
+    Positions,
+    Product,
+    RMSNorm,
+    Shape,
+    SiLU,
+)
+
+
+def gpt2_small_bytes(input: Shape = (1024,), classes: int = 256) -> Graph:
+    """GPT-2 small (Radford et al., 2019) over bytes, without dropout, output and embedding apart."""
+    return _gpt(input, classes, blocks=12, heads=12, width=768)
+
+
+def gpt_4x128(input: Shape = (64,), classes: int = 256) -> Graph:
+    """The size that nanoGPT trains on a processor: 4 blocks, 4 heads, width 128."""
+    return _gpt(input, classes, blocks=4, heads=4, width=128)
+
+
+def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
+    """As Llama (Touvron et al., arXiv:2302.13971; arXiv:2307.09288) is built, small: RMSNorm, rotary
+    positions, two heads for each group of keys, a gated MLP of 8/3 the width, rounded up to 32."""
+    return _llama(input, classes, blocks=4, heads=4, groups=2, width=128, hidden=352)
+
+
+TEXT_SEEDS: Mapping[str, Callable[..., Graph]] = {
+    "gpt-4x128": gpt_4x128,
+    "gpt2-small-bytes": gpt2_small_bytes,
+    "llama-4x128": llama_4x128,
+}
+
+
+@dataclass
+class _Sketch:
+    """Nodes written down one after the other; each reads the one before unless told otherwise."""
+
+    nodes: list[Node] = field(default_factory=list)
+    last: str = INPUT
+
+    def put(self, name: str, layer: Layer, *inputs: str) -> str:
+        self.nodes.append(Node(name, layer, inputs or (self.last,)))
+        self.last = name
+        return name
+
+    def attend(self, name: str, width: int, attention: Attention, bias: bool) -> None:
+        """Of a normalised trunk that ends here."""
+        read, narrow = self.last, width * attention.groups // attention.heads
+        reads = [
+            self.put(f"{name}.{part}", Linear(features, bias), read)
+            for part, features in (("query", width), ("key", narrow), ("value", narrow))
+        ]
+        self.put(name, attention, *reads)
+        self.put(f"{name}.out", Linear(width, bias))
+
+    def predict(self, input: Shape, classes: int, norm: Layer) -> Graph:
+        self.put("norm", norm)
+        self.put("symbols", Linear(classes))
+        return Graph(input, tuple(self.nodes), head=NextSymbol())
+
+
+def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Graph:
+    sketch = _Sketch()
+    sketch.put("embedding", Embedding(classes, width))
+    trunk = sketch.put("positions", Positions())
+    for block in [f"block{number}" for number in range(1, blocks + 1)]:
+        sketch.put(f"{block}.norm1", LayerNorm(), trunk)
+        sketch.attend(f"{block}.attention", width, Attention(heads, heads, rotary=0.0), bias=True)
+        trunk = sketch.put(f"{block}.add1", Add(), trunk, sketch.last)
+        sketch.put(f"{block}.norm2", LayerNorm(), trunk)
+        sketch.put(f"{block}.mlp.in", Linear(4 * width, bias=True))
+        sketch.put(f"{block}.mlp.gelu", GELU())
+        sketch.put(f"{block}.mlp.out", Linear(width, bias=True))
+        trunk = sketch.put(f"{block}.add2", Add(), trunk, sketch.last)
+    return sketch.predict(input, classes, LayerNorm())
+
+
+def _llama(
+    input: Shape, classes: int, blocks: int, heads: int, groups: int, width: int, hidden: int
+) -> Graph:
+    sketch = _Sketch()
+    trunk = sketch.put("embedding", Embedding(classes, width))
+    for block in [f"block{number}" for number in range(1, blocks + 1)]:
+        sketch.put(f"{block}.norm1", RMSNorm(), trunk)
+        sketch.attend(f"{block}.attention", width, Attention(heads, groups), bias=False)
+        trunk = sketch.put(f"{block}.add1", Add(), trunk, sketch.last)
+        norm = sketch.put(f"{block}.norm2", RMSNorm(), trunk)
+        sketch.put(f"{block}.mlp.gate", Linear(hidden), norm)
+        gate = sketch.put(f"{block}.mlp.silu", SiLU())
+        sketch.put(f"{block}.mlp.in", Linear(hidden), norm)
+        sketch.put(f"{block}.mlp.product", Product(), gate, sketch.last)
+        sketch.put(f"{block}.mlp.out", Linear(width))
+        trunk = sketch.put(f"{block}.add2", Add(), trunk, sketch.last)
+    return sketch.predict(input, classes, RMSNorm())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
 from aiperf.trial import Segment, State, Trial
-from aiperf.wire.messages import Ceiling, Control, Ready
+from aiperf.wire.messages import Ceiling, Control, Fallback, Ready
 
 AFTER_LAST_LINE_SECONDS = 10.0
 """The longest silence of a master that lives: a killed leg ends so long after its last line."""
@@ -34,9 +35,13 @@ class Leg:
     """In the order of their arrival; those of a restarted group stand again."""
     devices: dict[int, Ready] = field(default_factory=dict)
     """By rank, as it was last ready: a rank that was started again is one device."""
+    least_memory_bytes: float = inf
+    """Of the devices of `ranks`."""
     first_devices: dict[int, Ready] = field(default_factory=dict)
     """By rank, as it was first ready. That is what bounds its speed: what it says once it was started again
     may have been written at any time."""
+    first_of_host: dict[str, int] = field(default_factory=dict)
+    """The first rank that was ready on each host."""
     ceilings: dict[int, Ceiling] = field(default_factory=dict)
     """By rank."""
     controls: dict[int, Control] = field(default_factory=dict)
@@ -111,6 +116,8 @@ class Attempt:
     began: Began | None = None
     begin_time: float | None = None
     """The time of the line; `began.end` is when it began."""
+    fallback: Fallback | None = None
+    """Since then its steps are eager."""
     validations: list[Validation] = field(default_factory=list)
     ended: Ended | None = None
     end_time: float | None = None

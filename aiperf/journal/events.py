@@ -9,17 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from aiperf.config import Config
 from aiperf.trial import Segment, StepBlock, Trial
-from aiperf.wire.messages import Ceiling, Control, Evaluated, Finished, Ready, Started
+from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, Ready, Started
 
 TERMINATED = "terminated"
 """Why a leg ended: the scheduler asked for it, and the run is to be continued."""
 
 OpsVector = tuple[int, int, int, int, int, int, int]
 """mac, add, mul, div, sqrt, exp, cmp."""
+
+
+class Origin(Enum):
+    """Where the times and outcomes of a run come from. Only a measured run can be VALID."""
+
+    MEASURED = "measured"
+    """Networks were trained."""
+    PRETENDED = "pretended"
+    """By workers that only waited, in real time, as `Assumptions` say."""
+    SIMULATED = "simulated"
+    """On a virtual clock."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,8 @@ class Opened(Event):
     """Versions of those that proposals follow from, beside this program."""
     search: int = 1
     """Version of the search, `SEARCH_VERSION`; lines without it were written under the first."""
+    origin: Origin = Origin.MEASURED
+    """Journals from before there was another one do not say it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,20 @@ class RankReady(Event):
     ready: Ready
     clock_offset_seconds: float
     """The rank's time of day less the master's when its message arrived."""
+
+
+@dataclass(frozen=True)
+class RankAlike(Event):
+    """As `RankReady`, of a rank that has most in common with one that was ready in this leg before it."""
+
+    group: int
+    like: int
+    """The other rank."""
+    differs: Mapping[str, Any]
+    """The fields of its `Ready` that are other ones."""
+    within: Mapping[str, Mapping[str, Any]]
+    """Of fields that are mappings, the entries that are other ones or new."""
+    clock_offset_seconds: float
 
 
 @dataclass(frozen=True)
@@ -117,6 +145,13 @@ class Began(Event):
 
     started: Started
     end: float
+
+
+@dataclass(frozen=True)
+class FellBack(Event):
+    """A group makes the steps of its trial eagerly from here on."""
+
+    fallback: Fallback
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
+from aiperf.journal.older_versions import upgraded
 from aiperf.journal.place import never_begun, refuse_if_gone
-from aiperf.journal.version_1 import upgraded
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
-VERSION = 2
+VERSION = 3
 """Of the journal's form; a reader reads every older one and refuses what is newer."""
-
+_WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
 
 
@@ -90,9 +90,7 @@ class JournalReader:
             if not isinstance(record, dict):
                 raise RecordError("it is no object")
             t, chain = record.pop("t"), record.pop("chain")
-            if self._version == 1:
-                record = upgraded(record)
-            event = decode(Event, record)
+            event = decode(Event, upgraded(record, self._version))
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -152,7 +150,7 @@ class JournalWriter:
                 raise
         except FileExistsError as error:
             where = error.filename
-            raise JournalError(f"{where} is there already; resume that run or choose another name") from None
+            raise JournalError(f"{where} already exists; resume that run or choose another name") from None
         except OSError as error:
             raise _unwritable(files.directory, error) from None
 
@@ -235,7 +233,7 @@ class JournalWriter:
 def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:
     """The lines of events at their times, without line ends, after a line that had the chain `chain`."""
     for t, event in events:
-        body = json.dumps({"t": float(t), **encode(event)}, separators=(",", ":"), allow_nan=False)
+        body = _WRITTEN.encode({"t": float(t), **encode(event)})
         chain = _link(chain, body.encode())
         yield f'{body[:-1]},"chain":"{chain}"}}'
 

@@ -11,17 +11,27 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
+from aiperf.journal.alike import resolved
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
 from aiperf.journal.blocks import Blocks, Totals
 from aiperf.journal.file import Line
 from aiperf.trial import State
 from aiperf.wire.messages import Evaluated, Ready
+from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """How a group may say that a trial ended; LOST is what follows from its silence."""
 
-AFTER_THE_END = (events.Beat, events.Stalled, events.GroupLost, events.RankReady, events.Tested)
+AFTER_THE_END = (
+    events.Beat,
+    events.Stalled,
+    events.GroupLost,
+    events.RankReady,
+    events.RankAlike,
+    events.Tested,
+)
 """What may follow the end of a leg: the best network is tested then, by a group that may come and go."""
 
 
@@ -59,6 +69,8 @@ class Replay:
         self._opened: events.Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
+        self._of_group: dict[int, dict[int, Attempt]] = {}
+        """Of each group its attempts in `_open` that are not abandoned, by index."""
 
     @property
     def opened(self) -> events.Opened:
@@ -166,6 +178,7 @@ class Replay:
         for attempt in self._open.values():
             attempt.abandoned = True
         self._open.clear()
+        self._of_group.clear()
         self.legs.append(Leg(len(self.legs), event, first=t, last=t))
         if event.index != self.leg.index:
             return f"is numbered {event.index}, not {self.leg.index}"
@@ -189,8 +202,16 @@ class Replay:
         self.leg.ranks.append(event)
         self.leg.arrivals.append((t, t - self.leg.started.get(event.group, self.leg.first)))
         self.leg.devices[rank] = event.ready
+        self.leg.least_memory_bytes = min(self.leg.least_memory_bytes, event.ready.memory_bytes)
         self.leg.first_devices.setdefault(rank, event.ready)
+        self.leg.first_of_host.setdefault(event.ready.host, rank)
         return ""
+
+    def _rank_alike(self, t: float, event: events.RankAlike) -> str:
+        try:
+            return self._rank_ready(t, resolved(self.leg, event))
+        except RecordError as error:
+            return str(error)
 
     def _ceiling_measured(self, t: float, event: events.CeilingMeasured) -> str:
         if event.ceiling.rank in self.leg.ceilings:
@@ -230,6 +251,7 @@ class Replay:
         self.attempts.append(attempt)
         self.trials.setdefault(number, TrialStory()).attempts.append(attempt)
         self._open[number, event.attempt] = attempt
+        self._of_group.setdefault(event.group, {})[attempt.index] = attempt
         return ""
 
     def _began(self, t: float, event: events.Began) -> str:
@@ -237,7 +259,25 @@ class Replay:
         attempt = self._open.get((started.trial, started.attempt))
         if attempt is None or attempt.state is not State.WAITING:
             return f"of trial {started.trial}, attempt {started.attempt}, which does not wait"
+        if started.engine not in ENGINES:
+            return f"of trial {started.trial}: there is no engine {started.engine!r}"
+        configured = self.opened.config.training.step
+        if started.engine not in (EAGER, configured) and configured != AUTO_STEP:
+            return (
+                f"of trial {started.trial}: its engine is {started.engine}, and training.step is {configured}"
+            )
         attempt.began, attempt.begin_time = event, t
+        return ""
+
+    def _fell_back(self, t: float, event: events.FellBack) -> str:
+        told = event.fallback
+        attempt = self._open.get((told.trial, told.attempt))
+        if attempt is None or attempt.began is None or attempt.abandoned:
+            return f"of trial {told.trial}, attempt {told.attempt}, which does not run"
+        engine = attempt.began.started.engine
+        if attempt.fallback is not None or told.engine != engine or engine == EAGER:
+            return f"of trial {told.trial}: its engine is {engine}, which cannot fall back from {told.engine}"
+        attempt.fallback = told
         return ""
 
     def _stepped(self, t: float, event: events.Stepped) -> str:
@@ -271,6 +311,8 @@ class Replay:
     def _ended(self, t: float, event: events.Ended) -> str:
         told = event.finished
         attempt = self._open.pop((told.trial, told.attempt), None)
+        if attempt is not None:
+            self._of_group.get(attempt.group, {}).pop(attempt.index, None)
         where = f"of trial {told.trial}, attempt {told.attempt}: {told.state.value}"
         if attempt is None or attempt.abandoned or told.state not in TOLD:
             return f"{where} cannot follow here"
@@ -294,8 +336,8 @@ class Replay:
             for rank in self.leg.began.groups[event.group]:
                 self.leg.ceilings.pop(rank, None)
                 self.leg.controls.pop(rank, None)
-        for attempt in self._open.values():
-            attempt.abandoned |= attempt.group == event.group
+        for attempt in self._of_group.pop(event.group, {}).values():
+            attempt.abandoned = True
         return ""
 
     def _has(self, group: int) -> bool:
@@ -313,8 +355,8 @@ class Replay:
             return "stands a second time: the test images are used once"
         if self.leg.ended is None:
             return "stands before the end of its leg: the test images are used at the end"
-        if event.evaluated.of < 1:
-            return f"of {event.evaluated.of} images"
+        if event.evaluated.tally.of < 1:
+            return f"of {event.evaluated.tally.of} images"
         self.tested = event.evaluated
         return ""
 
@@ -323,11 +365,13 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.Beat: Replay._beat,
     events.Stalled: Replay._beat,
     events.RankReady: Replay._rank_ready,
+    events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,
     events.Began: Replay._began,
+    events.FellBack: Replay._fell_back,
     events.Stepped: Replay._stepped,
     events.Closed: Replay._closed,
     events.Ended: Replay._ended,

@@ -9,8 +9,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.image_sets import of_a_known_set
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
-from aiperf.trial import Segment
-from aiperf.wire.messages import Evaluated
+from aiperf.tally import Classified
 
 FIVE_SIGMA = 2.867e-7
 """The chance that a normal deviate is beyond five standard deviations, on one side."""
@@ -39,17 +38,18 @@ def too_good(replay: Replay) -> str:
     validation = best.best_validation if best else None
     if tested is None or best is None or validation is None or tested.trial != best.number:
         return ""
-    validated = validation.segment
-    if chance_of_so_few(tested, validated) >= FIVE_SIGMA:
+    test, validated = tested.tally, validation.segment.tally
+    if not isinstance(test, Classified) or not isinstance(validated, Classified):
+        return ""
+    if chance_of_so_few(test, validated) >= FIVE_SIGMA:
         return ""
     return (
-        f"{tested.of - tested.correct} wrong of {tested.of} test images, after "
-        f"{validated.of - validated.correct} of {validated.of} in its best validation: "
+        f"{test.text()} in the test, after {validated.text()} in its best validation: "
         "better by more than five standard deviations"
     )
 
 
-def chance_of_so_few(tested: Evaluated, validated: Segment) -> float:
+def chance_of_so_few(tested: Classified, validated: Classified) -> float:
     """An upper bound of the chance of so few wrong answers in the test, or fewer, of as many in both parts.
 
     A network that knows neither part is wrong in both alike. Of all its wrong answers those in the test then
@@ -57,7 +57,7 @@ def chance_of_so_few(tested: Evaluated, validated: Segment) -> float:
     of images, and also for parts drawn by lot out of one set. The probabilities of fewer and fewer fall at
     least geometrically below the mean, which bounds their sum.
     """
-    wrong, missed = tested.of - tested.correct, validated.of - validated.correct
+    wrong, missed = tested.wrong, validated.wrong
     if (
         min(wrong, missed, tested.correct, validated.correct) < 0
         or wrong * validated.of >= missed * tested.of
@@ -81,8 +81,8 @@ def _validated(replay: Replay) -> Iterator[str]:
     for attempt in replay.attempts:
         for validation in attempt.validations:
             segment = validation.segment
-            if not 0 <= segment.correct <= segment.of:
-                yield f"{validation.name}: {segment.correct} right of {segment.of}"
+            if not segment.tally.is_possible:
+                yield f"{validation.name}: {segment.tally.text()}"
             if segment.of != expected:
                 yield f"{validation.name}: {segment.of} images, the validation part has {expected}"
 
@@ -95,8 +95,8 @@ def _tested(replay: Replay) -> Iterator[str]:
         instead = "none" if best is None else f"trial {best.number}"
         yield f"trial {tested.trial} was tested, but best on validation is {instead}"
     there_are = replay.manifest.get("test_images")
-    if tested.of != there_are or not 0 <= tested.correct <= tested.of:
-        yield f"{tested.correct} right of {tested.of} test images; there are {there_are}"
+    if tested.tally.of != there_are or not tested.tally.is_possible:
+        yield f"{tested.tally.text()} in the test; there are {there_are} images"
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
         yield f"the test took {tested.seconds:.6g} s; after the end of the run there were {room:.3f} s"

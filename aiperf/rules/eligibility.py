@@ -7,38 +7,26 @@ from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
-from aiperf.known_sets import IMAGENET_1K
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules import stalls
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
 
 LEAST_SPAN_SECONDS = 3600.0
 ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
-MOST_ERROR = 0.30
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Between two validations: a validation is credited, too, and a run may not consist of them."""
-SEED = "resnet50"
-CONTROL_SIZE = 224
-IMAGENET: Mapping[str, Any] = {
-    "classes": IMAGENET_1K.classes,
-    "channels": 3,
-    "size": 224,
-    "synthetic": False,
-    "official_training_images": IMAGENET_1K.official_training_images,
-    "test_images": IMAGENET_1K.test_images,
-    "test_images_a_class": list(IMAGENET_1K.test_images_a_class),
-}
-VALIDATION_IMAGES = 50_000
-"""Of the official training images: with more, validation would be credited in place of training."""
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What stands in the way of a rank however long the run is."""
-    return _width(config) + _data(manifest) + _architecture(config) + _distance(config, manifest)
+    data = list(_limits(config).data_faults(manifest))
+    return _width(config) + data + _architecture(config) + _distance(config, manifest)
 
 
 def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
@@ -88,17 +76,17 @@ def width(evidence: Evidence) -> Seen:
 
 def data(evidence: Evidence) -> Seen:
     ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    wrong = _data(evidence.replay.manifest) if ranks else []
-    return looked(ranks, "no rank was ready", "ImageNet-1k, whole, 224²", wrong)
+    limits = _limits(evidence.replay.opened.config)
+    wrong = list(limits.data_faults(evidence.replay.manifest)) if ranks else []
+    return looked(ranks, "no rank was ready", limits.data, wrong)
 
 
 def error(evidence: Evidence) -> Seen:
     quality = evidence.score.quality
     if quality is None or quality.error is None:
         return Seen("no network was tested", known=False)
-    wrong = (
-        [f"the error is {quality.error:.1%}, above {MOST_ERROR:.0%}"] if quality.error > MOST_ERROR else []
-    )
+    most = _limits(evidence.replay.opened.config).most_error
+    wrong = [f"the error is {quality.error:.1%}, above {most:.0%}"] if quality.error > most else []
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
     if ended is None or not ended.finished.weights:
         wrong.append("the weights of the tested network were not kept, so nobody can evaluate it again")
@@ -120,11 +108,13 @@ def trials(evidence: Evidence) -> Seen:
 
 def architecture(evidence: Evidence) -> Seen:
     """The pinned seed, and the pinned bounds of candidates."""
-    return Seen(f"{SEED} within the default bounds", _architecture(evidence.replay.opened.config))
+    config = evidence.replay.opened.config
+    return Seen(f"{_limits(config).seed} within the default bounds", _architecture(config))
 
 
 def control(evidence: Evidence) -> Seen:
     """Timed on every device, before the release; its ceiling, too, beside which too much work would show."""
+    size = _limits(evidence.replay.opened.config).control_size
     wrong = [
         f"rank {rank} of leg {leg.index} has no {what}"
         for leg in evidence.replay.legs
@@ -135,10 +125,10 @@ def control(evidence: Evidence) -> Seen:
         if rank not in measured
     ]
     wrong += [
-        f"the control of rank {rank} is of {control.size}² images, not {CONTROL_SIZE}²"
+        f"the control of rank {rank} is of {control.size}² images, not {size}²"
         for leg in evidence.replay.legs
         for rank, control in leg.controls.items()
-        if control.size != CONTROL_SIZE
+        if control.size != size
     ]
     return looked(evidence.replay.released, NEVER_STARTED, "timed on every device", wrong)
 
@@ -188,24 +178,14 @@ def _width(config: Config) -> list[str]:
     return [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has less than 16 bits"]
 
 
-def _data(manifest: Mapping[str, Any]) -> list[str]:
-    wrong = [
-        f"{name} is {manifest.get(name)!r}, not {value!r}"
-        for name, value in IMAGENET.items()
-        if manifest.get(name) != value
-    ]
-    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
-    if not wrong and used != IMAGENET["official_training_images"]:
-        wrong = [f"training and validation use {used} of the official training images, not all"]
-    if not wrong and manifest.get("validation_images") != VALIDATION_IMAGES:
-        wrong = [f"validation_images is {manifest.get('validation_images')!r}, not {VALIDATION_IMAGES}"]
-    return wrong
-
-
 def _architecture(config: Config) -> list[str]:
     wrong = []
-    if config.seed_architecture != SEED:
-        wrong.append(f"the seed is {config.seed_architecture}, not {SEED}")
+    if config.seed_architecture != (seed := _limits(config).seed):
+        wrong.append(f"the seed is {config.seed_architecture}, not {seed}")
     if config.search.bounds != BoundsConfig():
         wrong.append("search.bounds are not the default ones")
     return wrong
+
+
+def _limits(config: Config) -> RankedLimits:
+    return task_of(config.data).ranked

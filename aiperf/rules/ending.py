@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from aiperf.journal.events import TERMINATED
+from aiperf.files import RunFiles
+from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
 
@@ -23,6 +24,8 @@ class Answer(Enum):
 
     VALID = "VALID"
     INVALID = "INVALID"
+    SIMULATED = "SIMULATED"
+    """It was not measured: workers pretended, or a clock was virtual. No rule makes it a result."""
     NO_RESULT = "NO RESULT"
     """It ended, and there is nothing to judge."""
     INCOMPLETE = "INCOMPLETE"
@@ -31,7 +34,13 @@ class Answer(Enum):
     @property
     def exit_code(self) -> int:
         """Of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: come again."""
-        return {Answer.VALID: 0, Answer.INVALID: 1, Answer.NO_RESULT: 3, Answer.INCOMPLETE: 75}[self]
+        return {
+            Answer.VALID: 0,
+            Answer.INVALID: 1,
+            Answer.NO_RESULT: 3,
+            Answer.SIMULATED: 4,
+            Answer.INCOMPLETE: 75,
+        }[self]
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,10 @@ class Shortfall:
 
 
 def can_go_on(replay: Replay) -> bool:
-    """Whether `resume` has something to do: to train in the time left, or to test the best network."""
+    """Whether `resume` has something to do: to train in the time left, or to test the best network. A
+    simulation ends by itself, or is made again."""
+    if replay.opened.origin is Origin.SIMULATED:
+        return False
     limit = replay.opened.config.limits.minutes * 60
     over = bool(limit) and replay.span_seconds >= limit
     return replay.tested is None and not (over and replay.best is None)
@@ -63,11 +75,14 @@ def shortfall(
     `credited`: whether any segment is. `directory`: of the run, for who reads how to go on. `growing`:
     whether its journal just did, so that a test which has not ended goes on.
     """
-    resume = f"`aiperf-hpc resume {directory or 'RUN'}`"
+    files = RunFiles(directory or Path("RUN"))
+    pretending = f" --pretend {files.assumptions}" if replay.opened.origin is Origin.PRETENDED else ""
+    resume = f"`aiperf-hpc resume {files.directory}{pretending}`"
     ended = replay.leg.ended if replay.legs else None
     if ended is None:
         begun = "goes on, or was killed" if replay.legs else "has not begun, or was killed before it had"
-        then = f"{resume} goes on" if can_go_on(replay) else "it has no time left: begin another"
+        over = "it is not continued" if replay.opened.origin is Origin.SIMULATED else "it has no time left"
+        then = f"{resume} goes on" if can_go_on(replay) else f"{over}: begin another"
         return Shortfall(Answer.INCOMPLETE, f"the run {begun}", f"if it was killed, {then}")
     if credited and replay.tested is not None:
         return None
@@ -109,7 +124,7 @@ def _remedy(replay: Replay, reason: str, resume: str) -> str:
     if replay.tested is not None:
         return ""
     if replay.best is not None:
-        return f"{resume} goes on, and tests the best network"
+        return f"{resume} goes on, and tests the best network" if can_go_on(replay) else ""
     if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
         return f"{resume} goes on"
     return "give it more --minutes" if reason in ("deadline", TERMINATED) else ""

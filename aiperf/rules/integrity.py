@@ -9,10 +9,11 @@ from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.score.lineage import recorded
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
-from nas.seeds import SEEDS
 
 NO_TRIAL = "no trial was dispatched"
 
@@ -68,19 +69,17 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
 def seed(evidence: Evidence) -> Seen:
     """The starting graph is the one that the configuration names, for its images and classes."""
     opened = evidence.replay.opened
-    named, shape = opened.config.seed_architecture, opened.config.data
+    named, task = opened.config.seed_architecture, task_of(opened.config.data)
+    examples = task.examples(opened.config.data)
     try:
         graph = graph_from_json(opened.seed_graph)
     except (RecordError, ShapeError) as error:
         return Seen("", [f"it is no graph: {error}"])
-    size = (shape.channels, shape.size, shape.size)
-    if (graph.input, graph.classes) != (size, shape.classes):
-        return Seen(
-            "", [f"it reads {graph.input} for {graph.classes} classes; the data is {size}, {shape.classes}"]
-        )
-    if named not in SEEDS:
-        return Seen(f"{named} is a file, not one of {', '.join(SEEDS)}", known=False)
-    if graph != SEEDS[named](size, shape.classes):
+    if (reads := Examples(graph.input, graph.classes)) != examples:
+        return Seen("", [f"it is for {reads.text}; the data has {examples.text}"])
+    if named not in task.seeds:
+        return Seen(f"{named} is a file, not one of {', '.join(task.seeds)}", known=False)
+    if graph != task.seeds[named](examples.input, examples.classes):
         return Seen("", [f"the graph in the first line is not {named}"])
     return Seen(f"it is {named}")
 

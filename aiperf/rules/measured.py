@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from math import isclose
 
 from aiperf.journal.attempts import Leg
 from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.peak import listed
+from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
-from nas.seeds import resnet50
-
-CONTROL_SIZES = (32, 64, 112, 160, 224)
-"""Of a control's images, in pixels of a side."""
 
 
-def of_leg(leg: Leg, format: str) -> Iterator[str]:
-    """What contradicts in the measurements of a leg."""
+def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
+    """What contradicts in the measurements of a leg, whose controls are of this network."""
     ready = leg.first_devices
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
@@ -26,7 +24,7 @@ def of_leg(leg: Leg, format: str) -> Iterator[str]:
         yield from _of_threads(measured, ready.get(measured.rank))
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
-        yield from _of_control(control, ready.get(control.rank), format)
+        yield from _of_control(control, ready.get(control.rank), format, network)
         images = control.batch_size * control.steps
         if not (
             min(control.batch_size, control.steps, control.seconds) > 0
@@ -38,16 +36,21 @@ def of_leg(leg: Leg, format: str) -> Iterator[str]:
             )
 
 
-def _of_control(control: Control, ready: Ready | None, format: str) -> Iterator[str]:
+def _of_control(control: Control, ready: Ready | None, format: str, network: ControlNetwork) -> Iterator[str]:
     """Its images are of a size that a control has, and no more than the device can do."""
     name = f"the control of rank {control.rank}"
-    if control.size not in CONTROL_SIZES:
-        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, CONTROL_SIZES))}"
+    if control.size not in network.sizes:
+        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, network.sizes))}"
         return
     bound = ready and bound_ops_per_second([ready], format)
-    least = TENSOR_OPS.mac * least_products(resnet50((3, control.size, control.size), 1000))[0]
-    if bound and not control.images_per_second * least <= bound:
+    if bound and not control.images_per_second * _least_operations(network, control.size) <= bound:
         yield f"{name} is beyond what {control.device} can do at the most"
+
+
+@cache  # one size, or a few, for all ranks
+def _least_operations(network: ControlNetwork, size: int) -> int:
+    """Of one training image of the control."""
+    return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
 def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
@@ -69,6 +72,8 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name}: a fastest window is slower than the typical one"
     if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
         yield f"{name}: a side or a spread is negative"
+    if not all(time.seconds >= 0 and time.prepare_seconds >= 0 for time in ceiling.steps.values()):
+        yield f"{name}: a step took less than no time"
     bound = ready and bound_ops_per_second([ready], format)
     if bound and not ceiling.fastest <= bound:
         yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"

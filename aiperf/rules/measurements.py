@@ -22,6 +22,7 @@ from aiperf.rules.rule import Evidence, Seen
 from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
+from aiperf.tasks.known import task_of
 from aiperf.wire.messages import Ready
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
@@ -37,9 +38,9 @@ def measurements(evidence: Evidence) -> Seen:
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
     if not num:
         return Seen("nothing was measured before the span", known=False)
-    contradictions = [
-        text for leg in replay.legs for text in of_leg(leg, replay.opened.config.training.format)
-    ]
+    config = replay.opened.config
+    network = task_of(config.data).control
+    contradictions = [text for leg in replay.legs for text in of_leg(leg, config.training.format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
             "a ceiling is missing, beside which too much work would show", contradictions, known=False
@@ -131,7 +132,7 @@ def _test_too_fast(evidence: Evidence, most: Sequence[Most]) -> Iterator[str]:
     if tested is None or tested.trial not in replay.trials:
         return
     limit = max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
-    if _least_of(replay)(tested.trial)[True] * tested.of > limit * tested.seconds:
+    if _least_of(replay)(tested.trial)[True] * tested.tally.of > limit * tested.seconds:
         yield f"the test of {tested.seconds:.6f} s is beyond what any group's devices can do"
 
 

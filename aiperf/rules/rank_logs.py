@@ -14,6 +14,7 @@ from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
+from aiperf.tally import Tally, tally_of
 from aiperf.trial import Segment
 from nas.bounded import file_digest, lines, opened
 
@@ -22,15 +23,13 @@ LONGEST_LINE = 4096
 SPARE_BYTES = 16 << 20
 """A log has a shorter line for each line of the journal, and in 16 MiB those of a group that worked on for
 days after the master gave it up."""
+PLACE = ("trial", "attempt", "segment")
+OF_STEPS = frozenset({*PLACE, "steps", "images"})
+
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
-
-
 Author = tuple[str, int]
 """Host and rank."""
-
-OF_STEPS = frozenset({"trial", "attempt", "segment", "steps", "images"})
-OF_ANSWERS = frozenset({"trial", "attempt", "segment", "correct", "of"})
 
 
 @dataclass
@@ -39,8 +38,8 @@ class _Testimony:
 
     work: dict[Place, tuple[int, int]] = field(default_factory=dict)
     """Steps, and the images of them that this rank trained on."""
-    answers: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Right answers, of the images that this rank judged."""
+    answers: dict[Place, Tally] = field(default_factory=dict)
+    """What this rank found in a validation."""
     digests: dict[Place, bytes] = field(default_factory=dict)
     """SHA-256 of the log up to the end of the line of each validation."""
     closed: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -50,21 +49,22 @@ class _Testimony:
     def take(self, record: dict[str, int], digest: bytes) -> None:
         """The next line. Raises ValueError for what no rank writes: it makes one attempt after the other, one
         segment after the other, and closes each by a validation."""
-        if record.keys() not in (OF_STEPS, OF_ANSWERS):
+        if not record.keys() >= set(PLACE):
             raise ValueError(f"its keys are {', '.join(record)}"[:200])
         if any(type(value) is not int or value < 0 for value in record.values()):
             raise ValueError("not all of its values are whole numbers of 0 or more")
         place = record["trial"], record["attempt"], record["segment"]
-        attempt = place[:2]
+        rest = {name: value for name, value in record.items() if name not in PLACE}
+        tally, attempt = None if record.keys() == OF_STEPS else tally_of(rest), place[:2]
         if attempt in self.closed and attempt != next(reversed(self.closed)):
             raise ValueError(f"it goes back to trial {attempt[0]}, attempt {attempt[1]}")
         if place[2] != self.closed.setdefault(attempt, 0):
             raise ValueError(f"it is of segment {place[2]}, and {self.closed[attempt]} is open")
-        if "steps" in record:
+        if tally is None:
             steps, images = self.work.get(place, (0, 0))
             self.work[place] = steps + record["steps"], images + record["images"]
         else:
-            self.answers[place], self.digests[place] = (record["correct"], record["of"]), digest
+            self.answers[place], self.digests[place] = tally, digest
             self.closed[attempt] += 1
 
 
@@ -201,13 +201,10 @@ def _sums(
     images = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
     if images != journal[1]:
         yield f"the ranks wrote {images} images of {_named(place)}; the journal has {journal[1]}"
-    answers = [testimony.answers[place] for testimony in group.values() if place in testimony.answers]
-    correct, of = sum(right for right, _ in answers), sum(of for _, of in answers)
-    if (correct, of) != (segment.correct, segment.of):
-        yield (
-            f"the ranks counted {correct} right of {of} after {_named(place)}; the journal has "
-            f"{segment.correct} of {segment.of}"
-        )
+    kind, written = type(segment.tally), [testimony.answers.get(place) for testimony in group.values()]
+    counted = sum((tally for tally in written if type(tally) is kind), kind.nothing())
+    if counted != segment.tally:
+        yield f"the ranks counted {counted.text()} after {_named(place)}, the journal {segment.tally.text()}"
 
 
 def _at_hand(path: Path) -> bool:

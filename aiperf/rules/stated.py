@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from aiperf.device_names import reads_like, refused_letters
 from aiperf.score.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
@@ -21,10 +22,7 @@ MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loonga
 def of_rank(ready: Ready) -> Iterator[str]:
     """What contradicts, or cannot be."""
     who = f"rank {ready.rank} on {ready.host}"
-    if letters := refused_letters(ready.device):
-        yield f"{who}: the name of its device holds {', '.join(letters[:2])}, which is read for another"
-    if other := next((name for name in PEAKS if reads_like(ready.device, name)), None):
-        yield f"{who}: its device {ready.device!r} reads like {other}, which it is not"
+    yield from (f"{who}: {text}" for text in _of_name(ready.device))
     yield from (f"{who}: {text}" for text in _of_memory(ready))
     if not ready.seconds >= 0 or ready.visible_devices < 0:
         yield f"{who} was ready after {ready.seconds:.6g} s and saw {ready.visible_devices} devices"
@@ -32,6 +30,16 @@ def of_rank(ready: Ready) -> Iterator[str]:
         if listed(ready.device) is not None:
             yield f"{who}: its device is {ready.device}, and it is a processor"
         yield from (f"{who}: {text}" for text in _of_processor(ready.processor, ready))
+
+
+@lru_cache(maxsize=1024)  # thousands of ranks have one name
+def _of_name(device: str) -> tuple[str, ...]:
+    found = list[str]()
+    if letters := refused_letters(device):
+        found.append(f"the name of its device holds {', '.join(letters[:2])}, which is read for another")
+    if other := next((name for name in PEAKS if reads_like(device, name)), None):
+        found.append(f"its device {device!r} reads like {other}, which it is not")
+    return tuple(found)
 
 
 def _of_memory(ready: Ready) -> Iterator[str]:

@@ -39,7 +39,7 @@ def _times(replay: Replay) -> Iterator[str]:
             moments.append((attempt.ended.end, attempt.end_time, "end"))
         for end, t, what in moments:
             if not end <= t + ROUNDING_SECONDS:
-                yield f"trial {number}: its {what} at {end:.3f} s was told before, at {t:.3f} s"
+                yield f"trial {number}: its {what} at {end:.3f} s was reported before, at {t:.3f} s"
         if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
             yield f"trial {number}: a validation took no time"
         yield from _durations(attempt)
@@ -53,7 +53,7 @@ def _times(replay: Replay) -> Iterator[str]:
     nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("images") <= 0)
     for row in np.nonzero(late | nothing)[0]:
         number = replay.attempts[column("attempts")[row]].trial.number
-        what = "was told before its end" if late[row] else "holds no steps or took no time"
+        what = "was reported before its end" if late[row] else "holds no steps or took no time"
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
     yield from _backwards(replay)
     yield from _overfull(replay)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.files import RunFiles
+from aiperf.journal.events import Origin
+from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules import (
     answers,
@@ -43,14 +45,23 @@ class Verdict:
 
     findings: tuple[Finding, ...]
     shortfall: Shortfall | None = None
+    origin: Origin = Origin.MEASURED
 
     @property
     def answer(self) -> Answer:
         """A contradiction makes a run INVALID, whatever else it lacks. What could not be looked at does not
-        count against it."""
+        count against it. A run that was not measured is SIMULATED, whatever the rules found, once there is
+        something to judge."""
+        if self.origin is not Origin.MEASURED:
+            return Answer.SIMULATED if self.shortfall is None else self.shortfall.answer
         if self.failed(Kind.INTEGRITY):
             return Answer.INVALID
         return Answer.VALID if self.shortfall is None else self.shortfall.answer
+
+    @property
+    def mark(self) -> Mark | None:
+        """What must stand beside every figure of it."""
+        return mark_of(self.origin)
 
     @property
     def valid(self) -> bool:
@@ -72,10 +83,22 @@ class Verdict:
     @property
     def cause(self) -> str:
         """Why the answer is not VALID, in one sentence; empty where it is."""
-        if failed := self.failed(Kind.INTEGRITY):
-            more = f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
-            return f"{failed[0].rule}: {failed[0].text}{more}"
-        return self.shortfall.text if self.shortfall else ""
+        if self.mark is None:
+            return self._contradiction or self.lacks
+        return "; ".join(filter(None, (self.lacks, self._contradiction)))
+
+    @property
+    def lacks(self) -> str:
+        """What keeps a run from a result though nothing contradicts: it has none yet, or was not measured."""
+        shortfall = self.shortfall.text if self.shortfall else ""
+        return "; ".join(filter(None, (shortfall, self.mark.sentence() if self.mark else "")))
+
+    @property
+    def _contradiction(self) -> str:
+        if not (failed := self.failed(Kind.INTEGRITY)):
+            return ""
+        more = f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
+        return f"{failed[0].rule}: {failed[0].text}{more}"
 
     def failed(self, kind: Kind) -> list[Finding]:
         return [f for f in self.findings if f.kind is kind and f.outcome is Outcome.FAILED]
@@ -140,4 +163,5 @@ def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:
     """What follows from the findings on a run, and from how it ended."""
     directory = None if evidence.files is None else evidence.files.directory
     credited = evidence.score.goodput.segments > 0
-    return Verdict(tuple(findings), shortfall(evidence.replay, credited, directory))
+    lacks = shortfall(evidence.replay, credited, directory)
+    return Verdict(tuple(findings), lacks, evidence.replay.opened.origin)

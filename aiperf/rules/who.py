@@ -12,13 +12,12 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
 from aiperf.rules.stated import of_rank
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
 TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on
 INITIALISATION_SECONDS = 1800.0
-PRODUCTS = ("matrix product", "convolution")
-"""Whose format every rank records."""
 
 
 def ranks(evidence: Evidence) -> Seen:
@@ -39,7 +38,8 @@ def ranks(evidence: Evidence) -> Seen:
         ]
         contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
         contradictions += [*_shared_devices(leg), *_too_soon(leg)]
-    return Seen(f"all ranks were seen; initial weights {first.initial_weights[:12]}…", contradictions)
+    weights = f"; initial weights {first.initial_weights[:12]}…" if first.initial_weights else ""
+    return Seen(f"all ranks were seen{weights}", contradictions)
 
 
 def _shared_devices(leg: Leg) -> Iterator[str]:

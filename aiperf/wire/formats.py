@@ -10,6 +10,8 @@ from aiperf.wire.layout import Described
 
 AUTO = "auto"
 """In a configuration; in a journal stands what it came to."""
+PRODUCTS = ("matrix product", "convolution")
+"""Whose format every rank records."""
 TIE = 1.25
 """fp16 must be so many times faster than bf16, which needs no scaling of the loss."""
 EMULATED = 1.25

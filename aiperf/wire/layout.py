@@ -49,6 +49,18 @@ class MasterBeat(ToGroup):
 
 
 @dataclass(frozen=True)
+class ToAll(ToGroup):
+    """What goes to all groups, from rank to rank."""
+
+    avoid: tuple[int, ...]
+    """Ranks that are dead, or of groups that are lost: they give nothing on. In rising order."""
+    incarnations: Mapping[str, int]
+    """Of the groups that were started again before it was said, by leader: the others are in their first. One
+    that was started again later does not hear it."""
+    message: ToGroup
+
+
+@dataclass(frozen=True)
 class Disband(ToGroup):
     """Another rank of the group is dead: stop what is running, and wait for the end of the run."""
 
@@ -117,7 +129,7 @@ def refuse_uneven_batch(batch_size: int, ranks: int) -> None:
         near = max(LEAST_BATCH, batch_size // ranks) * ranks
         raise ConfigError(
             f"training.batch_size is {batch_size}, which the {ranks} ranks of a group cannot share evenly; "
-            f"use --batch-size {near} or {near + ranks}, or other --devices-per-trial"
+            f"use --set training.batch_size={near} (or {near + ranks}), or other --devices-per-trial"
         )
 
 

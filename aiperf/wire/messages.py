@@ -13,7 +13,8 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import WorldError
-from aiperf.trial import Segment, State, StepBlock, Trial
+from aiperf.tally import Tally
+from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
@@ -82,6 +83,18 @@ class Assign(ToGroup):
 
 
 @dataclass(frozen=True)
+class StepTime:
+    """Of the seed's training step by one engine, the slowest rank of the group before the span."""
+
+    seconds: float
+    """The median of a step; 0 where it cannot be used."""
+    prepare_seconds: float = 0.0
+    """Before its first step: what it takes to build, capture or compile it."""
+    why_not: str = ""
+    """Why it cannot be used."""
+
+
+@dataclass(frozen=True)
 class Release(ToGroup):
     """The clock runs. Training ends in time for the closing validation."""
 
@@ -89,6 +102,10 @@ class Release(ToGroup):
     """To the deadline; None without one."""
     threads: Mapping[str, int] = field(default_factory=dict)
     """By rank, the number that was chosen for one which is started again."""
+    block_seconds: float = BLOCK_SECONDS
+    """About so long is a block of steps."""
+    steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """What a group that is started again had measured; it chooses its engines by them."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +236,8 @@ class Ceiling(FromGroup):
     thread_seconds: Mapping[str, float] = field(default_factory=dict)
     """By number of threads the median time [s] of the work that they were chosen by; empty where nothing was
     to choose."""
+    steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """By engine; empty where only one may be used."""
 
     @property
     def fastest(self) -> float:
@@ -251,6 +270,20 @@ class Started(FromGroup):
     """Of the architecture the group really built."""
     prepare_seconds: float
     """From assignment to readiness, most of it beside the trial before."""
+    engine: str = "eager"
+    """That is to make its steps."""
+    chosen: str = ""
+    """Why this one."""
+
+
+@dataclass(frozen=True)
+class Fallback(FromGroup):
+    """The engine of a trial cannot make its step, or makes another one than torch: it is trained eagerly."""
+
+    trial: int
+    attempt: int
+    engine: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -299,19 +332,21 @@ class Evaluated(FromGroup):
     """Kept weights, evaluated on the test images."""
 
     trial: int
-    correct: int
-    of: int
+    tally: Tally
     seconds: float
 
 
+_WRITTEN = json.JSONEncoder(allow_nan=False, check_circular=False)  # `json.dumps` makes one each time
+
+
 def pack(message: ToGroup | FromGroup) -> bytes:
-    return json.dumps({"version": VERSION, **encode(message)}, allow_nan=False).encode()
+    return _WRITTEN.encode({"version": VERSION, **encode(message)}).encode()
 
 
 def unpack(family: type[ToGroup | FromGroup], data: bytes) -> Any:
     """Raises WorldError for what is not a message of this version."""
     try:
-        record = json.loads(data)
+        record = json.loads(data.decode())
         if record.pop("version", None) != VERSION:
             raise WorldError("the ranks run different versions of aiperf-hpc; install one on all nodes")
         return decode(family, record)

@@ -138,7 +138,7 @@ def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files:
     with pytest.raises(JournalError) as error:
         read_journal(files.journal)
     assert str(error.value) == (
-        f"{files.journal} is a journal of version 3, written by aiperf-hpc 9.0; this one reads up to 2: "
+        f"{files.journal} is a journal of version 4, written by aiperf-hpc 9.0; this one reads up to 3: "
         "install that or a later one"
     )
 
@@ -175,7 +175,7 @@ def test_a_journal_that_shrinks_under_its_reader_is_refused(files: RunFiles) -> 
 def test_a_run_is_never_written_over(files: RunFiles) -> None:
     begun(files)
     before = files.journal.read_bytes()
-    with pytest.raises(JournalError, match=r"journal.jsonl is there already; resume that run"):
+    with pytest.raises(JournalError, match=r"journal.jsonl already exists; resume that run"):
         JournalWriter.begin(files)
     assert files.journal.read_bytes() == before
 

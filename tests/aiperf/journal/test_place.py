@@ -65,5 +65,5 @@ def test_a_run_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> Non
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, Beat())
     assert not never_begun(files.journal)
-    with pytest.raises(JournalError, match="is there already"):
+    with pytest.raises(JournalError, match="already exists"):
         JournalWriter.begin(files)

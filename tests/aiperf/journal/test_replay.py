@@ -16,6 +16,7 @@ from aiperf.journal.events import (
     Dispatched,
     Ended,
     Event,
+    FellBack,
     GroupLost,
     LegBegan,
     LegEnded,
@@ -24,8 +25,9 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.journal.replay import Replay
+from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
-from aiperf.wire.messages import Finished
+from aiperf.wire.messages import Fallback, Finished
 from tests.aiperf.journals import RELEASE, Scene, Timed, told, within
 
 
@@ -84,7 +86,12 @@ def test_the_best_is_the_lowest_error_among_what_ended_by_itself_or_by_a_limit(p
 def test_of_equal_errors_the_first_to_end_is_the_best() -> None:
     timed = told(Scene(minutes=0, max_trials=6))
     equal = [
-        (t, replace(e, segment=replace(e.segment, correct=200)) if isinstance(e, Closed) else e)
+        (
+            t,
+            replace(e, segment=replace(e.segment, tally=Classified(400, 200)))
+            if isinstance(e, Closed)
+            else e,
+        )
         for t, e in timed
     ]
     replay = replayed(equal)
@@ -216,6 +223,8 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Time
         Stepped(StepBlock(0, 2, 0, 5, 250, 0.1, 1.0), t),
         Ended(Finished(0, 1, State.RUNNING, ""), t),
         GroupLost(9, "x"),
+        FellBack(Fallback(0, 1, "graphed", "of another engine")),
+        FellBack(Fallback(0, 2, "eager", "of another attempt")),
         LegBegan(5, "", (), ((1,),)),
     ]
     for event in wrong:

@@ -36,6 +36,7 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict, judge
 from aiperf.score.lineage import counted, rebuild
+from aiperf.tally import Classified
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18
@@ -220,7 +221,7 @@ def an_accuracy_that_makes_another_network_the_best(timed: list[Timed]) -> list[
     place = place_of(Closed, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Closed)
-    return with_event(timed, place, replace(event, segment=replace(event.segment, correct=399)))
+    return with_event(timed, place, within(event, tally=Classified(400, 399)))
 
 
 def an_accuracy_that_decided_a_tournament(timed: list[Timed]) -> list[Timed]:
@@ -228,7 +229,7 @@ def an_accuracy_that_decided_a_tournament(timed: list[Timed]) -> list[Timed]:
 
     def worse(event: Event) -> Event:
         if isinstance(event, Closed) and event.segment.trial == first_parent():
-            return replace(event, segment=replace(event.segment, correct=1))
+            return within(event, tally=Classified(400, 1))
         return event
 
     return each(worse)(timed)
@@ -244,14 +245,16 @@ def more_right_answers_than_images(timed: list[Timed]) -> list[Timed]:
     place = place_of(Closed, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Closed)
-    return with_event(timed, place, replace(event, segment=replace(event.segment, correct=401)))
+    return with_event(timed, place, within(event, tally=Classified(400, 401)))
 
 
 def fewer_test_images(timed: list[Timed]) -> list[Timed]:
     place = place_of(events.Tested)
     event = timed[place][1]
     assert isinstance(event, events.Tested)
-    return with_event(timed, place, within(event, of=event.evaluated.correct))
+    return with_event(
+        timed, place, within(event, tally=replace(event.evaluated.tally, of=event.evaluated.tally.correct))
+    )
 
 
 def a_truncated_middle(timed: list[Timed]) -> list[Timed]:
@@ -324,8 +327,8 @@ CASES = [
         an_accuracy_that_makes_another_network_the_best, "accuracy", f"best on validation is trial {VICTIM}"
     ),
     Case(an_accuracy_that_decided_a_tournament, "search", "the search proposes"),
-    Case(more_right_answers_than_images, "accuracy", f"trial {VICTIM}, segment 0: 401 right of 400"),
-    Case(fewer_test_images, "accuracy", "test images"),
+    Case(more_right_answers_than_images, "accuracy", f"trial {VICTIM}, segment 0: -1 of 400 wrong"),
+    Case(fewer_test_images, "accuracy", "in the test; there are 1197 images"),
     Case(a_truncated_middle, "order", "line "),
     Case(a_foreign_seed, "seed", "is not residual-4-8-16"),
     Case(a_foreign_graph, "search", f"trial {VICTIM}: "),
@@ -383,7 +386,7 @@ def edited_test_result(timed: list[Timed]) -> list[Timed]:
     place = place_of(events.Tested)
     event = timed[place][1]
     assert isinstance(event, events.Tested)
-    return with_event(timed, place, within(event, correct=event.evaluated.correct + 10))
+    return with_event(timed, place, within(event, tally=event.evaluated.tally + Classified(0, 10)))
 
 
 def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:
@@ -391,7 +394,7 @@ def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:
     place = max(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
     event = timed[place][1]
     assert isinstance(event, Closed)
-    return with_event(timed, place, replace(event, segment=replace(event.segment, correct=1)))
+    return with_event(timed, place, within(event, tally=Classified(400, 1)))
 
 
 @pytest.mark.parametrize("edit", [edited_test_result, edited_accuracy_of_the_last_validation])
@@ -404,7 +407,7 @@ def test_the_ranks_own_logs_catch_an_accuracy_that_nothing_depends_on(tmp_path: 
     timed = edited_accuracy_of_the_last_validation(TIMED)
     (failed,) = verdict_on(tmp_path, careful(timed), witnessed=True).failed(Kind.INTEGRITY)
     assert failed.rule == "witnesses"
-    assert "the journal has 1 of 400" in failed.text
+    assert "the journal 399 of 400 wrong" in failed.text
 
 
 def test_a_seed_that_is_no_graph_is_refused(tmp_path: Path) -> None:

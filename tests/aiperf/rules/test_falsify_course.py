@@ -31,6 +31,7 @@ from aiperf.rules.rule import Evidence, Kind, Outcome
 from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
+from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import Finished
@@ -106,7 +107,7 @@ def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
         steps=int(totals.steps[at]),
         train_images=int(totals.images[at]),
         train_seconds=float(totals.seconds[at]),
-        correct=200,
+        tally=Classified(400, 200),
         validate_seconds=1e-4,
     )
     assert segment.steps
@@ -171,7 +172,10 @@ IMPATIENT = _Impatient(Scene(minutes=2)).run()
 
 CASES = [
     Case(
-        "one image less", with_segment(of=399, correct=200), "accuracy", "399 images, the validation part has"
+        "one image less",
+        with_segment(tally=Classified(399, 200)),
+        "accuracy",
+        "399 images, the validation part has",
     ),
     Case(
         "a trial too few",
@@ -358,7 +362,7 @@ def test_a_validation_of_which_the_ranks_wrote_nothing(tmp_path: Path) -> None:
         lines = log.read_text().splitlines(keepends=True)
         last = max(place for place, line in enumerate(lines) if "correct" in line)
         log.write_text("".join(lines[:last] + lines[last + 1 :]))
-    assert "the ranks counted 0 right of 0 after trial " in witnessed(tmp_path, TIMED)
+    assert "the ranks counted 0 of 0 wrong after trial " in witnessed(tmp_path, TIMED)
 
 
 def test_the_rank_of_a_run_that_did_nothing_is_no_stranger(tmp_path: Path) -> None:
@@ -378,7 +382,7 @@ def test_a_group_that_was_given_up_may_have_worked_on_unheard(tmp_path: Path) ->
     with StepLog(path) as log:
         for segment in range(len(lost.validations), len(lost.validations) + 2):
             log.steps(number, lost.number, segment, 15, 750)
-            log.answers(number, lost.number, segment, 200, 400)
+            log.answers(number, lost.number, segment, Classified(400, 200))
         log.steps(number, lost.number, len(lost.validations) + 2, 15, 750)
     path.write_text(path.read_text() + before[done:])
     assert witnessed(tmp_path, LOST) == ""

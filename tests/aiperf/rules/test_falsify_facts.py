@@ -30,6 +30,7 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.rules.rule import Kind, Outcome
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Rate
 from tests.aiperf.journals import Scene, Timed, told, within
@@ -105,7 +106,8 @@ def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
     t, stepped = timed[place]
     assert isinstance(stepped, Stepped)
     block = stepped.block
-    first = Segment(VICTIM, block.attempt, 0, block.steps, block.images, block.seconds, 200, 400, 1e-4)
+    tally = Classified(400, 200)
+    first = Segment(VICTIM, block.attempt, 0, block.steps, block.images, block.seconds, tally, 1e-4)
 
     def later(event: Event) -> Event:
         if isinstance(event, Stepped) and event.block.trial == VICTIM:
@@ -359,7 +361,12 @@ CASES = [
         "the test before the end", the_test_before_the_end, "order", "Tested stands before the end of its leg"
     ),
     Case("a leg after the test", a_leg_after_the_test, "order", "LegBegan follows the test"),
-    Case("no test images", each(events.Tested, lambda e: within(e, of=0, correct=0)), "order", "of 0 images"),
+    Case(
+        "no test images",
+        each(events.Tested, lambda e: within(e, tally=Classified(0, 0))),
+        "order",
+        "of 0 images",
+    ),
 ]
 
 

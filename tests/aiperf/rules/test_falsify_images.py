@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import comb
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from aiperf.known_sets import CIFAR_10, DIGITS, FASHION_MNIST, IMAGENET_1K, Know
 from aiperf.rules.answers import FIVE_SIGMA, chance_of_so_few
 from aiperf.rules.rule import Finding, Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
+from aiperf.tally import Classified
 from tests.aiperf.journals import DATA, Timed, within
 from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
 from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_manifest
@@ -31,8 +31,14 @@ def found(verdict: Verdict, rule: str) -> Finding:
     return finding
 
 
-def with_test(**fields: object) -> Edit:
-    return each(events.Tested, lambda event: within(event, **fields))
+def test_packed_imagenet_is_known_as_imagenet() -> None:
+    manifest = {**IMAGENET_1K.facts, "channels": 3, "name": "packed", "packed": {"side": 256}}
+    assert known_set(manifest) is IMAGENET_1K
+    assert known_set({**manifest, "test_images": 49_999}) is None
+
+
+def with_test(of: int, correct: int) -> Edit:
+    return each(events.Tested, lambda event: within(event, tally=Classified(of, correct)))
 
 
 def recorded(run: str) -> list[Timed]:
@@ -67,14 +73,14 @@ def of_known(known: KnownSet, **more: object) -> Edit:
 
 
 def test_a_network_that_learnt_the_test_images_is_found_out(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(with_test(correct=1197)(TIMED)))
+    verdict = verdict_on(tmp_path, careful(with_test(1197, 1197)(TIMED)))
     assert found(verdict, "accuracy").outcome is Outcome.FAILED
     assert "better by more than five standard deviations" in found(verdict, "accuracy").text
 
 
 def test_on_own_images_that_is_unknown_and_costs_the_rank(tmp_path: Path) -> None:
     """Their test part may be the easier one."""
-    verdict = verdict_on(tmp_path, careful(with_test(correct=1197)(own(TIMED))))
+    verdict = verdict_on(tmp_path, careful(with_test(1197, 1197)(own(TIMED))))
     assert found(verdict, "accuracy").outcome is Outcome.UNKNOWN
     assert found(verdict, "accuracy") in verdict.unmet
     assert verdict.run_class is RunClass.SMOKE
@@ -84,15 +90,14 @@ def test_on_own_images_that_is_unknown_and_costs_the_rank(tmp_path: Path) -> Non
 def test_a_real_run_passes_until_its_test_is_made_perfect(run: str, tmp_path: Path) -> None:
     lines = recorded(run)
     assert found(verdict_on(tmp_path, careful(lines)), "accuracy").outcome is Outcome.PASSED
-    of = next(event.evaluated.of for _, event in lines if isinstance(event, events.Tested))
-    perfect = verdict_on(tmp_path, careful(with_test(correct=of)(lines)))
+    of = next(event.evaluated.tally.of for _, event in lines if isinstance(event, events.Tested))
+    perfect = verdict_on(tmp_path, careful(with_test(of, of)(lines)))
     already = run == "groups"  # of 64 images none was wrong
     assert found(perfect, "accuracy").outcome is (Outcome.PASSED if already else Outcome.FAILED)
 
 
 def chance(wrong: int, of: int, missed: int, validated: int) -> float:
-    test, validation = (SimpleNamespace(of=n, correct=n - k) for n, k in ((of, wrong), (validated, missed)))
-    return chance_of_so_few(test, validation)  # type: ignore[arg-type]
+    return chance_of_so_few(Classified(of, of - wrong), Classified(validated, validated - missed))
 
 
 @pytest.mark.parametrize(("of", "validated"), [(30, 20), (60, 40), (12, 90)])
@@ -148,13 +153,13 @@ def test_absurd_counts_are_judged_at_once() -> None:
 def test_more_test_images_than_a_known_set_has_are_found_out(tmp_path: Path, times: int) -> None:
     of = 1197 * times
     more = with_manifest(test_images=of, test_images_a_class=[116 * times, 122 * times])
-    verdict = verdict_on(tmp_path, careful(with_test(of=of, correct=of - 1)(more(TIMED))))
+    verdict = verdict_on(tmp_path, careful(with_test(of, of - 1)(more(TIMED))))
     assert "test_images is" in found(verdict, "data").text
     assert found(verdict, "data").outcome is Outcome.FAILED
 
 
 def test_so_many_images_cannot_be_tested_in_a_second(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(with_test(of=10**12, correct=10**12 - 1)(own(TIMED))))
+    verdict = verdict_on(tmp_path, careful(with_test(10**12, 10**12 - 1)(own(TIMED))))
     assert "the test of 0.900000 s is beyond" in found(verdict, "speed").text
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from aiperf.journal.events import CeilingMeasured, ControlMeasured, Event, RankReady
+from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Finding, Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.score.lineage import recount
+from aiperf.tasks.images import IMAGES
 from aiperf.wire.messages import Processor, Rate
+from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.journals import Scene, Timed, told
 from tests.aiperf.rules.test_falsify import careful, verdict_on
@@ -116,3 +119,18 @@ def test_a_control_that_cannot_be_is_invalid(
     finding = found(verdict_on(tmp_path, careful(made_on(ZEN_3, 1e11))), "measurements")
     assert finding.outcome is Outcome.FAILED
     assert text in finding.text
+
+
+def test_the_control_is_counted_once_for_all_ranks() -> None:
+    """Counting ResNet-50 takes milliseconds, and a machine has tens of thousands of ranks."""
+    counted = list[object]()
+
+    def count(size: int) -> Graph:
+        counted.append(size)
+        return IMAGES.control.graph(size)
+
+    network = replace(IMAGES.control, graph=count)
+    replay = replay_of(told(Scene(groups=8, ranks_of_a_group=4, minutes=0.05)))
+    assert len(replay.leg.controls) == 32
+    assert list(of_leg(replay.leg, "bf16", network)) == []
+    assert len(counted) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +29,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
+from aiperf.tally import Classified
 from aiperf.wire.messages import Evaluated
 from tests.aiperf.journals import DATA, Scene, Timed, told, within, write_run, write_witnesses
 from tests.aiperf.presets import resolved_preset
@@ -153,7 +154,7 @@ BROKEN: list[tuple[str, list[Timed], str]] = [
     ),
     ("times", changed(Ended, lambda e: replace(e, end=99.0)), "its end at 99.000 s"),  # type: ignore[call-arg]
     ("seed", opened_with(seed_architecture="resnet18"), "is not resnet18"),
-    ("seed", opened_with(**{"data.size": 28}), "it reads (1, 32, 32)"),
+    ("seed", opened_with(**{"data.size": 28}), "it is for 10 classes of 1 x 32 x 32"),
     ("bounds", opened_with(**{"search.bounds.max_parameters": 1.0}), "is outside search.bounds"),
     ("images", opened_with(**{"training.validate_every_images": 100}), "steps, planned 2"),
     ("images", opened_with(**{"training.epochs": [5]}), "20 epochs, where training.epochs has none so long"),
@@ -326,7 +327,7 @@ def test_the_kept_weights_are_those_that_were_recorded(files: RunFiles) -> None:
 # Eligibility
 
 
-IMAGENET = {
+IMAGENET: dict[str, object] = {
     "name": "imagefolder",
     "synthetic": False,
     "channels": 3,
@@ -344,14 +345,14 @@ IMAGENET = {
 class Ranked:
     """What eligibility reads of a run that would be ranked, without an hour of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Mapping[str, object] = IMAGENET) -> None:
         self.replay = Replay()
         config = resolved_preset("ranked")
         opened = next(event for _, event in TIMED if isinstance(event, Opened))
         self.replay.add(0.0, replace(opened, config=config))
         for t, event in TIMED[1:]:
             if isinstance(event, RankReady):
-                event = replace(event, ready=replace(event.ready, data=IMAGENET))
+                event = replace(event, ready=replace(event.ready, data=data))
             elif isinstance(event, Closed):
                 event = within(event, train_images=100 * event.segment.train_images)
                 event = replace(event, logs="1095" * 16)
@@ -364,7 +365,7 @@ class Ranked:
         leg.ended = replace(leg.ended, end=leg.deadline)
         for attempt in self.replay.attempts:
             attempt.leg = leg
-        self.replay.tested = Evaluated(self.replay.best.number, 40_000, 50_000, 9.0)  # type: ignore[union-attr]
+        self.replay.tested = Evaluated(self.replay.best.number, Classified(50_000, 40_000), 9.0)  # type: ignore[union-attr]
 
     def failed(self) -> dict[str, str]:
         verdict = judge(self.replay, None)
@@ -373,6 +374,15 @@ class Ranked:
 
 def test_a_run_that_meets_every_rule_of_eligibility_fails_none() -> None:
     assert Ranked().failed() == {}
+
+
+@pytest.mark.parametrize(
+    ("side", "wrong"), [(256, {}), (64, {"ranked data": "the images are packed at 64², not 256² or more"})]
+)
+def test_packed_images_are_those_of_the_folder_where_they_are_large_enough(
+    side: int, wrong: dict[str, str]
+) -> None:
+    assert Ranked({**IMAGENET, "name": "packed", "packed": {"side": side}}).failed() == wrong
 
 
 def test_an_hour_is_an_hour_though_its_two_times_are_rounded() -> None:
@@ -385,7 +395,7 @@ def test_an_error_of_thirty_percent_is_good_enough() -> None:
     ranked = Ranked()
     best = ranked.replay.best
     assert best is not None
-    ranked.replay.tested = Evaluated(best.number, 35_000, 50_000, 9.0)
+    ranked.replay.tested = Evaluated(best.number, Classified(50_000, 35_000), 9.0)
     assert ranked.failed() == {}
 
 
@@ -429,7 +439,7 @@ def _killed(run: Ranked) -> None:
 
 
 def _worse(run: Ranked) -> None:
-    run.replay.tested = Evaluated(run.replay.best.number, 34_999, 50_000, 9.0)  # type: ignore[union-attr]
+    run.replay.tested = Evaluated(run.replay.best.number, Classified(50_000, 34_999), 9.0)  # type: ignore[union-attr]
 
 
 def _nothing_kept(run: Ranked) -> None:

@@ -94,8 +94,10 @@ def test_a_batch_is_shared_evenly() -> None:
     with pytest.raises(ConfigError) as raised:
         refuse_uneven_batch(50, 4)
     assert str(raised.value) == (
-        "training.batch_size is 50, which the 4 ranks of a group cannot share evenly; use --batch-size 48 "
-        "or 52, or other --devices-per-trial"
+        "training.batch_size is 50, which the 4 ranks of a group cannot share evenly; use "
+        "--set training.batch_size=48 (or 52), or other --devices-per-trial"
     )
-    with pytest.raises(ConfigError, match="use --batch-size 16 or 24"):  # one image has no variance
+    with pytest.raises(
+        ConfigError, match=r"use --set training.batch_size=16 \(or 24\)"
+    ):  # one image has no variance
         refuse_uneven_batch(8, 8)

@@ -1,4 +1,4 @@
-"""Lines of version 1 are read as what they said, field by field, and nothing beside it."""
+"""Lines of versions 1 and 2 are read as what they said, field by field, and nothing beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from aiperf.errors import JournalError
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
-from aiperf.journal.version_1 import upgraded
+from aiperf.journal.older_versions import upgraded
+from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import Evaluated, Finished, Started
 from nas.record import RecordError, decode
@@ -35,7 +36,7 @@ LINES = [
     ),
     (
         '{"type":"Tested","trial":1,"correct":2,"of":3,"seconds":4.5}',
-        events.Tested(Evaluated(1, 2, 3, 4.5)),
+        events.Tested(Evaluated(1, Classified(3, 2), 4.5)),
         "evaluated",
     ),
 ]
@@ -43,14 +44,24 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "event", "place"), LINES, ids=lambda value: getattr(value, "__name__", ""))
 def test_it_says_the_same(line: str, event: events.Event, place: str) -> None:
-    assert decode(events.Event, upgraded(json.loads(line))) == event
+    assert decode(events.Event, upgraded(json.loads(line), 1)) == event
     with pytest.raises(RecordError, match=f"unknown key {place}"):
-        upgraded({**json.loads(line), place: None})
+        upgraded({**json.loads(line), place: None}, 1)
 
 
 @pytest.mark.parametrize("version", [0, -1])
 def test_there_is_no_version_before_the_first(version: int, tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text(OPENED.replace('"version":1', f'"version":{version}', 1) + "\n", encoding="utf-8")
-    with pytest.raises(JournalError, match=f"is a journal of version {version}; there are 1 to 2"):
+    with pytest.raises(JournalError, match=f"is a journal of version {version}; there are 1 to 3"):
         read_journal(path)
+
+
+def test_up_to_version_2_the_answers_stood_in_the_event() -> None:
+    said = {"trial": 1, "seconds": 4.5, "type": "Evaluated"}
+    line = {"type": "Tested", "evaluated": {**said, "correct": 2, "of": 3}}
+    assert decode(events.Event, upgraded(line, 2)) == events.Tested(Evaluated(1, Classified(3, 2), 4.5))
+    with pytest.raises(RecordError, match="unknown key tally"):
+        upgraded({"type": "Tested", "evaluated": {**said, "correct": 2, "of": 3, "tally": None}}, 2)
+    with pytest.raises(RecordError, match=r"unknown key evaluated\.correct"):
+        decode(events.Event, upgraded({"type": "Tested", "evaluated": {**said, "correct": 2}}, 3))

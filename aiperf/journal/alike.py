@@ -1,0 +1,67 @@
+"""What all ranks share is written once: a rank's line says in what it differs from one that was ready before.
+
+The ranks of a machine have their software, data and most settings in common, and these are most of a `Ready`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from aiperf.clock import moment
+from aiperf.journal.attempts import Leg
+from aiperf.journal.events import RankAlike, RankReady
+from aiperf.wire.messages import Ready
+from nas.record import RecordError, decode_fields, encode
+
+FIELDS = tuple(field.name for field in fields(Ready))
+
+
+def arrived(leg: Leg, group: int, ready: Ready, clock_offset_seconds: float) -> RankReady | RankAlike:
+    """The shortest line for a rank that is ready, after those of its leg."""
+    other, offset = _most_alike(leg, ready.host), moment(clock_offset_seconds)
+    if other is None:
+        return RankReady(group, ready, offset)
+    differs, within = {}, {}
+    for name in FIELDS:
+        now, was = getattr(ready, name), getattr(other, name)
+        if _same(now, was):
+            continue
+        if isinstance(now, Mapping) and isinstance(was, Mapping) and was.keys() <= now.keys():
+            within[name] = {
+                key: value for key, value in now.items() if key not in was or not _same(value, was[key])
+            }
+        else:
+            differs[name] = encode(now)
+    return RankAlike(group, other.rank, differs, within, offset)
+
+
+def resolved(leg: Leg, event: RankAlike) -> RankReady:
+    """What the line stands for. Equal mappings are the same objects. Raises RecordError."""
+    other = leg.devices.get(event.like)
+    if other is None:
+        raise RecordError(f"is like rank {event.like}, which was not ready in this leg")
+    merged: dict[str, Any] = {}
+    for name, entries in event.within.items():
+        was = getattr(other, name) if name in FIELDS else None
+        if name in event.differs or not isinstance(was, Mapping):
+            raise RecordError(f"within {name!r:.80}, which is not a mapping of rank {event.like}")
+        merged[name] = {**was, **entries}
+    return RankReady(
+        event.group,
+        replace(other, **decode_fields(Ready, {**event.differs, **merged}, "differs")),
+        event.clock_offset_seconds,
+    )
+
+
+def _most_alike(leg: Leg, host: str) -> Ready | None:
+    """The first of the same host, or of the leg."""
+    if not leg.ranks:
+        return None
+    return leg.devices[leg.first_of_host.get(host, leg.ranks[0].ready.rank)]
+
+
+def _same(now: object, was: object) -> bool:
+    """Equal in a journal, too: 1 and True are equal here, and not there."""
+    return now == was and repr(now) == repr(was)

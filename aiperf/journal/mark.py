@@ -1,0 +1,64 @@
+"""What stands on all that shows a run which was not measured. No printer has words of its own for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from aiperf.journal.events import Origin
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The words for one origin."""
+
+    origin: Origin
+    text: str
+    """Why the figures are no result."""
+
+    @property
+    def word(self) -> str:
+        """Beside a figure, and all over a drawing."""
+        return self.origin.value
+
+    @property
+    def line(self) -> str:
+        """Above all else, where there is room for a line."""
+        return f"{self.word.upper()}: {self.text}"
+
+    def sentence(self, run: str = "the run") -> str:
+        """Among other reasons, or of one run beside another."""
+        return f"{run} is {self.word}: {self.text}"
+
+
+_MARKS: Mapping[Origin, Mark] = {
+    mark.origin: mark
+    for mark in (
+        Mark(
+            Origin.PRETENDED,
+            "no network was trained; the workers waited for as long as a model says, and errors come from it",
+        ),
+        Mark(
+            Origin.SIMULATED,
+            "no network was trained and nothing was timed; times and errors come from a model",
+        ),
+    )
+}
+
+
+def mark_of(origin: Origin) -> Mark | None:
+    """None of a measured run."""
+    return None if origin is Origin.MEASURED else _MARKS[origin]
+
+
+def marked(name: str, mark: Mark | None) -> str:
+    """The name of a figure with the mark: "sustained OPS, simulated"."""
+    return name if mark is None else f"{name}, {mark.word}"
+
+
+def refuse_marked(origin: Origin, directory: Path, what: str) -> None:
+    """Raises AiperfError for a run that was not measured. `what`: "cannot" be done with it."""
+    if (mark := mark_of(origin)) is not None:
+        raise AiperfError(f"{directory} cannot {what}: {mark.sentence()}")

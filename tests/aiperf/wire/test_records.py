@@ -1,0 +1,171 @@
+"""Every message and every event comes back from its text, and no damage to one is read as something else."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections import abc
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiperf.config import Config, load_preset
+from aiperf.errors import WorldError
+from aiperf.journal.events import Event, LegBegan
+from aiperf.journal.file import chained
+from aiperf.journal.strict import parsed
+from aiperf.tally import KINDS, Tally
+from aiperf.trial import HyperParameters
+from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
+from nas.morphisms import MIX, Morphism
+from nas.record import RecordError, decode, encode
+from tests.aiperf.wire.reflected import decoded, encoded
+
+WORDS = st.text(max_size=6)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 1 << 60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+FAMILIES = (ToGroup, FromGroup, Event)
+
+
+@cache
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Of an annotation of a field."""
+    inner = get_args(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        return st.one_of([values(option) for option in inner])
+    if get_origin(hint) is tuple:
+        if inner[-1] is Ellipsis:
+            return st.lists(values(inner[0]), max_size=3).map(tuple)
+        return st.tuples(*[values(each) for each in inner])
+    if get_origin(hint) is abc.Mapping:
+        return st.dictionaries(WORDS, values(inner[1]), max_size=3)
+    plain = {
+        int: st.integers(-(1 << 62), 1 << 62),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        str: WORDS,
+        bool: st.booleans(),
+        type(None): st.none(),
+        Any: JSON,
+        Config: st.just(load_preset("digits")),
+        ToGroup: st.sampled_from([Stop(), Evaluate(3)]),
+        Morphism: st.sampled_from(sorted(MIX, key=str)).flatmap(records),
+        Tally: st.sampled_from(KINDS).flatmap(records),
+    }
+    if hint in plain:
+        return plain[hint]
+    return st.sampled_from(hint) if issubclass(hint, Enum) else records(hint)
+
+
+@cache
+def records(kind: Any) -> st.SearchStrategy[Any]:
+    """Of a dataclass."""
+    assert is_dataclass(kind)
+    hints = get_type_hints(kind)
+    each = {field.name: values(hints[field.name]) for field in fields(kind)}
+    if kind is HyperParameters:
+        each["batch_size"] = st.integers(1, 1 << 40)
+    if kind is LegBegan:
+        each["groups"] = st.sampled_from([((1,),), ((1, 2), (3,))])
+    return st.builds(kind, **each)
+
+
+EACH = [
+    pytest.param(family, kind, id=kind.__name__) for family in FAMILIES for kind in family.__subclasses__()
+]
+
+
+@pytest.mark.parametrize(("family", "kind"), EACH)
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_it_comes_back_and_is_written_as_it_was(family: Any, kind: Any, data: st.DataObject) -> None:
+    value = data.draw(records(kind))
+    record = encode(value)
+    assert json.dumps(record) == json.dumps(encoded(value))
+    assert repr(decode(family, json.loads(json.dumps(record)))) == repr(value)
+    if family is Event:
+        (line,) = chained([(1.5, value)])
+        read = parsed(line.encode())
+        assert (read.pop("t"), len(read.pop("chain"))) == (1.5, 64)
+        assert repr(decode(Event, read)) == repr(value)
+    else:
+        assert repr(unpack(family, pack(value))) == repr(value)
+
+
+@pytest.mark.parametrize(("family", "kind"), EACH)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damage_is_refused_with_the_words_of_the_slow_reader(
+    family: Any, kind: Any, data: st.DataObject
+) -> None:
+    record = json.loads(json.dumps(encode(data.draw(records(kind)))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        _damage(record, data)
+    assert _told(decode, family, record) == _told(decoded, family, record)
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"type": "Dispatched", "forward": [1] * 6}, "forward has 6 items; it must have 7"),
+        ({"type": "Dispatched", "forward": []}, "forward has 0 items; it must have 7"),
+        ({"type": "Stepped", "block": {"type": "StepBlock"}}, "unknown key block.type; known: trial, "),
+        ({"type": "Stepped", "block": {"loss": 1 << 53}}, "block.loss is 9007199254740992; it must be of "),
+        ({"type": "LegBegan", "groups": [[1], [2, "3"]]}, "groups[1][1] is '3'; it must be of type int"),
+        ({"type": "LegBegan", "groups": [[1], 2]}, "groups[1] is 2; it must be a list"),
+        ({"type": "Ended", "finished": {"type": "Ended"}}, "finished: 'Ended' is no Finished; known: "),
+        ({"type": ["Beat"]}, "['Beat'] is no Event; known: Beat, "),
+        ([], "Event is []; it must be an object of Event"),
+    ],
+)
+def test_a_wrong_event_is_told_by_its_place(record: Any, told: str) -> None:
+    assert _told(decode, Event, record).startswith(f"RecordError: {told}")
+    assert _told(decode, Event, record) == _told(decoded, Event, record)
+
+
+def test_a_message_that_is_no_text_is_refused() -> None:
+    with pytest.raises(WorldError, match="a message cannot be read"):
+        unpack(FromGroup, b"\xff\xfe")
+
+
+def _told(read: Any, family: Any, record: Any) -> str:
+    try:
+        return repr(read(family, record))
+    except (RecordError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _damage(record: Any, data: st.DataObject) -> None:
+    """Takes away, renames, adds or changes one entry somewhere in the record."""
+    place = data.draw(st.sampled_from(list(_containers(record))))
+    names = list(place) if isinstance(place, dict) else list(range(len(place)))
+    how = data.draw(st.sampled_from(["change", "change", "remove", "add", "number"]))
+    if how == "add" or not names:
+        if isinstance(place, dict):
+            place[data.draw(st.just("type") | WORDS)] = data.draw(JSON)
+        else:
+            place.append(data.draw(JSON))
+    elif how == "remove":
+        del place[data.draw(st.sampled_from(names))]
+    else:
+        name = data.draw(st.sampled_from(names))
+        almost = st.sampled_from([1, 1.0, True, "1", 1 << 53, (1 << 53) - 1, [], {}, None])
+        place[name] = data.draw(JSON if how == "change" else almost)
+
+
+def _containers(record: Any) -> Any:
+    if isinstance(record, (dict, list)):
+        yield record
+        for inner in record.values() if isinstance(record, dict) else record:
+            yield from _containers(inner)

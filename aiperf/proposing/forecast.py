@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from aiperf.config import Config
+from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
 from nas.ops import OPS
 
 RANKED_HOURS = 1.0
 LINE_BYTES = 330  # of the journal, at the median
-BLOCK_SECONDS = 2.0  # between two lines of steps
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -38,6 +38,7 @@ def forecast(
     images_per_second: float,
     groups: int = 1,
     ranks: int = 1,
+    silence_seconds: float = 60.0,
 ) -> Forecast:
     """`images_per_second`: training of the seed by one group, which has so many `ranks`.
 
@@ -50,7 +51,9 @@ def forecast(
     seconds = (images + validations * config.data.validation_images * evaluate_share) / images_per_second
     span = config.limits.minutes * 60
     living = config.search.population + 2 * groups + 1
-    lines = (span or seconds * (config.limits.max_trials or 1)) / BLOCK_SECONDS * groups
+    lines = (
+        (span or seconds * (config.limits.max_trials or 1)) / block_seconds(groups, silence_seconds) * groups
+    )
     return Forecast(
         trial_seconds=seconds,
         trials_a_group=span / seconds if span else None,

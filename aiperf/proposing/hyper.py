@@ -26,7 +26,7 @@ class Memory:
         self._overflow = min(self._overflow, graph.num_activations * images)
 
     def bounded(
-        self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: int
+        self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
     ) -> Point:
         """With no larger batch than the configured one, where a larger one would not fit."""
         images = -(-chosen.batch * training.batch_size // ranks)

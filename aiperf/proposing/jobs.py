@@ -7,7 +7,7 @@ read again: that is how a run is resumed, and how its proposals are made again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
 from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
+from aiperf.proposing.in_flight import InFlight, OpenTrial
+from aiperf.proposing.kept import KeptWeights
 from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.trial import HyperParameters, State, Trial
@@ -24,7 +26,6 @@ from nas.search import Candidate, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
-FORGOTTEN_EVERY = 64  # trials: to look through all that live is work for each group
 
 
 class RunSoFar(Protocol):
@@ -34,14 +35,6 @@ class RunSoFar(Protocol):
 
     @property
     def leg(self) -> Leg: ...
-
-
-@dataclass(frozen=True)
-class _Open:
-    """A trial that was dispatched and has not ended."""
-
-    job: Dispatched
-    graph: Graph
 
 
 @dataclass(frozen=True)
@@ -59,9 +52,10 @@ class Jobs:
         """`run` is that of the same events; each goes there first and then to `follow`."""
         self.config, self.search, self.tuner, self.run = config, search, tuner, run
         self._num_trials = 0  # that were dispatched; so it is the number of the next one
-        self._open: dict[int, _Open] = {}
-        self._again: deque[_Open] = deque()
-        self._asked: _Open | None = None
+        self._in_flight = InFlight()
+        self._weights = KeptWeights(search.living)
+        self._again: deque[OpenTrial] = deque()
+        self._asked: OpenTrial | None = None
         self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
         self._losses = Losses(config.data.validation_images)
         self._memory = Memory()
@@ -100,26 +94,27 @@ class Jobs:
         else:
             candidate = self.search.dispatched(number, promoted, ())
         trial = self._trial(number, candidate, group)
-        self._asked = _Open(_dispatched(trial, candidate.graph, group), candidate.graph)
+        self._asked = OpenTrial.first(trial, candidate.graph, group)
         return self._asked.job
 
     def needed(self) -> frozenset[int]:
-        """The trials whose kept weights a child may yet read, or are just being written."""
-        # Those in flight, too: a group that is lost hands its trials on.
-        in_flight = [each.job.trial for each in (*self._again, *self._open.values())]
-        waiting = {trial.parent for trial in in_flight if trial.parent is not None}
-        return self.search.alive() | waiting | set(self._open)
+        """The trials whose kept weights a child may yet read, or are just being written. To look through all
+        takes long; `unneeded` follows them."""
+        return self.search.alive().union(self._in_flight.numbers())
+
+    def unneeded(self, best: int | None) -> list[int]:
+        """The trials but the best one that left `needed` since this was last asked, for good or not in it."""
+        return self._weights.unneeded(best)
 
     def follow(self, event: Event) -> None:
         """Takes note of an event of the journal."""
         if isinstance(event, Dispatched):
             self._dispatched(event)
-        elif isinstance(event, Ended) and event.finished.trial in self._open:
-            self._ended(self._open.pop(event.finished.trial), event.finished)
+        elif isinstance(event, Ended) and event.finished.trial in self._in_flight:
+            self._ended(self._take(event.finished.trial), event.finished)
         elif isinstance(event, (GroupLost, LegBegan)):
-            for each in list(self._open.values()):
-                if isinstance(event, LegBegan) or each.job.group == event.group:
-                    self._lost(self._open.pop(each.job.trial.number))
+            for number in self._in_flight.numbers(event.group if isinstance(event, GroupLost) else None):
+                self._lost(self._take(number))
 
     def _dispatched(self, event: Dispatched) -> None:
         trial = event.trial
@@ -127,20 +122,33 @@ class Jobs:
             again = next((each for each in self._again if each.job.trial.number == trial.number), None)
             if again is not None:  # else the journal is wrong, which the replay says
                 self._again.remove(again)
-                self._open[trial.number] = _Open(event, again.graph)
+                self._put(event, again.graph)
             return
         if self._asked is not None and event is self._asked.job:
             graph = self._asked.graph
         else:
             graph = self.search.dispatched(trial.number, trial.parent, trial.morphisms).graph
-        self._open[trial.number] = _Open(event, graph)
+        self._put(event, graph)
         self._num_trials += 1
         self.tuner.dispatched(trial.number, self._point(trial))
         if self._halving:
             # Without a morphism it is the same network, trained on.
             self._halving.dispatched(trial.number, None if trial.morphisms else trial.parent)
 
-    def _ended(self, ended: _Open, told: Finished) -> None:
+    def _put(self, job: Dispatched, graph: Graph) -> None:
+        self._in_flight.put(OpenTrial(job, graph))
+        self._weights.dispatched(job.trial.number, job.trial.parent, job.attempt)
+
+    def _take(self, number: int) -> OpenTrial:
+        self._weights.broken_off(number)
+        return self._in_flight.take(number)
+
+    def _forget(self, trial: Trial) -> None:
+        """A trial ended for good: what nobody's child reads any more is no longer known."""
+        for each in self._weights.ended(trial.number, trial.parent):
+            self._completed.pop(each, None)
+
+    def _ended(self, ended: OpenTrial, told: Finished) -> None:
         number, hyper, ranks = told.trial, ended.job.trial.hyper, self._ranks(ended.job.group)
         smaller = halved(hyper, ranks) if told.out_of_memory else None
         if told.out_of_memory:
@@ -148,6 +156,7 @@ class Jobs:
         # A validation that ended after the deadline is none.
         if told.state is State.COMPLETE and self.run.trials[number].attempts[-1].curve:
             self._complete(number)
+            self._forget(ended.job.trial)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:
             again = replace(_with(ended.job, smaller), attempt=ended.job.attempt + 1)
             self._again.append(replace(ended, job=again))
@@ -161,6 +170,7 @@ class Jobs:
             self.search.drop(number)
             if self._halving and told.state is State.STOPPED:
                 self._halving.stopped(number)
+            self._forget(ended.job.trial)
 
     def _complete(self, number: int) -> None:
         attempt = self.run.trials[number].attempts[-1]
@@ -172,21 +182,19 @@ class Jobs:
             self._halving.tell(number, error)
         self._completed[number] = _Completed(trained_with, outcome)
         self.search.tell(self._observation(attempt))
-        if number % FORGOTTEN_EVERY == 0:
-            needed = self.search.alive()  # a parent dies, but not before its children in flight have ended
-            self._completed = {old: what for old, what in self._completed.items() if old in needed}
 
     def _outcome_of_parent(self, trial: Trial) -> TrialOutcome | None:
         parent = self._completed.get(trial.parent)
         return parent.outcome if parent else None
 
-    def _lost(self, lost: _Open) -> None:
+    def _lost(self, lost: OpenTrial) -> None:
         job = lost.job
         if job.attempt < ATTEMPTS:
             self._again.append(replace(lost, job=replace(job, attempt=job.attempt + 1)))
         else:
             self.tuner.drop(job.trial.number)
             self.search.drop(job.trial.number)
+            self._forget(job.trial)
 
     def _ranks(self, group: int) -> int:
         return len(self.run.leg.began.groups[group])
@@ -225,25 +233,12 @@ class Jobs:
         chosen = parent.point if parent else configured(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
-        device_bytes = min(event.ready.memory_bytes for event in self.run.leg.ranks)
+        device_bytes = self.run.leg.least_memory_bytes
         chosen = self._memory.bounded(chosen, candidate.graph, training, ranks, device_bytes)
         return hyper_parameters(chosen, training, candidate.parent is not None, ranks)
 
     def _point(self, trial: Trial) -> Point:
         return point(trial.hyper, self.config.training, trial.parent is not None)
-
-
-def _dispatched(trial: Trial, graph: Graph, group: int) -> Dispatched:
-    return Dispatched(
-        trial=trial,
-        attempt=1,
-        group=group,
-        graph_key=graph.key,
-        forward=astuple(graph.cost.forward),
-        backward=astuple(graph.cost.backward),
-        evaluate=astuple(graph.cost.evaluate),
-        parameters=graph.num_parameters,
-    )
 
 
 def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
+from aiperf.tasks.known import task_of
 from nas.graph import Graph
 from nas.search import SEARCHES, Search
 from nas.tuning import TUNERS, Tuner, installed
@@ -22,9 +23,9 @@ DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 
 def new_search(config: Config, seed: Graph) -> Search:
     """Raises MissingExtra."""
-    settings, kind = config.search, SEARCHES[config.search.name]
+    settings, kind, mix = config.search, SEARCHES[config.search.name], task_of(config.data).morphisms
     try:
-        return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms)
+        return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms, mix)
     except ModuleNotFoundError:
         raise MissingExtra(kind.libraries[0], "run") from None
 

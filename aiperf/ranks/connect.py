@@ -33,7 +33,9 @@ def connect(launched: Launched) -> Link:
             f"mpi4py found ({mpi_library()}) is of another MPI; start with that one's mpiexec, or name the "
             "launcher's library in MPI4PY_LIBMPI (with srun: try --mpi=pmix or --mpi=pmi2)"
         )
-    return Link(comm, launched.fault_tolerant)
+    # Of our own: MPI makes a communicator of some ranks by messages over the one it is made from, which a
+    # thread that listens there would take for the master's.
+    return Link(comm.Dup(), launched.fault_tolerant)
 
 
 def abort(link: Link, code: int) -> None:

@@ -16,7 +16,7 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.parallel.hvd import Hvd
 from aiperf.parallel.parallel import Parallel, Solo
-from aiperf.ranks.link import Link
+from aiperf.ranks.link import Link, mpi_module
 from aiperf.training.worker import Channel, Worker, bind_place
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup
@@ -45,6 +45,6 @@ def _join(link: Link, setup: Setup, device: Device, place: Place) -> Parallel:
             "this MPI does not allow several threads (MPI_THREAD_MULTIPLE), which Horovod needs; "
             "use --backend ddp, or another MPI"
         )
-    comm: Any = link.comm
-    comm = comm.Create_group(comm.Get_group().Incl(list(place.group)))
-    return Hvd(device, setup.config.training.compression, comm)
+    world: Any = mpi_module().COMM_WORLD
+    group = world.Create_group(world.Get_group().Incl(list(place.group)))
+    return Hvd(device, setup.config.training.compression, group)

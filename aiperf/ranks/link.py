@@ -7,20 +7,29 @@ libraries and takes the one that is there, so a site's own MPI needs no rebuildi
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiperf.errors import WorldError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Between two looks for a message: short after one came, then longer. 200 looks a second take about
-# one hundredth of a core.
-SHORTEST_SLEEP, LONGEST_SLEEP = 0.0002, 0.005
+# Between two looks for a message: short after one came or went, for an answer often follows at once, then
+# longer, by so many times. 400 looks a second take about a hundredth of a core.
+SHORTEST_SLEEP, LONGEST_SLEEP, LONGER = 0.0001, 0.0025, 1.3
+TESTED = 32  # requests at a look, so that it does not grow with the number that is under way
+
+
+class Waited(Protocol):
+    """What can be waited for beside messages."""
+
+    def fileno(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Link:
         """Whether the other ranks were sent home."""
         self.left: set[int] = set()
         """Ranks that said good-bye."""
-        self._pending: list[tuple[Any, bytes]] = []
+        self._pending: deque[tuple[Any, bytes]] = deque()
         self._turn = threading.Lock()
 
     @property
@@ -60,33 +69,40 @@ class Link:
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
         """Returns at once; the bytes travel while `receive` is called. To a dead rank it says nothing."""
+        if rank in self.failed:
+            return
         with self._turn:
             try:
                 self._pending.append((self.comm.Isend([data, len(data), mpi_module().BYTE], rank, tag), data))
             except mpi_module().Exception as error:
                 self._take_note(error)
 
-    def receive(self, seconds: float) -> Received | None:
-        """The next message of any rank, or None when none comes in so many seconds, or a rank died.
+    def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
+        """The next message of any rank, or None when none comes in so many seconds, a rank died, or `beside`
+        has something to read.
 
         Raises WorldError when MPI fails and is not fault-tolerant.
         """
         until, sleep, dead = time.monotonic() + seconds, SHORTEST_SLEEP, self.failed
+        others = [] if beside is None else [beside]
         while True:
             with self._turn:
                 received = self._look()
-            if received is not None or self.failed != dead or time.monotonic() + sleep > until:
+            if received is not None or self.failed != dead:
                 return received
-            time.sleep(sleep)
-            sleep = min(2 * sleep, LONGEST_SLEEP)
+            left = until - time.monotonic()
+            if select.select(others, (), (), max(0.0, min(sleep, left)))[0] or left <= 0:
+                return None
+            sleep = min(LONGER * sleep, LONGEST_SLEEP)
 
     def flush(self, seconds: float) -> bool:
         """Whether everything that was sent has left within so many seconds."""
         until = time.monotonic() + seconds
         while self._pending and time.monotonic() < until:
             with self._turn:
-                self._progress()
-            time.sleep(SHORTEST_SLEEP)
+                progress = self._progress()
+            if not progress:
+                time.sleep(SHORTEST_SLEEP)
         return not self._pending
 
     def abort(self, code: int) -> None:
@@ -102,7 +118,9 @@ class Link:
         self._progress()
         try:
             status = mpi.Status()
-            if not self.comm.Iprobe(mpi.ANY_SOURCE, mpi.ANY_TAG, status):
+            wanted = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
+            # Open MPI looks first and lets messages in afterwards, so that only the second look finds them.
+            if not (self.comm.Iprobe(*wanted) or self.comm.Iprobe(*wanted)):
                 return None
             source, tag, size = status.Get_source(), status.Get_tag(), status.Get_count(mpi.BYTE)
             buffer = bytearray(size)
@@ -112,15 +130,17 @@ class Link:
             self._take_note(error)
             return None
 
-    def _progress(self) -> None:
-        still = []
-        for request, data in self._pending:
+    def _progress(self) -> bool:
+        """Whether something that was sent has left."""
+        before = len(self._pending)
+        for _ in range(min(before, TESTED)):
+            request, data = self._pending.popleft()
             try:
                 if not request.Test():
-                    still.append((request, data))
+                    self._pending.append((request, data))  # the others have their turn first
             except mpi_module().Exception as error:
                 self._take_note(error)
-        self._pending = still
+        return len(self._pending) < before
 
     def _take_note(self, error: Exception) -> None:
         """Which ranks died. Raises WorldError where MPI cannot say."""

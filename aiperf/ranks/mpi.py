@@ -2,24 +2,27 @@
 
 A message's tag is the incarnation of the group it belongs to: what was said before a group was started
 again is known by it, and is not heard. Every rank answers the master itself; what the master says to
-a group goes to its leader, who hands it on.
+a group goes to its leader, who hands it on, and what it says to all goes from rank to rank (tree).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import replace
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
+from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
 from aiperf.trial import State
-from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place
+from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
 from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS = 300.0  # for all ranks to come, once MPI has started them all
 BYE_SECONDS = 20.0  # for all ranks to leave; a worker has ten of them
 HEARTBEAT_SECONDS = 15.0
+REPEAT_SECONDS = 5.0  # for the last word to reach all from rank to rank; then the master says it itself
 
 
 class MpiWorld:
@@ -43,6 +47,11 @@ class MpiWorld:
         self._incarnation = [1] * len(self.groups)
         self._dead: set[int] = set()
         self._apart: set[int] = set()
+        self._announcer = Announcer(link)
+        self._again: dict[str, int] = {}
+        """The incarnations of groups that were started again, by leader."""
+        self._avoid: set[int] = set()
+        """Ranks that are dead, or of a group that was started again, until they are heard."""
         self._losses: deque[tuple[int, Gone]] = deque()
         self._known_failed: frozenset[int] = frozenset()
         self._receiver = Receiver(files, hosts)
@@ -58,7 +67,10 @@ class MpiWorld:
         if group in self._apart and wanted is not None:
             for piece in self._pieces(wanted):
                 self._link.send(leader, tag, piece)
-        self._link.send(leader, tag, pack(message))
+        self._link.send(leader, tag, after(self._announcer.number, pack(message)))
+
+    def send_all(self, message: ToGroup) -> None:
+        self._announcer.say(message, self._avoid, self._again)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         self._beat()
@@ -76,18 +88,26 @@ class MpiWorld:
         if group in self._dead or not self._restartable:
             return False
         self._incarnation[group] += 1
+        self._again[str(self.groups[group][0])] = self._incarnation[group]
         self._apart.discard(group)
+        self._avoid_from_now(self.groups[group])
         return True
 
     def close(self) -> None:
-        dismiss(self._link, self._receiver)
+        if not self._link.dismissed:
+            self.send_all(Quit())
+        dismiss(self._link, self._receiver, self._announcer)
         for fault in self._receiver.faults.values():
             log.error("%s", fault)
 
     def _heard(self, received: Received) -> tuple[int, FromGroup | Gone] | None:
+        if goes_to_all(received.data):
+            self._announcer.answer(received)
+            return None
         group = self._group_of[received.source]
         if group in self._dead or received.tag != self._incarnation[group]:
             return None
+        self._avoid.discard(received.source)
         if is_piece(received.data):
             self._receiver.take(received.data)
             return None
@@ -103,20 +123,30 @@ class MpiWorld:
         return group, message
 
     def _notice_deaths(self) -> None:
-        for rank in self._link.failed - self._known_failed:
+        if self._link.failed is self._known_failed:
+            return
+        news, self._known_failed = self._link.failed - self._known_failed, self._link.failed
+        if not news:
+            return
+        for rank in news:
             group = self._group_of[rank]
             if group not in self._dead:
                 self._dead.add(group)
                 self._losses.append((group, Gone(f"rank {rank} on {self.hosts[rank]} is dead")))
                 for other in self.groups[group]:
                     self._link.send(other, self._incarnation[group] + 1, pack(Disband()))
-        self._known_failed = self._link.failed
+        self._avoid_from_now(news)
+
+    def _avoid_from_now(self, ranks: Collection[int]) -> None:
+        """What they did not give on any more is asked for at once by those who lack it."""
+        self._avoid.update(ranks)
+        self._beaten = -math.inf
 
     def _beat(self) -> None:
-        if time.monotonic() - self._beaten > HEARTBEAT_SECONDS:
-            self._beaten = time.monotonic()
-            for rank in self._group_of:
-                self._link.send(rank, 0, pack(MasterBeat()))
+        now = time.monotonic()
+        if now - self._beaten > HEARTBEAT_SECONDS:
+            self._beaten = now
+            self._announcer.beat(self._avoid)
 
     def _pieces(self, trial: int) -> list[bytes]:
         """None where the file cannot be read: the group, which cannot read it either, says so."""
@@ -170,31 +200,43 @@ def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:
     return tuple(found[place.rank] for place in places)
 
 
-def dismiss(link: Link, receiver: Receiver | None = None) -> bool:
+def dismiss(link: Link, receiver: Receiver | None = None, announcer: Announcer | None = None) -> bool:
     """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait.
 
-    `receiver` takes the logs that ranks hand over before they leave.
+    `receiver` takes the logs that ranks hand over before they leave. `announcer` said Quit to all just now.
     """
-    waiting = set(range(1, link.size)) - link.failed - link.left
+    failed = link.failed
+    waiting = set(range(1, link.size)) - failed - link.left
     now = time.monotonic()
     until, latest = now + (0.0 if link.dismissed else BYE_SECONDS), now + LOGS_SECONDS
-    for rank in waiting if not link.dismissed else ():
-        link.send(rank, 0, pack(Quit()))
+    direct = now if announcer is None else now + REPEAT_SECONDS
+    if link.dismissed:
+        direct = math.inf
     link.dismissed = True
-    while waiting - link.failed - link.left and time.monotonic() < until:
+    while True:
+        now = time.monotonic()
+        if now >= direct:
+            direct = math.inf
+            for rank in waiting:
+                link.send(rank, 0, pack(Quit()))
+        if not waiting or now >= until:
+            return not waiting
         received = link.receive(0.1)
+        if link.failed is not failed:
+            failed = link.failed
+            waiting -= failed
         if received is None:
             continue
-        if receiver is not None and is_piece(received.data):
-            receiver.take(received.data)
-            until = min(latest, time.monotonic() + BYE_SECONDS)
-        elif _is_bye(received.data):
+        if goes_to_all(received.data):
+            if announcer is not None:
+                announcer.answer(received)
+        elif is_piece(received.data):
+            if receiver is not None:
+                receiver.take(received.data)
+                until = min(latest, time.monotonic() + BYE_SECONDS)
+        elif isinstance(unpack(FromGroup, received.data), Bye):
             link.left.add(received.source)
-    return not waiting - link.failed - link.left
-
-
-def _is_bye(data: bytes) -> bool:
-    return not is_piece(data) and isinstance(unpack(FromGroup, data), Bye)
+            waiting.discard(received.source)
 
 
 def _weights_wanted(message: ToGroup) -> int | None:

@@ -58,6 +58,10 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self._connection.send_bytes(data)
 
+    def fileno(self) -> int:
+        """To wait for its next message beside others'."""
+        return self._connection.fileno()
+
     def receive(self, seconds: float) -> bytes | None:
         """The next message, None when none comes in so many seconds. Raises EOFError: it is gone."""
         try:

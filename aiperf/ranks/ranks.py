@@ -18,15 +18,16 @@ from types import FrameType
 
 from aiperf import warned
 from aiperf.config import Config
-from aiperf.errors import WorldError
+from aiperf.errors import ConfigError, WorldError
 from aiperf.files import RunFiles
+from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
 from aiperf.ranks.launched import TORCHRUN, Launched, launched
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
-from aiperf.ranks.process import describe_device
 from aiperf.ranks.relay import serve
 from aiperf.ranks.visible import visible_devices
+from aiperf.ranks.worker import device_at
 from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 
@@ -48,6 +49,12 @@ class Wanted:
     backend: str = "ddp"
     silence_seconds: float = 60.0
     """After so long without a word a group is lost."""
+    pretend: Assumptions | None = None
+    """By which the ranks pretend to train; None: they train."""
+
+    def __post_init__(self) -> None:
+        if self.pretend and self.backend != "ddp":
+            raise ConfigError(f"--pretend averages no gradients; leave out --backend {self.backend}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Ranks:
     def devices(self, config: Config) -> tuple[Described, ...]:
         """What each rank that trains would bind. Raises as `places`."""
         if self.link is None:
-            return self.found((describe_device(ALONE, self.wanted.device),))
+            return self.found((device_at(ALONE, self.wanted.device, self.wanted.pretend),))
         return self.found(describe(self.link, self.places(config)))
 
     def first_devices(self, config: Config) -> tuple[Described, ...]:
@@ -98,7 +105,7 @@ class Ranks:
         """Raises as `places`."""
         places = self.places(config)
         if self.link is None:
-            return LocalWorld(files.log(socket.gethostname()), self.wanted.device)
+            return LocalWorld(files.log(socket.gethostname()), self.wanted.device, self.wanted.pretend)
         return MpiWorld(self.link, files, self.hosts, places, children=self.wanted.backend == "ddp")
 
 
@@ -112,7 +119,7 @@ def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
         return _as_rank(started, wanted, lead)
     if wanted.backend == "horovod":
         raise WorldError("--backend horovod needs several ranks; start them by mpiexec or srun")
-    num_devices = wanted.devices or visible_devices(wanted.device)
+    num_devices = wanted.devices or (1 if wanted.pretend else visible_devices(wanted.device))
     if num_devices > 1:
         return _start_ranks(num_devices + 1)
     return lead(Ranks(wanted))
@@ -125,7 +132,7 @@ def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) ->
         warned.outlive()
     link = connect(started)
     if link.rank > 0:
-        serve(link, wanted.device, wanted.backend)
+        serve(link, wanted.device, wanted.backend, wanted.pretend)
         disconnect(link)
         return 0
     try:

@@ -1,27 +1,45 @@
 """Messages between the ranks that torchrun started on one host, where no MPI is needed.
 
-Each rank has a datagram socket in a folder that only its owner can enter; the kernel keeps their order
-and loses none. When a rank dies, torchrun ends the others.
+Each rank listens at a socket in a folder that only its owner can enter. Two ranks that speak to each other
+have a connection; the kernel holds what the other has not read yet, and wakes who waits for room or for a
+message, so that nobody looks again and again. When a rank dies, torchrun ends the others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import selectors
+import shutil
 import socket
+import struct
 import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import WorldError
 from aiperf.ranks.launched import Launched
-from aiperf.ranks.link import LONGEST_SLEEP, SHORTEST_SLEEP, Link, Received
+from aiperf.ranks.link import Link, Received, Waited
 
-LARGEST_BYTES = 4 << 20
-"""Of one message; the kernel may allow less, net.core.wmem_max."""
-HEADER = 16
+HEAD = struct.Struct("<QQQ")
+"""Before each message: its length, its source, its tag."""
+READ_BYTES = 1 << 18  # at once, of one connection
+AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
+CLEARED = 3  # times, for other ranks may still be leaving
+OTHER_FILES = 256  # that the master may have open beside a connection to every rank
+
+
+@dataclass(eq=False)
+class _Way:
+    """A connection to another rank."""
+
+    socket: socket.socket
+    leaving: deque[memoryview] = field(default_factory=deque)
+    coming: bytearray = field(default_factory=bytearray)
 
 
 class SocketLink(Link):
@@ -37,90 +55,194 @@ class SocketLink(Link):
         self.dismissed, self.left = False, set()
         self._parent = os.getppid()
         self._turn = threading.Lock()
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._ways: dict[int, _Way] = {}
+        """By rank, the one that messages to it take; messages of it may come on another one."""
+        self._late: dict[int, deque[memoryview]] = {}
+        """By rank, messages to one that does not listen yet."""
+        self._arrived: deque[Received] = deque()
         # Without --standalone every run is called "none"; two on a host have different ports.
         port = os.environ.get("MASTER_PORT", "")
         self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():
             raise WorldError(f"{self._folder} belongs to another; set TMPDIR to a folder of your own")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_BYTES)
-        self._socket.setblocking(False)
-        self._path(self.rank).unlink(missing_ok=True)
+        if self.rank == 0:
+            _allow_files(self.size + OTHER_FILES)
+        for path in (self._path(self.rank), self._left(self.rank)):  # of a run that was killed
+            path.unlink(missing_ok=True)
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.setblocking(False)
         try:
-            self._socket.bind(str(self._path(self.rank)))
+            self._listening.bind(str(self._path(self.rank)))
         except OSError as error:  # a path of more than 107 characters: unix(7)
-            self._socket.close()
+            self._listening.close()
             raise WorldError(f"{self._path(self.rank)}: {error}; set TMPDIR to a shorter path") from None
+        self._listening.listen(self.size)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ)
 
     def library(self) -> str:
         return ""
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
-        if len(data) + HEADER > LARGEST_BYTES:
-            raise WorldError(
-                f"{len(data):,} bytes for rank {rank}: too long; start the ranks by mpiexec or srun"
-            )
-        header = self.rank.to_bytes(8, "big") + tag.to_bytes(8, "big")
+        message = memoryview(HEAD.pack(len(data), self.rank, tag) + data)
         with self._turn:
-            self._waiting.append((rank, header + data))
-            self._progress()
+            way = self._ways.get(rank)
+            if way is None:
+                self._late.setdefault(rank, deque()).append(message)
+                self._reach(rank)
+            else:
+                way.leaving.append(message)
+                self._push(way)
 
-    def receive(self, seconds: float) -> Received | None:
-        until, sleep = time.monotonic() + seconds, SHORTEST_SLEEP
+    def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
+        until = time.monotonic() + seconds
         while True:
             with self._turn:
-                self._progress()
-                received = self._look()
-            if received is not None or time.monotonic() + sleep > until:
-                return received
-            time.sleep(sleep)
-            sleep = min(2 * sleep, LONGEST_SLEEP)
+                if self._arrived:
+                    return self._arrived.popleft()
+            left = max(0.0, until - time.monotonic())
+            if self._wait(left, beside) or left == 0.0:
+                with self._turn:
+                    return self._arrived.popleft() if self._arrived else None
 
     def flush(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while self._waiting and time.monotonic() < until:
-            with self._turn:
-                self._progress()
-            time.sleep(SHORTEST_SLEEP)
-        return not self._waiting
+        while self._is_sending() and (left := until - time.monotonic()) > 0:
+            self._wait(min(left, AGAIN_SECONDS), None)
+        return not self._is_sending()
 
     def abort(self, code: int) -> None:
         os._exit(code)
 
     def finalize(self) -> None:
-        self._socket.close()
-        self._path(self.rank).unlink(missing_ok=True)
-        if self.rank == 0:  # the others may still be leaving
-            for path in self._folder.iterdir():
-                path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # should one have come back: it is empty but for a socket
-                self._folder.rmdir()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+        with contextlib.suppress(FileNotFoundError):  # the master has cleared the folder
+            self._path(self.rank).rename(self._left(self.rank))
+        if self.rank == 0:
+            for _ in range(CLEARED):
+                shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _look(self) -> Received | None:
+    def _is_sending(self) -> bool:
+        with self._turn:
+            return bool(self._late) or any(way.leaving for way in self._ways.values())
+
+    def _wait(self, seconds: float, beside: Waited | None) -> bool:
+        """Until something happens or so many seconds are over; whether `beside` has something to read."""
+        if beside is not None:
+            self._selector.register(beside, selectors.EVENT_READ)
         try:
-            data = self._socket.recv(LARGEST_BYTES)
-        except BlockingIOError:
-            return None
-        return Received(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big"), data[16:])
+            events = self._selector.select(min(seconds, AGAIN_SECONDS) if self._late else seconds)
+        finally:
+            if beside is not None:
+                self._selector.unregister(beside)
+        with self._turn:
+            for rank in list(self._late):
+                self._reach(rank)
+            for key, happened in events:
+                if key.fileobj is self._listening:
+                    self._accept()
+                elif isinstance(key.data, _Way):
+                    if happened & selectors.EVENT_READ:
+                        self._pull(key.data)
+                    if happened & selectors.EVENT_WRITE:
+                        self._push(key.data)
+        return any(key.fileobj is beside for key, _ in events)
 
-    def _progress(self) -> None:
-        """What cannot go yet, because its rank is not there or has no room, waits; order is kept by rank."""
-        still: deque[tuple[int, bytes]] = deque()
-        held: set[int] = set()
-        for rank, data in self._waiting:
-            if rank not in held:
-                try:
-                    self._socket.sendto(data, str(self._path(rank)))
-                    continue
-                except (BlockingIOError, FileNotFoundError, ConnectionRefusedError):
-                    held.add(rank)
-                except OSError as error:
-                    reason = f"{len(data):,} bytes for rank {rank}: {error.strerror}"
-                    raise WorldError(f"{reason}; start the ranks by mpiexec or srun") from None
-            still.append((rank, data))
-        self._waiting = still
+    def _reach(self, rank: int) -> None:
+        """Connects to a rank and sends what waits for it, unless it does not listen yet, or has left."""
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        own.setblocking(False)
+        try:
+            own.connect(str(self._path(rank)))
+        except (BlockingIOError, FileNotFoundError, ConnectionRefusedError):
+            own.close()
+            if self._left(rank).exists():
+                del self._late[rank]
+            return
+        way = self._ways[rank] = _Way(own, self._late.pop(rank))
+        self._selector.register(own, selectors.EVENT_READ, way)
+        self._push(way)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                other, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            other.setblocking(False)
+            self._selector.register(other, selectors.EVENT_READ, _Way(other))
+
+    def _pull(self, way: _Way) -> None:
+        if way.socket.fileno() < 0:
+            return
+        try:
+            data = way.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._drop(way)
+            return
+        way.coming += data
+        begin = 0
+        while len(way.coming) - begin >= HEAD.size:
+            length, source, tag = HEAD.unpack_from(way.coming, begin)
+            end = begin + HEAD.size + length
+            if len(way.coming) < end:
+                break
+            self._arrived.append(Received(source, tag, bytes(way.coming[begin + HEAD.size : end])))
+            if source not in self._late:
+                self._ways.setdefault(source, way)
+            begin = end
+        del way.coming[:begin]
+
+    def _push(self, way: _Way) -> None:
+        """Sends what the other has room for; of the rest it is woken."""
+        if way.socket.fileno() < 0:
+            way.leaving.clear()
+            return
+        wanted = selectors.EVENT_READ
+        try:
+            while way.leaving:
+                part = way.leaving[0]
+                sent = way.socket.send(part)
+                if sent == len(part):
+                    way.leaving.popleft()
+                else:
+                    way.leaving[0] = part[sent:]
+        except BlockingIOError:
+            wanted |= selectors.EVENT_WRITE
+        except ConnectionError:  # what it sent may still have to be read
+            way.leaving.clear()
+        if self._selector.get_key(way.socket).events != wanted:
+            self._selector.modify(way.socket, wanted, way)
+
+    def _drop(self, way: _Way) -> None:
+        """The other rank has left. What is said to it still is said to nobody."""
+        self._selector.unregister(way.socket)
+        way.socket.close()
+        way.leaving.clear()
 
     def _path(self, rank: int) -> Path:
         return self._folder / str(rank)
+
+    def _left(self, rank: int) -> Path:
+        """The name of the same when the rank has left."""
+        return self._folder / f"{rank}.left"
+
+
+def _allow_files(number: int) -> None:
+    """Raises this process's own limit. Raises WorldError where the hard one is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != hard < number:
+        raise WorldError(
+            f"the master needs {number} open files, for a connection to each rank, and may have {hard}; "
+            f"raise the limit (ulimit -Hn {number}), or start the ranks by mpiexec or srun"
+        )
+    if resource.RLIM_INFINITY != soft < number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))

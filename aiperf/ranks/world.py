@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aiperf.ranks.process import WorkerProcess
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.ranks.worker import worker_at
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
@@ -35,6 +36,10 @@ class World(Protocol):
         """To every rank of the group. Never waits. A message to a group that is gone is dropped;
         `receive` tells of the loss."""
 
+    def send_all(self, message: ToGroup) -> None:
+        """To every rank of every group, as `send`. A group that is started again later does not hear it.
+        What is sent to a group afterwards comes after it; it may come before what was sent to one earlier."""
+
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         """The next message of any rank of any group, or None when none comes in so many seconds.
 
@@ -50,16 +55,19 @@ class World(Protocol):
 
 
 class LocalWorld:
-    """One worker in a child process."""
+    """One worker in a child process, or one that pretends."""
 
-    def __init__(self, log: Path, device: str) -> None:
+    def __init__(self, log: Path, device: str, pretend: Assumptions | None = None) -> None:
         """`log` takes what the worker prints; `device` is the kind it binds."""
         self.groups: tuple[tuple[int, ...], ...] = ((1,),)
-        self._log, self._device, self._gone = log, device, False
+        self._log, self._device, self._pretend, self._gone = log, device, pretend, False
         self._start()
 
     def send(self, group: int, message: ToGroup) -> None:
         self._worker.send(pack(message))
+
+    def send_all(self, message: ToGroup) -> None:
+        self.send(0, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         if self._gone:
@@ -82,5 +90,5 @@ class LocalWorld:
         self._worker.end()
 
     def _start(self) -> None:
-        self._worker = WorkerProcess(ALONE, self._device, self._log)
+        self._worker = worker_at(ALONE, self._device, self._log, self._pretend)
         self._gone = False

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
+from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds, plan
 from aiperf.trial import State
@@ -80,6 +81,8 @@ class Display:
         else:
             if not self._said:  # first of all, for who looks into a log wants to know where the rest is
                 print(f"run directory: {self.files.directory}", flush=True)
+                if (mark := mark_of(replay.opened.origin)) is not None:
+                    print(mark.line, flush=True)
             self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
 
     def _say(self, times: list[str], facts: list[str]) -> None:
@@ -90,14 +93,16 @@ class Display:
         self._said = said
 
     def _facts(self, replay: Replay) -> list[str]:
-        leg, best = replay.leg, replay.best
+        leg, best, mark = replay.leg, replay.best, mark_of(replay.opened.origin)
         if leg.released is None:
             return [_preparing(replay)]
         if leg.ended is not None:
             return ["testing the best network"]
         return [
-            f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far",
-            f"best error {percent(best.error)} (trial {best.number})" if best else "no trial ended yet",
+            marked(f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far", mark),
+            marked(f"best error {percent(best.error)} (trial {best.number})", mark)
+            if best
+            else "no trial ended yet",
         ]
 
     def _trials(self, replay: Replay) -> list[str]:
@@ -118,6 +123,7 @@ class Display:
     def _panel(self, replay: Replay, t: float) -> Group:
         opened, leg = replay.opened, replay.leg
         device = leg.ranks[0].ready.device if leg.ranks else "…"
+        device = marked(device, mark_of(opened.origin))
         head = f"[bold]aiperf-hpc[/] · {opened.config.preset} · {device} · {self.files.directory}"
         times, facts = _times(replay, t), self._facts(replay)
         if leg.released is None or leg.ended is not None:

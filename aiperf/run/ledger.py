@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from aiperf.clock import Clock, SystemClock, moment
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.events import Ended, Event, LegBegan, Stalled
 from aiperf.journal.file import JournalWriter
@@ -20,15 +19,19 @@ class Ledger:
     The clock of the leg begins with its ledger.
     """
 
-    def __init__(self, journal: JournalWriter, replay: Replay, jobs: Jobs) -> None:
+    def __init__(
+        self, journal: JournalWriter, replay: Replay, jobs: Jobs, clock: Clock | None = None
+    ) -> None:
+        """`clock`: the machine's own if it is None."""
         self.journal, self.replay, self.jobs = journal, replay, jobs
-        self._zero = time.monotonic()
+        self.clock = clock or SystemClock()
+        self._zero = self.clock.monotonic()
         self._written = self._looked = 0.0
 
     @property
     def now(self) -> float:
         """The leg's time [s]."""
-        return time.monotonic() - self._zero
+        return moment(self.clock.monotonic() - self._zero)
 
     @property
     def quiet_seconds(self) -> float:

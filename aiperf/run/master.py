@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from aiperf.errors import StoppedEarly, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal import events
+from aiperf.journal.alike import arrived
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.ranks.world import Gone, World
@@ -46,7 +47,7 @@ does not work, the reason is to be told soon."""
 
 STOP_SECONDS = 30.0
 """For the groups to obey, after a stop is asked for and after the deadline. They close the running trial
-with a validation, which lasts seconds; a group that needs longer is taken for lost."""
+with a validation, which usually lasts seconds."""
 
 Watch = Callable[[Replay, float], None]
 
@@ -89,21 +90,29 @@ class Master:
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp") -> None:
         """Raises WorldError when the groups do not come up; what happened stands in the journal."""
         self.ledger.write(events.LegBegan(self.replay.num_legs, started, command, self.world.groups, backend))
+        self._sweep()
         try:
             with self._probe():
                 self._initialise()
                 self._release()
                 while not self._over():
-                    self._turn(self.groups.lose)
+                    # What has arrived is heard before anything is proposed, which takes a thousand times as
+                    # long; a group without any trial does not wait for that.
+                    heard = self._turn(self.groups.lose, 0.0 if self.groups.hungry else TICK_SECONDS)
                     self._check_limits()
-                    self.groups.check_silence()
-                    self._fill()
+                    if not self._closing:
+                        self.groups.check_silence()
+                    elif heard is None:  # so nobody is lost who answered in time
+                        self._lose_late()
+                    self._serve(only_idle=heard is not None)
         except Exception as error:
             self.ledger.write(events.LegEnded(f"{ERROR}{error}", self.ledger.now))
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
+        self._sweep()
         if self._closing != events.TERMINATED:  # to be continued, and the test images are used once
             self._test()
+            self._sweep()
 
     @contextlib.contextmanager
     def _probe(self) -> Iterator[None]:
@@ -120,7 +129,7 @@ class Master:
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
         while len(leg.controls) < num_ranks:
-            self._await(lambda: all(leg.is_ready(index) for index in range(len(self.groups.each))))
+            self._await(leg.is_ready)
             if len(leg.ceilings) < num_ranks:
                 observe = self._observed(list(leg.devices.values()))
                 self._measure(leg.ceilings, observe, messages.MeasureCeiling(seconds))
@@ -141,24 +150,25 @@ class Master:
 
     def _measure(self, measured: Mapping[int, object], *asked: messages.ToGroup) -> None:
         """By the groups that lack it; returns when each has done it or was lost."""
-        lacking = [
-            (index, group, group.losses)
-            for index, group in enumerate(self.groups.each)
-            if not measured.keys() >= set(group.ranks)
-        ]
-        for index, _, _ in lacking:
-            for message in asked:
-                self.world.send(index, message)
-        self._await(
-            lambda: all(
-                group.losses > losses or measured.keys() >= set(group.ranks) for _, group, losses in lacking
-            )
-        )
+        losses = [group.losses for group in self.groups.each]
 
-    def _await(self, reached: Callable[[], bool]) -> None:
+        def reached(index: int) -> bool:
+            group = self.groups.each[index]
+            return group.losses > losses[index] or all(rank in measured for rank in group.ranks)
+
+        lacking = [index for index in range(len(losses)) if not reached(index)]
+        for message in asked:
+            self.groups.say(lacking, message)
+        self._await(reached)
+
+    def _await(self, reached: Callable[[int], bool]) -> None:
+        """Until every group has. Only the one that is heard may have reached it meanwhile, or fallen back."""
         until = self.ledger.now + READY_SECONDS
-        while not reached():
-            self._turn(self._lose_early)
+        waited = {index for index in range(len(self.groups.each)) if not reached(index)}
+        while waited:
+            index = self._turn(self._lose_early, TICK_SECONDS)
+            if index is not None:
+                (waited.discard if reached(index) else waited.add)(index)
             if self._stop_asked:
                 raise StoppedEarly(self._stop_asked)
             if self.ledger.now > until:
@@ -185,13 +195,11 @@ class Master:
         deadline = None if left is None else now + left
         self.ledger.write(events.Released(deadline), now)
         self.released = True
-        # To write the line may have taken long.
-        self.groups.say_all(messages.Release(None if deadline is None else deadline - self.ledger.now))
-        self._fill()
+        self.groups.release()
 
-    def _fill(self) -> None:
+    def _serve(self, only_idle: bool) -> None:
         try:
-            self.groups.fill()
+            self.groups.serve(only_idle)
         except Exhausted as error:
             self._close(f"exhausted: {error}")
 
@@ -205,7 +213,7 @@ class Master:
             self._close("deadline")
         elif limits.target_error and best and best.error is not None and best.error <= limits.target_error:
             self._close("target")
-        elif not any(group.alive for group in self.groups.each):
+        elif not self.groups.any_alive:
             self._close(f"{ERROR}{EVERY_GROUP_LOST}")
         elif self.ledger.jobs.exhausted and not self.groups.at_work:
             self._close("trials")
@@ -216,9 +224,19 @@ class Master:
         if reason != "deadline":  # which the groups keep by themselves
             self.groups.say_all(messages.Stop())
 
+    def _lose_late(self) -> None:
+        """Groups whose time to stop is over. One that still speaks, as in a long validation, is waited for
+        after the deadline, where the span is over, and where there is no other. After any other stop it is
+        not: the rules allow no minute between the trials that the stop ends (`rules.planned`); nor does a
+        scheduler wait."""
+        most = STOP_SECONDS + self.groups.block_seconds  # a stop is seen when a block of steps is done
+        since = self.groups.attentive_seconds() - most
+        if self._closing_since < since:
+            alone, asked = len(self.groups.each) == 1, self._stop_asked
+            waits = asked != events.TERMINATED and (alone or (self._closing == "deadline" and not asked))
+            self.groups.bury_at_work(since if waits else inf, f"did not stop within {most:.0f} s")
+
     def _over(self) -> bool:
-        if self.groups.attentive_seconds() > self._closing_since + STOP_SECONDS and self._closing:
-            self.groups.bury_at_work(f"did not stop within {STOP_SECONDS:.0f} s")
         return bool(self._closing) and not self.groups.at_work
 
     def _end_of_span(self) -> float:
@@ -231,36 +249,42 @@ class Master:
     def _test(self) -> None:
         """The best network on the test images, once, by any group that is left."""
         best, leg = self.replay.best, self.replay.leg
-        # One that is being started again may never come: the link to it may be cut.
-        ready_first = sorted(enumerate(self.groups.each), key=lambda each: not leg.is_ready(each[0]))
+        # One that is being started again may never come: the link to it may be cut. One that did not stop in
+        # time is asked last.
+        ready_first = sorted(
+            enumerate(self.groups.each), key=lambda each: (each[1].late, not leg.is_ready(each[0]))
+        )
         for index, group in ready_first:
             if best is None or self.replay.tested is not None:
                 return
-            if group.alive:
+            if group.alive or group.late:
                 self.world.send(index, messages.Evaluate(best.trial.number))
             until = self.ledger.now + READY_SECONDS
-            while self.replay.tested is None and self.ledger.now < until and group.alive:
-                self._turn(self.groups.bury)
+            while self.replay.tested is None and self.ledger.now < until and (group.alive or group.late):
+                self._turn(self.groups.bury, TICK_SECONDS)
 
     # Messages
 
-    def _turn(self, on_loss: Callable[[int, str], None]) -> None:
-        """Waits a moment for one message and deals with it."""
-        asked = self.ledger.now
-        received = self.world.receive(TICK_SECONDS)
+    def _turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
+        """Waits so long for one message and deals with it: the group that it is of."""
+        asked, index = self.ledger.now, None
+        received = self.world.receive(seconds)
         if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # some are dropped unheard
             self._all_heard = asked
         if received is not None:
             index, message = received
-            self.groups.each[index].heard = self.ledger.now
+            self.groups.heard(index)
             if isinstance(message, Gone):
                 if self.groups.each[index].alive:  # its other ranks may follow; it is lost once
                     on_loss(index, message.reason)
+                self.groups.each[index].late = False
             elif self._expects(index, message):
                 self._hear(index, message)
+                self.groups.note(index)
         if self.ledger.quiet_seconds > QUIET_LINE_SECONDS:
             self.ledger.write(events.Beat())
         self.audience.watch(self.replay, self.ledger.now)
+        return index
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
         """False for news of an attempt that was taken from the group since."""
@@ -269,7 +293,7 @@ class Master:
             told = message.segment
         elif isinstance(message, messages.Steps):
             told = message.block
-        if not isinstance(told, (messages.Started, messages.Finished, Segment, StepBlock)):
+        if not isinstance(told, (messages.Started, messages.Fallback, messages.Finished, Segment, StepBlock)):
             return True
         return self.groups.each[index].has(told.trial, told.attempt)
 
@@ -288,6 +312,11 @@ class Master:
         elif isinstance(message, messages.Started):
             self.ledger.write(events.Began(message, now))
             group.await_first_step(self.replay.leg.ceilings)
+        elif isinstance(message, messages.Fallback):
+            self.ledger.write(events.FellBack(message))
+            self.audience.say(
+                f"trial {message.trial}: no {message.engine} steps, eager ones instead: {message.reason}"
+            )
         elif isinstance(message, messages.Steps):
             group.await_block(message.block.seconds)
             self.ledger.write(events.Stepped(message.block, group.ended(now - message.age_seconds)))
@@ -303,21 +332,25 @@ class Master:
     def _ready(self, index: int, ready: messages.Ready) -> None:
         leg = self.replay.leg
         held_up = self.ledger.now - self._all_heard
-        offset = before_release.clock_offset(ready.wall_seconds, time.time(), held_up)
-        self.ledger.write(events.RankReady(index, ready, offset))
+        offset = before_release.clock_offset(ready.wall_seconds, self.ledger.clock.wall(), held_up)
+        self.ledger.write(arrived(leg, index, ready, offset))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)
 
     def _finish(self, index: int, message: messages.Finished, end: float) -> None:
         group = self.groups.each[index]
-        group.drop(message.trial, self.replay.leg.ceilings)
-        self.groups.last_idle = max(self.groups.last_idle, end)
+        self.groups.ended(index, message.trial, end)
         if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
             group.closing = True
             return
         # How old the news was is in `end`; it is not said twice.
         self.ledger.write(events.Ended(replace(message, age_seconds=0.0), end))
-        best = {self.replay.best.number} if self.replay.best else set()  # which is tested in the end
-        self.files.drop_weights_but(self.ledger.jobs.needed() | best)
+        best = self.replay.best.number if self.replay.best else None  # which is tested in the end
+        self.files.drop_weights(self.ledger.jobs.unneeded(best))
         group.rest_after(message.state, self.ledger.now)
+
+    def _sweep(self) -> None:
+        """Removes all weights that nobody needs: also those that a group wrote when it was taken for lost."""
+        best = {self.replay.best.number} if self.replay.best else set()
+        self.files.drop_weights_but(self.ledger.jobs.needed() | best)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from aiperf.config import Config
-from aiperf.data import load
-from aiperf.device import bind
 from aiperf.errors import MissingExtra
-from aiperf.measuring.before_span import SeedWork, images_per_second
+from aiperf.pretending.rank import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.run import checked
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
+from nas.graph import Graph
 
 MEASURED_SECONDS = 10.0
 """For the rate of the seed on one device. Clocks settle within it, and a person waits for the answer."""
@@ -38,24 +38,23 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     """
     config, seed, told = checked(config, ranks)
     places = ranks.places(config)
-    manifest = load(config.data, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
+    manifest = _manifest(config, ranks, places)
     devices = ranks.devices(config)
     refuse_unrankable(config, manifest)
-    training = config.training
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
     rate, origin = given, "given"
     if rate is None:
-        work = SeedWork(seed, training.format, training.batch_size // ranks_of_a_group)
-        rate, origin = _images_per_second(devices[0], work)
-        rate *= ranks_of_a_group
-        origin += f", times {ranks_of_a_group}" * (ranks_of_a_group > 1)
-    seen = forecast(config, seed, manifest["training_images"], rate, groups, ranks_of_a_group)
+        rate, origin = _images_per_second(config, seed, ranks, devices[0], places[0])
+    images, silence = manifest["training_images"], ranks.wanted.silence_seconds
+    seen = forecast(config, seed, images, rate, groups, ranks_of_a_group, silence)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
         "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
     )
+    pretend = ranks.wanted.pretend
     lines = [
+        *([("pretending", pretending_notice(pretend))] if pretend else []),
         *_layout(ranks, places, devices),
         ("data", _data(manifest)),
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
@@ -63,6 +62,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
             "training",
             f"{config.training.format}, batch {config.training.batch_size}, epochs {config.training.epochs}",
         ),
+        ("steps", config.training.step),
         ("span", limit),
         (
             "rate",
@@ -135,8 +135,33 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
     return ranks.hosts or (socket.gethostname(),) * 2
 
 
-def _images_per_second(described: Described, work: SeedWork) -> tuple[float, str]:
-    """Of the seed in training on one device of this host, and how it is known."""
-    products = described.formats[work.format]
-    rate, measured = images_per_second(bind(described.kind, 0), work, products, MEASURED_SECONDS)
-    return rate, "one device, measured now" if measured else "estimated, for one step takes too long"
+def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
+    """Of the images that the run would read."""
+    if ranks.wanted.pretend:
+        return pretended_manifest(config)
+    from aiperf.data import load
+    from aiperf.device import bind
+
+    unstaged = replace(config.data, stage="")  # nothing is copied to show what would be done
+    return load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
+
+
+def _images_per_second(
+    config: Config, seed: Graph, ranks: Ranks, described: Described, place: Place
+) -> tuple[float, str]:
+    """Of the seed in training by one group, and how it is known."""
+    training, num_ranks = config.training, len(place.group)
+    if ranks.wanted.pretend:
+        group = pretended_group(ranks.wanted.pretend, config, seed, place.group)
+        return training.batch_size / group.step_seconds(seed, training.batch_size), "assumed"
+    from aiperf.device import bind
+    from aiperf.engines.made import refuse_unusable
+    from aiperf.measuring.before_span import SeedWork, images_per_second
+
+    refuse_unusable(bind(described.kind, 0), training, num_ranks)
+    work, products = SeedWork(seed, training.format, training.batch_size // num_ranks), described.formats
+    rate, measured = images_per_second(
+        bind(described.kind, 0), work, products[training.format], MEASURED_SECONDS
+    )
+    origin = "one device, measured now" if measured else "estimated, for one step takes too long"
+    return rate * num_ranks, origin + f", times {num_ranks}" * (num_ranks > 1)

@@ -17,15 +17,19 @@ from aiperf.code import code_hash
 from aiperf.config import Config, load_preset, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Opened
+from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
+from aiperf.pretending.rank import pretending_notice, refuse_no_images
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
+from aiperf.run.origins import refuse_other_origin, write_assumptions
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Examples
 from aiperf.warned import heeded, noted
 from aiperf.wire.formats import with_format
 from nas.graph import Graph
@@ -43,25 +47,40 @@ def new_run_id(config: Config) -> str:
 
 def starting_graph(config: Config) -> Graph:
     """The seed of a configuration. Raises ConfigError when it does not fit the data."""
-    data = config.data
+    wanted = task_of(config.data).examples(config.data)
     try:
-        graph = resolve_seed(config.seed_architecture, (data.channels, data.size, data.size), data.classes)
+        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes)
     except (ValueError, OSError, RecordError, ShapeError) as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
-    wanted = (data.channels, data.size, data.size), data.classes
-    if (graph.input, graph.classes) != wanted:
+    if (reads := Examples(graph.input, graph.classes)) != wanted:
         raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r} reads {graph.input} and tells {graph.classes} "
-            f"classes; the data has {wanted[0]} and {wanted[1]}"
+            f"seed_architecture {config.seed_architecture!r} is for {reads.text}; the data has {wanted.text}"
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
     return graph
 
 
+def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
+    """Of the journal in this directory."""
+    return Opened(
+        version=VERSION,
+        run_id=files.directory.name,
+        program=__version__,
+        code_hash=code_hash(),
+        config=config,
+        seed_graph=graph_to_json(seed),
+        libraries=libraries(config),
+        search=SEARCH_VERSION,
+        origin=origin,
+    )
+
+
 def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
     Raises AiperfError for what is missing or does not fit, before anything is written."""
+    if ranks.wanted.pretend:
+        refuse_no_images(config)
     config, told = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
@@ -77,16 +96,10 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         _say(told)
     replay = Replay()
     with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
-        _write_config(config, files)
-        opened = Opened(
-            version=VERSION,
-            run_id=files.directory.name,
-            program=__version__,
-            code_hash=code_hash(),
-            config=config,
-            seed_graph=graph_to_json(seed),
-            libraries=libraries(config),
-            search=SEARCH_VERSION,
+        write_config(config, files)
+        write_assumptions(ranks.wanted.pretend, files)
+        opened = first_line(
+            config, files, seed, Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
         )
         journal.write(0.0, opened)
         replay.add(0.0, opened)
@@ -116,6 +129,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         if not can_go_on(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
         _refuse_other_program(opened, files)
+        refuse_other_origin(replay, ranks, files)
         _refuse_edited(opened.config, files)
         _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
@@ -159,6 +173,8 @@ def _jobs(opened: Opened, replay: Replay) -> Jobs:
 def _leg(
     files: RunFiles, ranks: Ranks, journal: JournalWriter, replay: Replay, jobs: Jobs, watch: Watch
 ) -> None:
+    if ranks.wanted.pretend:
+        _say(pretending_notice(ranks.wanted.pretend))
     world = ranks.world(replay.opened.config, files)
     try:
         ledger, audience = Ledger(journal, replay, jobs), Audience(watch, _say)
@@ -175,7 +191,7 @@ def _say(text: str) -> None:
     print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
 
 
-def _write_config(config: Config, files: RunFiles) -> None:
+def write_config(config: Config, files: RunFiles) -> None:
     try:
         files.config.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:

@@ -40,7 +40,7 @@ def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> 
     assert all(LIBRARIES[mpi.name].fullmatch(library) for library in libraries), libraries
     assert replay.blocks.column("images").sum() > 0
     assert replay.tested is not None
-    assert replay.tested.of == 1197
+    assert replay.tested.tally.of == 1197
     logs = sorted(directory.glob("logs/*.steps.jsonl"))
     assert len(logs) == len(workers)
     assert "as hashed at each validation; 0 logs are not at hand" in seen_by_witnesses(directory)

@@ -47,7 +47,7 @@ class TwoHosts:
         """Nothing that one host sends reaches the other; both still see the switch."""
         _ip("-n", f"{self.mark}switch", "link", "set", "beta", "nomaster")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         _ip("-n", f"{self.mark}switch", "link", "set", "beta", "master", "bridge")
 
 

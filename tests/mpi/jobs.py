@@ -92,14 +92,11 @@ class Job:
 
     def processes(self) -> list[psutil.Process]:
         """All that carry the mark of this job in their environment, the launcher apart."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("AIPERF_TEST_MARK") == self.mark:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
+        return [
+            process
+            for process in psutil.process_iter()
+            if _environment(process).get("AIPERF_TEST_MARK") == self.mark
+        ]
 
     def launcher(self) -> psutil.Process:
         """The mpiexec that `timeout` started."""
@@ -109,7 +106,7 @@ class Job:
     def rank(self, number: int) -> psutil.Process:
         """The process of a rank, as the launcher started it."""
         for process in self.processes():
-            environment = process.environ()
+            environment = _environment(process)
             rank = environment.get("OMPI_COMM_WORLD_RANK", environment.get("PMI_RANK"))
             if rank == str(number) and "aiperf.training.worker" not in process.cmdline():
                 return process
@@ -129,6 +126,14 @@ class Job:
         return next(
             child for child in self.rank(number).children() if "aiperf.training.worker" in child.cmdline()
         )
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """Empty for one that has ended, or is another user's."""
+    try:
+        return process.environ()
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return {}
 
 
 def run_of(ranks: int, *words: object) -> list[str]:

@@ -22,6 +22,18 @@ def test_horovod_and_one_process_make_the_same_steps(tmp_path: Path) -> None:
     assert difference(alone, group[0]) < TOLERANCE
 
 
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+def test_captured_steps_are_those_of_the_eager_engine(compression: str, tmp_path: Path) -> None:
+    """All-reduce and optimizer stay outside; it is captured again once Horovod has moved the tensors."""
+    made = []
+    for step in ("eager", "graphed"):
+        (tmp_path / step).mkdir()
+        settings = (f"compression={compression}", f"step={step}")
+        made.append(parameters("horovod", tmp_path / step, *settings)[1:])
+    assert difference(*made[1]) == 0
+    assert difference(made[0][0], made[1][0]) < TOLERANCE
+
+
 def test_compressed_gradients_are_nearly_the_same(tmp_path: Path) -> None:
     alone, *group = parameters("horovod", tmp_path, "batch_norm=synchronised", "compression=fp16")
     assert difference(*group) == 0

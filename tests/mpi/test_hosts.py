@@ -93,10 +93,10 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_
         hosts.cut()
         time.sleep(CUT_SECONDS)
         assert steps_of_beta(directory) <= before + 100, "what was on its way"
-        hosts.mend()
-        mended = time.monotonic()
+        hosts.repair()
+        repaired = time.monotonic()
         while steps_of_beta(directory) <= before + 100 or not beta_is_training(directory):
-            assert time.monotonic() < mended + 30, job.text()
+            assert time.monotonic() < repaired + 30, job.text()
             time.sleep(0.2)
         assert '"GroupLost"' not in job.journal()
         hosts.cut()

@@ -41,6 +41,6 @@ def test_one_seed_gives_one_result_for_a_group_size(tmp_path: Path) -> None:
         replay = told(tmp_path / name)
         tested = replay.tested
         assert tested is not None
-        found.append((curves(replay), tested.trial, tested.correct))
+        found.append((curves(replay), tested.trial, tested.tally))
     assert found[0] == found[1]
     assert len(found[0][0]) == 3

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.ranks.launched import Launched
-from aiperf.ranks.torchrun import LARGEST_BYTES, SocketLink
+from aiperf.ranks.torchrun import SocketLink
 from aiperf.rules.verdict import judge
 from tests.mpi.jobs import TINY, started, told
 
@@ -47,19 +49,106 @@ def test_messages_keep_their_order_and_wait_for_whom_is_late(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_large_message_arrives_and_a_huge_one_is_refused(
+def test_a_large_message_arrives_between_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = links(2, "y")
+    sent = [b"small", bytes(range(256)) * 100_000, b"", b"small again"]
+    for data in sent:
+        first.send(1, 0, data)
+    flushing = threading.Thread(target=first.flush, args=(30.0,))
+    flushing.start()
+    assert [received.data for _ in sent if (received := second.receive(5.0))] == sent
+    flushing.join()
+    second.finalize()
+    first.finalize()
+
+
+def test_many_ranks_wait_for_one_that_reads_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost, each one's order is kept, and who waits takes no time of a processor."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ranks = links(40, "z")
+    count, data = 50, bytes(20_000)
+    for number in range(count):
+        for rank in ranks[1:]:
+            rank.send(0, number, data)
+    waiting = [threading.Thread(target=rank.flush, args=(60.0,)) for rank in ranks[1:]]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.5)  # they fill what the kernel holds
+    began = time.process_time()
+    time.sleep(1.0)
+    assert time.process_time() - began < 0.2, "of one second"
+    heard: dict[int, list[int]] = {}
+    while sum(map(len, heard.values())) < 39 * count:
+        received = ranks[0].receive(10.0)
+        assert received is not None
+        heard.setdefault(received.source, []).append(received.tag)
+    assert heard == {rank: list(range(count)) for rank in range(1, 40)}
+    for thread in waiting:
+        thread.join()
+    for rank in ranks[::-1]:
+        rank.finalize()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_ranks_that_speak_at_once_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each makes a connection of its own before it knows of the other's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ends = links(2, "w")
+    for number in range(100):
+        for end in ends:
+            end.send(1 - end.rank, number, b"")
+    for end in ends:
+        received = [end.receive(5.0) for _ in range(100)]
+        assert [(each.source, each.tag) for each in received if each] == [
+            (1 - end.rank, number) for number in range(100)
+        ]
+    for end in ends[::-1]:
+        end.finalize()
+
+
+def test_a_rank_waits_for_something_else_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = links(2, "v")
+    ours, theirs = socket.socketpair()
+    began = time.monotonic()
+    with ours, theirs:
+        theirs.send(b"x")
+        assert first.receive(30.0, ours) is None
+        ours.recv(1)
+        second.send(0, 7, b"")
+        received = first.receive(30.0, ours)
+    assert received is not None
+    assert received.tag == 7
+    assert time.monotonic() - began < 10
+    second.finalize()
+    first.finalize()
+
+
+def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    first, second = links(2, "y")
-    first.send(1, 0, b"x" * 150_000)
-    received = second.receive(5.0)
-    assert received is not None
-    assert len(received.data) == 150_000
-    with pytest.raises(WorldError, match="too long; start the ranks by mpiexec"):
-        first.send(1, 0, bytes(LARGEST_BYTES))
-    second.finalize()
+    first, second, third = links(3, "u")
+    first.send(1, 0, b"")
+    assert second.receive(5.0) is not None
+    for left in (second, third):  # the one had a connection, the other none
+        left.finalize()
+        first.send(left.rank, 0, b"to one that has left")
+    assert first.receive(0.01) is None
+    first.send(1, 0, b"again")
+    assert first.flush(0.0)
     first.finalize()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_ranks_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
+    with pytest.raises(WorldError, match=r"needs 5256 open files, .* and may have 4096; raise the limit"):
+        SocketLink(Launched(0, 5000, "torchrun", False), "t")
 
 
 def test_several_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

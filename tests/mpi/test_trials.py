@@ -93,7 +93,7 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
         job.wait_for('"GroupLost"', 30.0)
         for process in hung:
             process.resume()
-        job.wait_for('"RankReady"', 60.0, count=3)
+        job.wait_for('"clock_offset_seconds"', 60.0, count=3)
         replay = finished(job, directory)
     (loss,) = replay.leg.losses
     assert re.fullmatch(r"said nothing for \d+ s", loss.reason)

@@ -30,6 +30,14 @@ def test_figures_by_hand() -> None:
     assert seen.memory_bytes == 12 * 5142 + 4 * seed.num_activations * 50
 
 
+def test_the_journal_grows_no_faster_than_the_blocks_of_all_groups() -> None:
+    config = with_overrides(resolved_preset("digits"), {"limits.minutes": 60.0})
+    few, many, more = (forecast(config, residual(), 200, 2000.0, groups) for groups in (43, 86, 516))
+    assert few.journal_bytes * 2 == many.journal_bytes == more.journal_bytes
+    patient = forecast(config, residual(), 200, 2000.0, 860, silence_seconds=600.0)
+    assert patient.journal_bytes == many.journal_bytes
+
+
 def test_a_slow_device_needs_longer_than_an_hour_to_be_ranked() -> None:
     ranked = resolved_preset("ranked")
     seen = forecast(ranked, residual(), training_images=1_231_167, images_per_second=1000.0)

@@ -22,6 +22,7 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Started
 from nas.seeds import residual
@@ -61,7 +62,7 @@ class Story:
         self.tell(Began(Started(number, attempt, job.graph_key, 0.1), 0.0))
         if state is State.COMPLETE:
             right = round(400 * (1 - error))
-            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, right, 400, 0.1), 0.0))
+            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, Classified(400, right), 0.1), 0.0))
         self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory), 0.0))
 
 
@@ -310,8 +311,7 @@ class Doubling(Untuned):
 def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[Story, Doubling]:
     story = Story(with_overrides(resolved_preset("digits"), {"tuning.first_round": 3} | overrides))
     story.jobs.tuner = tuner = Doubling()
-    (event,) = story.replay.leg.ranks
-    story.replay.leg.ranks[:] = [replace(event, ready=replace(event.ready, memory_bytes=memory_bytes))]
+    story.replay.leg.least_memory_bytes = memory_bytes
     return story, tuner
 
 
@@ -349,7 +349,7 @@ def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran
 
 def graph_of(story: Story, job: Dispatched) -> int:
     """Elements of all its outputs."""
-    return story.jobs._open[job.trial.number].graph.num_activations
+    return story.jobs._in_flight._each[job.trial.number].graph.num_activations
 
 
 def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
@@ -380,7 +380,7 @@ def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
     job = story.dispatch()
     story.tell(Began(Started(0, 1, job.graph_key, 0.1), 0.0))
     for index, (steps, right) in enumerate([(10, 200), (9, 360)]):  # 6 passes of 200 images
-        story.tell(Closed(Segment(0, 1, index, steps, 64 * steps, 1.0, right, 400, 0.1), 0.0))
+        story.tell(Closed(Segment(0, 1, index, steps, 64 * steps, 1.0, Classified(400, right), 0.1), 0.0))
     story.tell(Ended(Finished(0, 1, State.COMPLETE, ""), 0.0))
     (observation,) = seen
     assert observation.errors == ((640, 0.5), (1200, pytest.approx(0.1)))

@@ -1,8 +1,7 @@
-"""Both ends of the wire between master and ranks, with a wire that is a list."""
+"""The master's end of the wire to the ranks, with a wire that is a list."""
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -13,14 +12,24 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.ranks import mpi, relay
-from aiperf.ranks.link import Link, Received
+from aiperf.ranks import mpi
+from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
-from aiperf.ranks.relay import Post
 from aiperf.ranks.shipping import is_piece, log_pieces, pieces
+from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
 from aiperf.trial import HyperParameters, State, Trial
-from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, Place, layout
+from aiperf.wire.layout import (
+    Bye,
+    Describe,
+    Described,
+    Disband,
+    Hello,
+    Lost,
+    MasterBeat,
+    ToAll,
+    layout,
+)
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
@@ -29,6 +38,7 @@ from aiperf.wire.messages import (
     Quit,
     Release,
     Setup,
+    Stop,
     ToGroup,
     pack,
     unpack,
@@ -61,20 +71,33 @@ class Wire:
     def library(self) -> str:
         return ""
 
-    def receive(self, seconds: float) -> Received | None:
+    def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
         return self.arriving.popleft() if self.arriving else None
 
     def arrive(self, source: int, tag: int, message: FromGroup | ToGroup) -> None:
         self.arriving.append(Received(source, tag, pack(message)))
 
     def said(self, family: type[ToGroup | FromGroup] = ToGroup) -> list[tuple[int, int, object]]:
-        found = [(rank, tag, unpack(family, data)) for rank, tag, data in self.sent if not is_piece(data)]
+        """What was sent to one rank."""
+        direct = [each for each in self.sent if not is_piece(each[2]) and not goes_to_all(each[2])]
         self.sent.clear()
-        return found
+        return [(rank, tag, unpack(family, split(data)[1])) for rank, tag, data in direct]
+
+    def said_to_all(self) -> list[tuple[int, ToAll]]:
+        """What was sent to be given on, by receiver."""
+        sent = [
+            (rank, unpack(ToGroup, data[HEAD.size :])) for rank, _, data in self.sent if goes_to_all(data)
+        ]
+        self.sent.clear()
+        return sent
 
 
 def linked(wire: Wire) -> Link:
     return cast(Link, wire)
+
+
+def setup(directory: Path) -> Setup:
+    return Setup(CONFIG, {}, str(directory))
 
 
 @pytest.fixture
@@ -213,16 +236,44 @@ def test_without_its_launcher_a_job_cannot_go_on(wire: Wire, world: MpiWorld) ->
 
 def test_the_master_shows_that_it_lives(wire: Wire, world: MpiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.receive(0)
-    assert wire.said() == []
+    assert wire.sent == []
     monkeypatch.setattr(mpi, "HEARTBEAT_SECONDS", 0.0)
     world.receive(0)
-    assert wire.said() == [(rank, 0, MasterBeat()) for rank in (1, 2, 3, 4)]
+    assert wire.said_to_all() == [(rank, ToAll((), {}, MasterBeat())) for rank in (1, 2, 3, 4)]
+
+
+def test_ranks_that_are_dead_or_of_a_lost_group_give_nothing_on(wire: Wire, world: MpiWorld) -> None:
+    assert world.restart(0)
+    world.receive(0)
+    assert wire.said_to_all()[0][1] == ToAll((1, 2), {}, MasterBeat()), "at once, and not with the next beat"
+    wire.arrive(2, 1, Lost("before that"))
+    world.receive(0)
+    wire.arrive(1, 2, replace(READY, rank=1))
+    world.receive(0)
+    world.send_all(Stop())
+    assert wire.said_to_all()[0][1] == ToAll((2,), {"1": 2}, Stop())
+    wire.failed = frozenset({4})
+    world.receive(0)
+    world.receive(0)
+    assert wire.said_to_all()[0][1] == ToAll((2, 4), {}, MasterBeat())
+    wire.arriving.append(Received(1, 0, HEAD.pack(MISSING, 0, 0)))
+    assert world.receive(0) is None
+    assert wire.said_to_all() == [(1, ToAll((2,), {"1": 2}, Stop()))]
+
+
+def test_what_follows_a_message_to_all_names_it(wire: Wire, world: MpiWorld) -> None:
+    world.send_all(Release(None))
+    wire.sent.clear()
+    world.send(1, Assign(TRIAL, 1))
+    ((rank, tag, data),) = wire.sent
+    assert (rank, tag, split(data)) == (3, 1, (1, pack(Assign(TRIAL, 1))))
 
 
 def test_all_that_live_are_sent_home_and_waited_for(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "BYE_SECONDS", 0.05)
     wire.failed = frozenset({2})
     wire.arrive(1, 1, Finished(7, 1, State.COMPLETE, ""))
+    wire.arriving.append(Received(3, 0, HEAD.pack(MISSING, 0, 0)))
     for rank in (1, 4):
         wire.arrive(rank, 1, Bye())
     assert not dismiss(linked(wire))
@@ -235,6 +286,22 @@ def test_all_that_live_are_sent_home_and_waited_for(wire: Wire, monkeypatch: pyt
     wire.arrive(3, 1, Bye())
     wire.left.add(3)
     assert dismiss(linked(wire))
+
+
+def test_whoever_did_not_hear_the_last_word_to_all_is_told_it_directly(
+    wire: Wire, world: MpiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi, "REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr(mpi, "BYE_SECONDS", 0.2)
+    wire.arrive(1, 1, Bye())
+    wire.arrive(4, 1, Bye())
+    wire.arriving.append(Received(3, 0, HEAD.pack(MISSING, 0, 0)))
+    world.close()
+    quits = [rank for rank, _, data in wire.sent if goes_to_all(data)]
+    assert quits == [1, 2, 3, 4, 3], "the last one asked for it"
+    assert wire.said() == [(rank, 0, Quit()) for rank in (2, 3)]
+    assert not dismiss(linked(wire))
+    assert wire.sent == []
 
 
 def test_logs_are_taken_until_all_have_left_or_no_more_come(
@@ -252,137 +319,6 @@ def test_logs_are_taken_until_all_have_left_or_no_more_come(
     assert time.monotonic() - began < 5
     assert here.witness("node2", 3).read_text() == "steps"
     assert not here.witness("node2", 4).exists(), "that rank did not answer"
-
-
-# A rank's end
-
-
-def setup(directory: Path) -> Setup:
-    return Setup(CONFIG, {}, str(directory))
-
-
-@pytest.fixture
-def leader(wire: Wire) -> Post:
-    wire.rank = 3
-    post = Post(linked(wire), "cpu")
-    wire.arrive(0, 0, PLACES[2])
-    assert post.receive(0) == Place(3, (3, 4), 0, 2)
-    assert [message for _, _, message in wire.said(FromGroup)] == [Hello(socket.gethostname())]
-    return post
-
-
-def test_a_leader_hands_on_what_is_for_its_group(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    for message in (setup(tmp_path), Release(1.0)):
-        wire.arrive(0, 5, message)
-        assert leader.receive(0) == message
-        assert wire.said() == [(4, 5, message)]
-    for message in (MasterBeat(), Disband(), Quit()):
-        assert not leader.quit.is_set()
-        wire.arrive(0, 5, message)
-        leader.receive(0)
-        assert wire.said() == []
-    assert leader.quit.is_set()
-
-
-def test_what_a_leader_hands_on_too_early_is_kept(wire: Wire, tmp_path: Path) -> None:
-    post = Post(linked(wire), "cpu")
-    wire.arrive(3, 1, setup(tmp_path))
-    assert post.receive(0) is None
-    wire.arrive(0, 0, PLACES[3])
-    wire.arrive(3, 1, Release(1.0))
-    assert [post.receive(0) for _ in range(3)] == [PLACES[3], setup(tmp_path), Release(1.0)]
-
-
-def test_a_rank_speaks_for_the_incarnation_it_was_told(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    wire.arrive(0, 7, setup(tmp_path))
-    leader.receive(0)
-    wire.said()
-    leader.send(replace(READY, rank=3))
-    assert wire.said(FromGroup) == [(0, 7, replace(READY, rank=3))]
-
-
-def test_a_rank_apart_sends_its_weights_and_drops_what_it_was_sent(
-    wire: Wire, leader: Post, tmp_path: Path
-) -> None:
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    leader.send(replace(READY, rank=3, sees_run=False))
-    files = RunFiles(tmp_path)
-    master = RunFiles(tmp_path / "master")
-    master.weights_directory.mkdir(parents=True)
-    master.weights(7).write_bytes(b"weights of 7")
-    for piece in pieces(master, 7):
-        wire.arriving.append(Received(0, 1, piece))
-    wire.arrive(0, 1, Assign(TRIAL, 1))
-    assert leader.receive(0) is None
-    assert leader.receive(0) == Assign(TRIAL, 1)
-    assert files.weights(7).read_bytes() == b"weights of 7"
-
-    files.weights(8).write_bytes(b"weights of 8")
-    wire.sent.clear()
-    leader.send(Finished(8, 1, State.COMPLETE, "", weights="hash"))
-    (_, _, piece), (_, _, data) = wire.sent
-    assert piece.endswith(b"weights of 8")
-    assert unpack(FromGroup, data) == Finished(8, 1, State.COMPLETE, "", weights="hash")
-    assert files.kept_weights() == []
-
-
-def test_a_rank_apart_hands_over_its_log_and_begins_it_with_the_run(
-    wire: Wire, leader: Post, tmp_path: Path
-) -> None:
-    log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
-    log.parent.mkdir()
-    log.write_text("of another run that had this directory")
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    assert not log.exists()
-    log.write_text("of this one")
-    wire.arrive(0, 2, setup(tmp_path))  # its group is started again
-    leader.receive(0)
-    leader.send(replace(READY, rank=3))
-    assert not leader.send_log()
-    leader.send(replace(READY, rank=3, sees_run=False))
-    wire.sent.clear()
-    assert leader.send_log()
-    ((_, _, piece),) = wire.sent
-    assert is_piece(piece)
-    assert piece.endswith(b"of this one")
-
-
-def test_in_a_further_leg_a_rank_goes_on_with_its_log(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
-    log.parent.mkdir()
-    log.write_text("of the leg before")
-    wire.arrive(0, 1, replace(setup(tmp_path), leg=1))
-    leader.receive(0)
-    assert log.read_text() == "of the leg before"
-
-
-def test_weights_that_cannot_be_sent_fail_the_trial(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    leader.send(replace(READY, rank=3, sees_run=False))
-    wire.sent.clear()
-    leader.send(Finished(8, 1, State.COMPLETE, "", weights="hash"))
-    ((_, _, finished),) = wire.said(FromGroup)
-    assert isinstance(finished, Finished)
-    assert (finished.state, finished.weights) == (State.FAILED, "")
-    assert "weights/8.safetensors cannot be sent (No such file or directory)" in finished.reason
-
-
-@pytest.mark.parametrize("sign", ["dead", "orphaned", "silent"])
-def test_a_rank_notices_that_the_master_is_gone(
-    sign: str, wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert leader.receive(0) is None
-    if sign == "dead":
-        wire.failed = frozenset({0})
-    elif sign == "orphaned":
-        wire.orphaned = True
-    else:
-        monkeypatch.setattr(relay, "MASTER_SILENCE_SECONDS", -1.0)
-    with pytest.raises(EOFError):
-        leader.receive(0)
 
 
 # Before a rehearsal
@@ -404,12 +340,3 @@ def test_a_rank_that_says_nothing_of_its_device_ends_the_rehearsal(
     wire.arrive(1, 0, Described(1, "a device"))
     with pytest.raises(WorldError, match="3 ranks did not say what device they have"):
         describe(linked(wire), PLACES)
-
-
-def test_a_rank_that_is_asked_looks_at_its_device(
-    wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "describe_device", lambda place, kind: Described(place.rank, kind))
-    wire.arrive(0, 0, Describe())
-    assert leader.receive(0) is None
-    assert wire.said(FromGroup) == [(0, 0, Described(3, "cpu"))]

@@ -12,12 +12,13 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.ranks import relay
 from aiperf.ranks.relay import serve
+from aiperf.tally import Classified
 from aiperf.wire.layout import Bye, Disband, Hello, Lost, Place
 from aiperf.wire.messages import Evaluated, FromGroup, Quit, Release, ToGroup, pack, unpack
 from tests.aiperf.ranks.test_mpi import PLACES, Wire, linked, setup
 
 PLACE = PLACES[3]
-TOLD = Evaluated(7, 1, 2, 0.1)
+TOLD = Evaluated(7, Classified(2, 1), 0.1)
 
 
 class Worker:
@@ -55,7 +56,7 @@ class Worker:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    monkeypatch.setattr(relay, "WorkerProcess", Worker)
+    monkeypatch.setattr("aiperf.ranks.worker.WorkerProcess", Worker)
     monkeypatch.setattr(Worker, "says", deque())
     monkeypatch.setattr(Worker, "started", [])
     wire = Wire(rank=4)
@@ -117,7 +118,7 @@ def test_a_worker_that_cannot_be_started_is_told(
     def refuse(place: Place, device: str, log: Path) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(relay, "WorkerProcess", refuse)
+    monkeypatch.setattr("aiperf.ranks.worker.WorkerProcess", refuse)
     assert served(wire, (1, setup(tmp_path))) == [Lost("no worker can be started: no more processes"), Bye()]
 
 
@@ -139,7 +140,7 @@ def test_a_rank_whose_master_is_gone_ends_its_worker_and_itself(
     wire.arrive(3, 1, setup(tmp_path))
     take: Callable[[float], object] = wire.receive
 
-    def receive(seconds: float) -> object:
+    def receive(seconds: float, beside: object) -> object:
         wire.orphaned = not wire.arriving
         return take(seconds)
 

@@ -62,7 +62,7 @@ def test_a_worker_that_is_killed_is_told_of_and_started_again(world: LocalWorld,
     assert world.restart(0)
     assert ready(world, tmp_path).pid != pid
     world.send(0, Evaluate(0))
-    assert wait(world, Evaluated).of == 24  # type: ignore[union-attr]
+    assert wait(world, Evaluated).tally.of == 24  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

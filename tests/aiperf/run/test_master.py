@@ -14,10 +14,22 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.eligibility import ROUNDING_SECONDS
-from aiperf.run.groups import AHEAD
+from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.trial import State
-from aiperf.wire.messages import Assign, Finished, Ready, Setup
+from aiperf.wire.messages import (
+    Assign,
+    Ceiling,
+    Fallback,
+    Finished,
+    Rate,
+    Ready,
+    Release,
+    Setup,
+    Started,
+    StepTime,
+)
+from analysis.readings.facts import engines_text
 from nas.search import Candidate, Exhausted
 from tests.aiperf.groups import BATCH, READY, STEPS, FakeWorld, Meeter, Obedient
 from tests.aiperf.legs import Run, assigned, states
@@ -33,7 +45,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert sorted(event.ready.rank for event in told.ranks) == [1, 2, 3, 4]
     assert sorted(told.leg.controls) == [1, 2, 3, 4]
     assert sorted(assigned(world, 0) + assigned(world, 1)) == list(range(9))
-    assert assigned(world, 0)[:AHEAD] == [0, 1]  # one to train and one to prepare, before anything is heard
+    # Each has one to train before any has one to prepare.
+    assert [assigned(world, group)[:AHEAD] for group in (0, 1)] == [[0, 2], [1, 3]]
     assert told.tested is not None
     assert told.tested.trial == told.best.number  # type: ignore[union-attr]
     assert told.blocks.column("images").sum() == 9 * STEPS * BATCH
@@ -74,6 +87,43 @@ def test_a_target_ends_a_run(tmp_path: Path) -> None:
     assert told.best.error is not None
     assert told.best.error <= 0.16
     assert len(told.trials) < 9
+
+
+def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_told(tmp_path: Path) -> None:
+    class Falls(Obedient):
+        def train(self, assign: Assign) -> None:
+            number, attempt = assign.trial.number, assign.attempt
+            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster"))
+            if number == 1:
+                self.say(Fallback(number, attempt, "graphed", "the loss is 2 instead of 1"))
+            self.work(assign)
+
+    run = Run(tmp_path, FakeWorld(Falls), max_trials=3)
+    told = run.go()
+    assert states(told) == [State.COMPLETE] * 3
+    assert [attempt.fallback is not None for attempt in told.attempts] == [False, True, False]
+    assert engines_text(told) == [
+        "graphed (faster): 2 of 3 trials",
+        "eager, because graphed failed (the loss is 2 instead of 1): 1 of 3 trials",
+    ]
+    assert "trial 1: no graphed steps, eager ones instead: the loss is 2 instead of 1" in run.said
+
+
+def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:
+    times = {"eager": StepTime(0.1), "graphed": StepTime(0.05, 1.0)}
+
+    class Dies(Obedient):
+        def ceiling(self) -> None:
+            for rank in self.ranks:
+                rate = Rate(1e11, 9e10, 0.01)
+                self.say(Ceiling(rank, "node1", "a device", "bf16", 2048, rate, rate, steps=times))
+
+        def train(self, assign: Assign) -> None:
+            self.die("broken")
+
+    world = FakeWorld(Dies)
+    Run(tmp_path, world, max_trials=2).go()
+    assert [message.steps for message in world.workers[0].heard if isinstance(message, Release)] == [times]
 
 
 def test_where_nothing_new_can_be_found_what_is_in_flight_is_trained_to_its_end(tmp_path: Path) -> None:

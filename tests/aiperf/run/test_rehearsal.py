@@ -14,6 +14,7 @@ from aiperf.ranks.ranks import Ranks, Wanted
 from aiperf.run import rehearsal
 from aiperf.run.rehearsal import rehearsal_text
 from aiperf.wire.layout import Described
+from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_folders, write_idx
 
 RANKS = Ranks(Wanted("cpu"))
@@ -66,6 +67,16 @@ def test_images_are_counted_where_they_lie(write: object, told: str, tmp_path: P
     assert rehearsed(own(write(tmp_path)))["data"] == told
 
 
+def test_packed_images_are_rehearsed_without_staging_them(tmp_path: Path) -> None:
+    folders = write_folders(tmp_path / "set")
+    target, disk = packed(tmp_path / "set", tmp_path / "packed"), tmp_path / "disk"
+    config = own(replace(folders, name="packed", path=str(target), stage=str(disk)))
+    assert rehearsed(config)["data"] == (
+        "packed, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15 test images"
+    )
+    assert not disk.exists()
+
+
 def test_a_set_that_cannot_be_ranked_has_no_least_span() -> None:
     lines = rehearsed(load_preset("digits"))
     assert "least_span_to_be_ranked" not in lines
@@ -91,7 +102,7 @@ IMAGENET: Mapping[str, object] = {
 def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manifest stands for ImageNet, which is not to be had here."""
     found = type("Found", (), {"manifest": IMAGENET})
-    monkeypatch.setattr(rehearsal, "load", lambda *_: found)
+    monkeypatch.setattr("aiperf.data.load", lambda *_: found)
     lines = rehearsed(load_preset("ranked"))
     assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
     assert "cannot_be_ranked" not in lines
@@ -111,6 +122,7 @@ def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ),
         ({"ranked": True}, "ranked = true, but classes is 10, not 1000"),
         ({"seed_architecture": "resnet51"}, "'resnet51' is neither a seed nor a file"),
+        ({"seed_architecture": "gpt-4x128"}, "gpt-4x128 is for text, not for images of (1, 32, 32)"),
     ],
 )
 def test_what_the_run_would_refuse_is_refused(changes: dict[str, object], words: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 from aiperf.config import to_toml
 from aiperf.errors import ConfigError, JournalError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Event, LegBegan, Opened, RankReady
+from aiperf.journal.events import Event, LegBegan, Opened
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.ranks import Ranks, Wanted
@@ -104,7 +104,7 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert run.leg.ended.reason == "deadline"
     assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
     assert run.tested is not None
-    assert run.tested.of == 1197
+    assert run.tested.tally.of == 1197
     assert not run.faults
 
 
@@ -119,7 +119,7 @@ def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
     run = told(directory)
     assert run.opened.config.preset == "own"
     assert run.tested is not None
-    assert run.tested.of == 20
+    assert run.tested.tally.of == 20
 
 
 def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:
@@ -326,10 +326,11 @@ def test_a_run_whose_workers_all_die_has_no_result(since: str, code: int, cause:
         wait_for(directory, since)
         dead = set[int]()
         while process.poll() is None:
-            for line in list(JournalReader(RunFiles(directory).journal).new_lines()):
-                if isinstance(line.event, RankReady) and (pid := line.event.ready.pid) not in dead:
-                    os.kill(pid, signal.SIGKILL)
-                    dead.add(pid)
+            lines = JournalReader(RunFiles(directory).journal).new_lines()
+            for ready in [event.ready for leg in replay(lines).legs for event in leg.ranks]:
+                if ready.pid not in dead:
+                    os.kill(ready.pid, signal.SIGKILL)
+                    dead.add(ready.pid)
             time.sleep(0.2)
     assert process.returncode == code
     for command, words in (("validate", ""), ("score", "verdict                 ")):

@@ -18,22 +18,25 @@ from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.proposing.pace import Pace
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launched import Launched
+from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import Pace, Rank, build, train
+from aiperf.training.train import train
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting, ToGroup, pack, unpack
 from nas.weights import initial
+from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 
 
 def main() -> None:
     backend, directory, *settings = sys.argv[1:]
     link = connect(Launched(0, 3, "mpiexec", fault_tolerant=False))
-    device = bind("cpu", 0)
     data = replace(CONFIG.data, training_images=48)
     training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
+    device = recording() if training.step == "graphed" else bind("cpu", 0)
     parallel: Parallel = Solo()
     if link.rank > 0:
         place = layout(("here",) * 3)[link.rank - 1]
@@ -60,6 +63,7 @@ def main() -> None:
     three = replace(trial(0, batch_size=16, momentum=0.9, weight_decay=1e-3), epochs=1)
     attempt = build(rank, three, 1, start)
     assert attempt.plan.steps == 3
+    attempt.wanted = training.step
     _, _, kept = train(rank, attempt, Pace(lambda: False), lambda message: None)
     assert kept is not None
     np.savez(Path(directory) / f"{link.rank}.npz", **kept.weights)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from aiperf.journal.events import Dispatched
-from aiperf.run.groups import AHEAD, BLOCKS, FIRST_STEP, REST_SECONDS, RESTARTS, Group, step_seconds
+from aiperf.run.group import AHEAD, BLOCKS, FIRST_STEP, REST_SECONDS, RESTARTS, Group, step_seconds
 from aiperf.trial import State
 from aiperf.wire.messages import Ceiling, Rate
 from tests.aiperf.journals import Scene, told
@@ -39,15 +40,14 @@ def test_without_a_ceiling_nothing_is_foreseen() -> None:
 
 def test_a_group_without_work_may_be_silent() -> None:
     group = Group((1,), silence_seconds=10.0)
-    assert not group.is_overdue(1e9)
+    assert group.overdue == math.inf
 
 
 def test_a_first_step_may_take_longer_than_the_blocks_that_follow() -> None:
     group = Group((1,), silence_seconds=10.0)
     group.assign(JOB, 100.0, {})
     group.assign(OTHER, 130.0, {})  # what it prepares beside is no sign of life
-    assert not group.is_overdue(100.0 + FIRST_STEP * 10.0)
-    assert group.is_overdue(100.1 + FIRST_STEP * 10.0)
+    assert group.overdue == 100.0 + FIRST_STEP * 10.0
     group.await_block(last_seconds=1.0)
     assert group.patience == 10.0
     group.await_block(last_seconds=5.0)

@@ -1,0 +1,52 @@
+"""Which engine makes the steps of a trial: the one by which it is over first, as measured on the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiperf.config import AUTO_STEP, EAGER
+from aiperf.wire.messages import StepTime
+
+LEAST_GAIN = 0.02
+"""Of an eager step: what an engine saves at the least, or the choice is noise."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a trial before its first step."""
+
+    steps: int
+    size: float
+    """Operations of its step, in those of the seed's."""
+    layers: float
+    """In those of the seed."""
+    seconds_left: float
+    """Of the span; infinite without a limit."""
+
+
+def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[str, str]:
+    """The engine, and why. `step` is `training.step`, `times` are those of the seed by engine."""
+    if step != AUTO_STEP:
+        measured = times.get(step)
+        if measured and trial.layers * measured.prepare_seconds > trial.seconds_left:
+            return EAGER, f"the span ends before {step} steps would be ready"
+        return step, "as configured"
+    usable = {name: time for name, time in times.items() if time.seconds > 0}
+    if EAGER not in usable or len(usable) == 1:
+        reasons = "; ".join(f"{name}: {time.why_not}" for name, time in times.items() if time.why_not)
+        return EAGER, reasons or "nothing was measured, because a step of the seed takes too long"
+    eager = usable.pop(EAGER).seconds
+    expected = min(trial.steps * eager * trial.size, trial.seconds_left)
+    saved = {
+        name: expected * (1 - time.seconds / eager) - trial.layers * time.prepare_seconds
+        for name, time in usable.items()
+        if time.seconds <= (1 - LEAST_GAIN) * eager
+    }
+    best = max(saved, key=lambda name: saved[name], default=EAGER)
+    if best == EAGER:
+        return EAGER, "the fastest on the seed"
+    rate = f"{eager / usable[best].seconds:.2f} times as fast as eager on the seed"
+    if saved[best] <= 0:
+        return EAGER, f"{best} steps are {rate}, but take longer to prepare than the trial would gain"
+    return best, rate

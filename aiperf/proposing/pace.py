@@ -1,0 +1,73 @@
+"""When a trial stops, and how much of it is one block of steps. Who trains and who pretends keep it alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
+from aiperf.trial import BLOCK_SECONDS
+
+BLOCKS_A_SECOND = 43.0
+"""Of all groups together, about: an hour of them is 50 MB of journal. Beyond 86 groups blocks grow."""
+
+SILENCE_SHARE = 1 / 5
+"""Of the silence that is a group's loss: no block is longer, however many groups there are."""
+
+LONGEST_BLOCK_SECONDS = 20.0
+"""However long that silence: a group sees a stop after its block, and `rules.planned` allows a minute."""
+
+WORKING_SECONDS = 5.0
+"""Between two messages of a long validation that say that it goes on."""
+
+CLOSE_NOW, VALIDATE_NOW = -1, 0
+"""What `steps_of_block` says instead of a number of steps."""
+
+
+def block_seconds(groups: int, silence_seconds: float) -> float:
+    """How long a block of steps is to be, in each of so many groups."""
+    longest = min(LONGEST_BLOCK_SECONDS, SILENCE_SHARE * silence_seconds)
+    return min(max(BLOCK_SECONDS, groups / BLOCKS_A_SECOND), longest)
+
+
+@dataclass
+class Pace:
+    """The deadline on this host's clock, and how long validations take. In a group the leader's counts."""
+
+    halted: Callable[[], bool]
+    now: Callable[[], float] = perf_counter
+    """The clock [s]."""
+    deadline: float = math.inf
+    """On that clock."""
+    validate_seconds: float = 0.0
+    """Of the last validation."""
+    block_seconds: float = BLOCK_SECONDS
+
+    def release(self, seconds_left: float | None, block_seconds: float) -> None:
+        """The clock of the run goes, and stops in so many seconds, if ever."""
+        self.block_seconds = block_seconds
+        if seconds_left is not None:
+            self.deadline = self.now() + seconds_left
+
+    def must_close(self) -> bool:
+        return self.halted() or self.seconds_left() <= 0
+
+    def seconds_left(self) -> float:
+        """For training, before the closing validation must begin."""
+        return self.deadline - CLOSING_SHARE * self.validate_seconds - self.now()
+
+    def steps_of_block(self, step_seconds: float, trained_seconds: float, left: int) -> int:
+        """How many steps are made before the next look at the clock: at least one, at the most `left` of the
+        segment, which was trained for `trained_seconds`; or CLOSE_NOW, or VALIDATE_NOW.
+
+        Towards the deadline a block takes half of what is left, so that a step that suddenly takes longer
+        does not carry the closing validation past it.
+        """
+        if self.must_close():
+            return CLOSE_NOW
+        if trained_seconds >= SEGMENT_SECONDS:
+            return VALIDATE_NOW
+        room = min(self.block_seconds, SEGMENT_SECONDS - trained_seconds, self.seconds_left() / 2)
+        return max(1, min(int(room / step_seconds), left))

@@ -1,0 +1,240 @@
+"""What comes from the master to a rank and what goes to it, on every way: direct, by its leader, and to all.
+
+Messages reach a rank in three ways: from the master, from the leader of its group, and from rank to rank.
+Each way keeps its order, but one may be faster than another. So a message that must come after one to all
+carries that one's number, and is held until it has been heard. A message to all may arrive before an earlier
+one to a group, which does no harm: only Stop and Quit are sent while a group has not answered, and a worker
+that was stopped returns a later trial at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+
+from aiperf.files import RunFiles
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.ranks.link import Link, Received, Waited
+from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
+from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
+from aiperf.ranks.worker import device_at
+from aiperf.trial import State
+from aiperf.wire.layout import Describe, Disband, Hello, MasterBeat, Place
+from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
+
+log = logging.getLogger(__name__)
+
+MASTER_SILENCE_SECONDS = 600.0  # it beats every 15 s; a stalled file system may hold it up
+LISTEN_SECONDS = 1.0  # between two looks whether the run is over
+
+
+class Post:
+    """What comes from the master to this rank, and what goes to it."""
+
+    def __init__(self, link: Link, device: str, pretend: Assumptions | None = None) -> None:
+        """`device` is the kind that the rank will bind, if it does not pretend."""
+        link.send(0, 0, pack(Hello(socket.gethostname())))
+        self.link, self.device, self.pretend, self.tag = link, device, pretend, 0
+        self.place: Place | None = None
+        self.quit = Event()
+        self.files: RunFiles | None = None
+        self._hearer = Hearer(link)
+        self._to_all: dict[int, Numbered] = {}
+        """By number, what went to all and was not heard here yet."""
+        self._number = 0
+        """Of the last of these that was."""
+        self._direct: deque[Received] = deque()
+        """What is for this group and was not heard here yet."""
+        self._at_once: deque[tuple[int, ToGroup]] = deque()
+        """What waits for nothing, with its tag."""
+        self._apart = False
+        self._parents: dict[int, int | None] = {}
+        self._receiver: Receiver | None = None
+        self._heard = time.monotonic()
+        self._sending = Lock()
+
+    def receive(self, seconds: float, beside: Waited | None = None) -> ToGroup | None:
+        """The next message, if one comes in so many seconds and before `beside` has something to read.
+
+        Raises EOFError: the master is gone.
+        """
+        message = self._next()
+        if message is not None:
+            return message
+        received = self.link.receive(seconds, beside)
+        silence = time.monotonic() - self._heard
+        if 0 in self.link.failed or self.link.orphaned or silence > MASTER_SILENCE_SECONDS:
+            raise EOFError
+        if received is not None:
+            self._take(received)
+        return self._next()
+
+    def _take(self, received: Received) -> None:
+        if goes_to_all(received.data):
+            numbered = self._hearer.take(received)
+            if numbered is None:  # heard before, or a question of another rank: no sign of the master
+                return
+            message = numbered.content.message
+            if isinstance(message, Quit):
+                self._at_once.append((0, message))
+            elif not isinstance(message, MasterBeat) and numbered.number > self._number:
+                self._to_all[numbered.number] = numbered
+        elif is_piece(received.data):
+            assert self._receiver is not None
+            self._receiver.take(received.data)
+        elif received.source == 0 and received.data.startswith(b"{"):  # it comes after nothing
+            message = unpack(ToGroup, received.data)
+            if isinstance(message, (Place, Describe, Disband, Quit)):
+                self._at_once.append((received.tag, message))
+            else:
+                self._direct.append(received)
+        else:
+            self._direct.append(received)
+        self._heard = time.monotonic()
+
+    def _next(self) -> ToGroup | None:
+        """The next message whose turn has come."""
+        while self._at_once:
+            tag, message = self._at_once.popleft()
+            if (heard := self._heed(tag, message)) is not None:
+                return heard
+        while self.place is not None and (numbered := self._to_all.get(self._number + 1)) is not None:
+            message = numbered.content.message
+            tag = numbered.content.incarnations.get(str(self.place.group[0]), 1)
+            if tag > self.tag and not isinstance(message, Setup):
+                break  # the Setup of that incarnation is on its way
+            del self._to_all[self._number + 1]
+            self._number += 1
+            if tag >= self.tag:
+                return self._heed(tag, message)
+        if self.place is None or not self._direct:
+            return None
+        received = self._direct[0]
+        number, data = split(received.data)
+        # A group that begins anew does not wait for what was sent to its former self.
+        if number > self._number and received.tag <= max(self.tag, 1):
+            return None
+        self._direct.popleft()
+        while self._number < number:
+            self._number += 1
+            self._to_all.pop(self._number, None)
+        if self.place.leads:
+            for rank in self.place.group[1:]:
+                self.link.send(rank, received.tag, received.data)
+        message = unpack(ToGroup, data)
+        return self._heed(received.tag, message)
+
+    def _heed(self, tag: int, message: ToGroup) -> ToGroup | None:
+        """What it means to the rank itself; None where it means nothing else to anybody."""
+        if isinstance(message, Place):
+            known, self.place = self.place, message
+            if known is not None:  # it was asked before to describe its device
+                return None
+        elif isinstance(message, Describe):
+            assert self.place is not None
+            self.send(device_at(self.place, self.device, self.pretend))
+            return None
+        elif isinstance(message, Setup):
+            begins, self.files = self.files is None, RunFiles(Path(message.directory))
+            if begins and message.leg == 0:  # a log that lies here is of another run
+                with contextlib.suppress(OSError):  # what stays cannot be written to, as the worker will say
+                    self._log_of(self.files).unlink()
+            self._receiver = Receiver(self.files)
+        elif isinstance(message, Assign):
+            self._parents[message.trial.number] = message.trial.parent
+        elif isinstance(message, Quit):
+            self.quit.set()
+        self.tag = max(self.tag, tag)
+        return message
+
+    def send(self, message: FromGroup) -> None:
+        with self._sending:  # a file's pieces and the news of it stay together
+            if isinstance(message, Ready):
+                self._apart = not message.sees_run
+                message = self._with_mpi(message)
+            if self._apart and isinstance(message, Finished):
+                message = self._shipped(message) if message.weights else message
+                self._drop_parent(message.trial)
+            self.link.send(0, self.tag, pack(message))
+
+    def send_log(self) -> bool:
+        """What the master cannot read where it lies. Whether there was something to send."""
+        if not self._apart or self.files is None:
+            return False
+        try:
+            for piece in log_pieces(self._log_of(self.files), self.link.rank):
+                self.link.send(0, self.tag, piece)
+        except OSError as error:
+            log.error("rank %d: its log cannot be sent (%s)", self.link.rank, error.strerror)
+        return True
+
+    def _log_of(self, files: RunFiles) -> Path:
+        return files.witness(socket.gethostname(), self.link.rank)
+
+    def _with_mpi(self, ready: Ready) -> Ready:
+        """The worker process has no MPI of its own to ask."""
+        library = self.link.library()
+        return replace(ready, settings={**ready.settings, "MPI": library}) if library else ready
+
+    def _shipped(self, message: Finished) -> Finished:
+        assert self.files is not None
+        try:
+            for piece in pieces(self.files, message.trial):
+                self.link.send(0, self.tag, piece)
+            self.files.weights(message.trial).unlink()
+        except OSError as error:
+            reason = f"{self.files.weights(message.trial)} cannot be sent ({error.strerror})"
+            return replace(message, state=State.FAILED, reason=reason, weights="")
+        return message
+
+    def _drop_parent(self, trial: int) -> None:
+        """The master sends a parent's weights with every child."""
+        parent = self._parents.pop(trial, None)
+        if parent is not None and parent not in self._parents.values() and self.files is not None:
+            self.files.weights(parent).unlink(missing_ok=True)
+
+
+class MpiChannel:
+    """The way to the master of a worker that trains in the rank itself."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._gone = False
+        self._came: SimpleQueue[ToGroup | None] = SimpleQueue()
+        """None: the master is gone."""
+        # While the worker reads its data, others wait for what this rank gives on to them.
+        Thread(target=self._listen, name="post", daemon=True).start()
+
+    def send(self, message: FromGroup) -> None:
+        self._post.send(message)
+
+    def receive(self) -> ToGroup:
+        message = self._came.get()
+        if message is None:
+            raise EOFError
+        return message
+
+    def wait_for_quit(self) -> None:
+        """Raises EOFError when the master is gone."""
+        while not self._post.quit.wait(LISTEN_SECONDS):
+            if self._gone:
+                raise EOFError
+
+    def _listen(self) -> None:
+        try:
+            while not self._post.quit.is_set():
+                message = self._post.receive(LISTEN_SECONDS)
+                if message is not None:
+                    self._came.put(message)
+        except Exception as error:  # whatever it is, nothing more can arrive
+            if not isinstance(error, EOFError):
+                log.exception("rank %d no longer hears the master", self._post.link.rank)
+            self._gone = True
+            self._came.put(None)

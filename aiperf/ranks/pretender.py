@@ -1,0 +1,81 @@
+"""A worker that only pretends to train, as a thread of the process that speaks for it.
+
+A trainer process for each of 512 ranks would be as many Pythons on one host. What a thread leaves out of the
+path: the child that trains, torch and devices, reading images, and what joins the ranks of a group.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import traceback
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.training.pretending_worker import Dismissed, PretendingWorker
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import FromGroup, Quit, Refused, ToGroup, pack, unpack
+
+END_SECONDS = 10.0  # for a thread to leave: it waits for nothing but the file system
+
+
+class Pretender:
+    """A worker; it speaks through a pair of sockets as a process does."""
+
+    def __init__(self, place: Place, assumptions: Assumptions, log: Path) -> None:
+        """`log` takes what a worker would print."""
+        self._place, self._log, self._fate = place, log, ""
+        self._ours, self._theirs = Pipe()
+        self._saying = threading.Lock()
+        self._worker = PretendingWorker(place, assumptions, self._say)
+        self._thread = threading.Thread(target=self._live, name="pretend", daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes) -> None:
+        with suppress(RuntimeError):  # of an executor: the worker has ended meanwhile
+            self._worker.take(unpack(ToGroup, data))
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def receive(self, seconds: float) -> bytes | None:
+        try:
+            return self._ours.recv_bytes() if self._ours.poll(seconds) else None
+        except OSError:
+            raise EOFError from None
+
+    def obituary(self) -> str:
+        return f"the pretending worker of rank {self._place.rank} ended; its last words: {self._fate}"
+
+    def end(self) -> None:
+        self._thread.join(END_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """A thread cannot be killed; this one hears of it wherever it waits."""
+        self._worker.take(Quit())
+        self._ours.close()  # it may wait for room there
+        self._thread.join(END_SECONDS)
+
+    def _say(self, message: FromGroup) -> None:
+        with self._saying, suppress(OSError):  # nobody may be there to hear it any more
+            self._theirs.send_bytes(pack(message))
+
+    def _live(self) -> None:
+        try:
+            self._worker.serve()
+        except Dismissed:
+            self._fate = "it was asked to end"
+        except AiperfError as error:
+            self._fate = str(error)
+            self._say(Refused(self._place.rank, socket.gethostname(), str(error)))
+        except Exception as error:  # what would end a worker's process ends this thread
+            self._fate = f"{type(error).__name__}: {error}"
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(traceback.format_exc())
+        finally:
+            self._theirs.close()

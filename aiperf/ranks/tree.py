@@ -1,0 +1,167 @@
+"""What the master says to all ranks: from rank to rank along two trees, so that itself it sends few messages.
+
+A rank that gives messages on in one tree is a leaf of the other, so one rank that is dead or hangs cuts
+nobody off. Ranks that are known to be so are leaves of both. Where two fail at once, a beat tells each rank
+how many messages there were, and a rank asks the one that brought the beat for those it lacks.
+
+On the wire each message begins with a byte that no JSON begins with (shipping has the bytes 0 and 1), the
+number of the last message to all, and a serial number that grows with every message and every beat.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf.ranks.link import Link, Received
+from aiperf.wire.layout import MasterBeat, ToAll
+from aiperf.wire.messages import ToGroup, pack, unpack
+
+FAN_OUT = 8  # in each tree: five levels reach 32,768 ranks
+HEAD = struct.Struct("<BIQ")
+DIRECT, TO_ALL, BEAT, MISSING = 2, 3, 4, 5
+"""For one group, after the message to all of that number; a message to all; a beat; a rank's question for the
+messages to all after that number."""
+
+
+def children(rank: int, size: int, avoid: Collection[int], fan_out: int = FAN_OUT) -> tuple[int, ...]:
+    """The ranks to which a rank gives on what goes from rank 0 to all of `size`; none twice.
+
+    Those of `avoid`, of which rank 0 is none, are leaves.
+    """
+    avoided = sorted(avoid)
+    kept = size - len(avoided)  # that give messages on
+    if rank in avoid or rank >= size:
+        return ()
+    position = rank - bisect_right(avoided, rank)
+    first = [each for each in range(fan_out * position + 1, fan_out * (position + 1) + 1) if each < kept]
+    # The second tree is the first one with the order of the ranks above 0 turned round.
+    mirrored = (kept - position) % kept
+    second = [
+        kept - each for each in range(fan_out * mirrored + 1, fan_out * (mirrored + 1) + 1) if each < kept
+    ]
+    own = dict.fromkeys(_at(each, avoided) for each in (*first, *second) if each != position)
+    # Each avoided rank hears two others: the last positions are leaves of the first tree, the first ones of
+    # the second.
+    adopted = [
+        each
+        for index, each in enumerate(avoided)
+        if position in ((kept - 1 - index) % kept, (index + 1) % kept)
+    ]
+    return (*own, *adopted)
+
+
+def _at(position: int, avoided: Sequence[int]) -> int:
+    """The rank at a position among those that are not avoided."""
+    for each in avoided:
+        if each > position:
+            break
+        position += 1
+    return position
+
+
+def after(number: int, data: bytes) -> bytes:
+    """A message for one group that must be heard after the message to all of that number."""
+    return HEAD.pack(DIRECT, number, 0) + data if number else data
+
+
+def split(data: bytes) -> tuple[int, bytes]:
+    """The number before a message for one group, 0 where there is none, and the message."""
+    if data[:1] != bytes([DIRECT]):
+        return 0, data
+    return HEAD.unpack_from(data)[1], data[HEAD.size :]
+
+
+def goes_to_all(data: bytes) -> bool:
+    """Whether a message travels along the tree, or is a question for one that does."""
+    return data[:1] in (bytes([TO_ALL]), bytes([BEAT]), bytes([MISSING]))
+
+
+class Announcer:
+    """The master's end."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._said: dict[int, bytes] = {}
+        self._serial = 0
+
+    @property
+    def number(self) -> int:
+        """Of the last message to all; 0: there was none."""
+        return len(self._said)
+
+    def say(self, message: ToGroup, avoid: Collection[int], incarnations: Mapping[str, int]) -> None:
+        """`incarnations` of the groups that were started again, by leader."""
+        self._said[self.number + 1] = self._send(
+            TO_ALL, self.number + 1, ToAll(_sorted(avoid), incarnations, message)
+        )
+
+    def beat(self, avoid: Collection[int]) -> None:
+        self._send(BEAT, self.number, ToAll(_sorted(avoid), {}, MasterBeat()))
+
+    def answer(self, received: Received) -> None:
+        """A rank's question for what it missed."""
+        _answer(self._link, received, self._said)
+
+    def _send(self, kind: int, number: int, content: ToAll) -> bytes:
+        self._serial += 1
+        data = HEAD.pack(kind, number, self._serial) + pack(content)
+        for rank in children(0, self._link.size, content.avoid):
+            self._link.send(rank, 0, data)
+        return data
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A message to all as a rank has it."""
+
+    number: int
+    """Of a beat, that of the last message."""
+    content: ToAll
+
+
+class Hearer:
+    """A rank's end: it gives each message on once, and asks for those that did not come."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._heard: dict[int, bytes] = {}
+        self._complete = 0
+        """The messages up to this number came."""
+        self._serial = 0
+        self._avoid: tuple[int, ...] = ()
+
+    def take(self, received: Received) -> Numbered | None:
+        """What is new in a message that goes to all, once it is given on; None where nothing is."""
+        kind, number, serial = HEAD.unpack_from(received.data)
+        if kind == MISSING:
+            _answer(self._link, received, self._heard)
+            return None
+        if number in self._heard if kind == TO_ALL else serial <= self._serial:
+            return None
+        content: ToAll = unpack(ToGroup, received.data[HEAD.size :])
+        if serial > self._serial:
+            self._serial, self._avoid = serial, content.avoid
+        if kind == TO_ALL:
+            self._heard[number] = received.data
+        for rank in children(self._link.rank, self._link.size, self._avoid):
+            if rank != received.source:
+                self._link.send(rank, 0, received.data)
+        while self._complete + 1 in self._heard:
+            self._complete += 1
+        if self._complete < number:
+            self._link.send(received.source, 0, HEAD.pack(MISSING, self._complete, 0))
+        return Numbered(number, content)
+
+
+def _answer(link: Link, question: Received, known: Mapping[int, bytes]) -> None:
+    number = HEAD.unpack_from(question.data)[1]
+    for each in sorted(known):
+        if each > number:
+            link.send(question.source, 0, known[each])
+
+
+def _sorted(avoid: Collection[int]) -> tuple[int, ...]:
+    return tuple(sorted(avoid))

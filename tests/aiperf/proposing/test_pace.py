@@ -1,0 +1,74 @@
+"""How long a block of steps is: in a group, and by how many groups there are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace, block_seconds
+from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
+from aiperf.rules import planned
+from aiperf.run import master
+
+
+def test_blocks_grow_with_the_groups_up_to_a_fifth_of_the_silence() -> None:
+    assert [block_seconds(groups, 60.0) for groups in (1, 64, 86)] == [2.0] * 3
+    assert block_seconds(344, 60.0) == 8.0
+    assert [block_seconds(groups, 60.0) for groups in (516, 4096)] == [12.0] * 2
+    assert block_seconds(1, 5.0) == 1.0
+    assert block_seconds(4300, 600.0) == 20.0
+
+
+def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:
+    assert master.STOP_SECONDS + block_seconds(10**6, 3600.0) < planned.STOP_SECONDS
+
+
+@given(groups=st.integers(1, 10**5), silence=st.floats(0.1, 3600.0))
+def test_the_journal_of_all_blocks_is_bounded_unless_silence_forbids_it(groups: int, silence: float) -> None:
+    seconds = block_seconds(groups, silence)
+    assert seconds <= silence / 5 * (1 + 1e-9)
+    assert groups / seconds <= 43.0 * (1 + 1e-9) or seconds == pytest.approx(min(20.0, silence / 5))
+    assert block_seconds(groups + 1, silence) >= seconds
+
+
+@given(
+    block=st.floats(0.05, 120.0),
+    step=st.floats(1e-3, 300.0),
+    trained=st.floats(0.0, SEGMENT_SECONDS, exclude_max=True),
+    deadline=st.none() | st.floats(1e-3, 1e4),
+    validate=st.floats(0.0, 100.0),
+    left=st.integers(1, 10**6),
+)
+def test_a_block_is_no_longer_than_asked_for_or_one_step(
+    block: float, step: float, trained: float, deadline: float | None, validate: float, left: int
+) -> None:
+    pace = Pace(lambda: False, lambda: 0.0, deadline or math.inf, validate, block)
+    steps = pace.steps_of_block(step, trained, left)
+    room = pace.deadline - CLOSING_SHARE * validate
+    if room <= 0:
+        assert steps == CLOSE_NOW
+        return
+    assert 1 <= steps <= left
+    longest = min(block, room / 2, SEGMENT_SECONDS - trained)
+    assert steps == 1 or steps * step <= longest * (1 + 1e-9)
+    assert steps == left or (steps + 1) * step > longest * (1 - 1e-9)
+
+
+def test_a_segment_ends_after_its_seconds() -> None:
+    assert Pace(lambda: False).steps_of_block(0.1, SEGMENT_SECONDS, 100) == VALIDATE_NOW
+
+
+def test_a_block_does_not_go_beyond_the_seconds_of_its_segment() -> None:
+    pace = Pace(lambda: False, block_seconds=SEGMENT_SECONDS)
+    assert pace.steps_of_block(1.0, SEGMENT_SECONDS - 3.5, 10**6) == 3
+
+
+def test_from_the_release_on_blocks_are_as_long_as_the_master_says() -> None:
+    pace = Pace(lambda: False, lambda: 7.0)
+    pace.release(None, 12.0)
+    assert (pace.block_seconds, pace.deadline) == (12.0, math.inf)
+    pace.release(100.0, 5.0)
+    assert (pace.block_seconds, pace.deadline) == (5.0, 107.0)

@@ -1,0 +1,249 @@
+"""Runs whose workers pretend: the whole path but for the training, and the worker by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.errors import ConfigError
+from aiperf.files import RunFiles
+from aiperf.journal.events import LegBegan, Opened, Origin
+from aiperf.pretending.assumptions import assumed, assumptions_toml
+from aiperf.ranks.pretender import Pretender
+from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.ranks.world import ALONE
+from aiperf.rules.ending import Answer
+from aiperf.run.run import resume, starting_graph
+from aiperf.training.kept_learnt import read_learnt
+from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import (
+    Assign,
+    Evaluate,
+    Evaluated,
+    Finished,
+    FromGroup,
+    Quit,
+    Ready,
+    Refused,
+    Release,
+    Setup,
+    Started,
+    Steps,
+    Stop,
+    ToGroup,
+    Validated,
+    pack,
+    unpack,
+)
+from nas.record import graph_to_json
+from tests.aiperf import journals
+from tests.mpi.checked import checked
+from tests.mpi.jobs import environ, started
+
+DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32"})
+PROGRAM = (
+    "import sys; from aiperf.start import main; code = main(); print('torch' in sys.modules); sys.exit(code)"
+)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, *map(str, words)]
+
+
+def ended(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), env=environ(), capture_output=True, text=True, timeout=100)
+
+
+def test_a_run_goes_the_whole_path_without_torch(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    run = ended("run", "--pretend", "laptop", "--minutes", "0.06", "--directory", directory)
+    assert run.returncode == Answer.SIMULATED.exit_code, run.stderr
+    assert run.stdout.splitlines()[-1] == "False"
+    assert "NOTHING IS TRAINED: the workers pretend to be laptops" in run.stderr
+    replay = checked(directory)
+    assert replay.opened.origin is Origin.PRETENDED
+    assert [a.state for a in replay.attempts][:2] == [State.COMPLETE] * 2
+    assert replay.tested is not None
+    assert replay.best is not None
+    assert read_learnt(RunFiles(directory).weights(replay.best.number)).images > 0
+    (ranks,) = [line for line in ended("validate", directory).stdout.splitlines() if " ranks  " in line]
+    assert ranks.split(None, 2)[2] == "all ranks were seen"  # there were no weights to begin with
+    again = ended("resume", directory, "--pretend", "laptop")
+    assert "is complete; this is its result" in again.stderr
+
+
+def test_what_was_pretended_goes_on_pretending_and_nothing_else_does(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    words = ("run", "--pretend", "laptop", "--minutes", "0.15", "--directory", directory)
+    with started(command(*words), directory) as job:
+        job.wait_for('"Ended"')
+        job.process.kill()
+        job.process.wait()
+    refused = ended("resume", directory)
+    assert refused.returncode == 1
+    go_on = f"resume it with --pretend {directory}/assumptions.toml"
+    line = f"{directory}/journal.jsonl: its workers pretended to train; {go_on}"
+    assert refused.stderr == f"aiperf-hpc: {line}\n"
+    changed = tmp_path / "changed.toml"
+    laptop = assumed("laptop")
+    changed.write_text(assumptions_toml(replace(laptop, speed=replace(laptop.speed, validation=2.0))))
+    for another in ("h100", changed):
+        other = ended("resume", directory, "--pretend", another)
+        line = f"{directory}/journal.jsonl: its workers pretended by other assumptions; {go_on}"
+        assert (other.returncode, other.stderr) == (1, f"aiperf-hpc: {line}\n")
+    again = ended("resume", directory, "--pretend", directory / "assumptions.toml")
+    assert again.returncode == Answer.SIMULATED.exit_code
+    assert checked(directory).num_legs == 2
+
+
+def test_a_measured_run_is_not_pretended_on(tmp_path: Path) -> None:
+    """Which leaves the journal as it was."""
+    lines = journals.told(journals.Scene(killed_at=20.0))
+    leg = [line for line in lines if isinstance(line[1], (Opened, LegBegan))]
+    files = journals.write_run(tmp_path / "run", leg)
+    before = files.journal.read_bytes()
+    with pytest.raises(ConfigError, match="is of a run that was measured; resume it without --pretend"):
+        resume(files, Ranks(Wanted(pretend=assumed("laptop"))), lambda replay, t: None)
+    assert files.journal.read_bytes() == before
+
+
+def test_a_rehearsal_asks_no_device(tmp_path: Path) -> None:
+    told = ended(
+        "run", "--pretend", "h100", "--preset", "ranked", "--dry-run", "--directory", tmp_path / "run"
+    )
+    assert told.returncode == 0, told.stderr
+    assert "pretending ............... NOTHING IS TRAINED" in told.stdout
+    assert "1 × simulated H100 (pretended), 80 GiB" in told.stdout
+    assert "images per second of the seed by a group (assumed)" in told.stdout
+    assert told.stdout.splitlines()[-1] == "False"
+    assert not (tmp_path / "run").exists()
+
+
+def test_horovod_cannot_be_pretended() -> None:
+    refused = ended("run", "--pretend", "laptop", "--backend", "horovod")
+    assert refused.returncode == 1
+    assert refused.stderr == "aiperf-hpc: --pretend averages no gradients; leave out --backend horovod\n"
+
+
+class Asked:
+    """A worker and what it says, as a relay would hear it."""
+
+    def __init__(self, directory: Path, config: Config = DIGITS, place: Place = ALONE) -> None:
+        directory.mkdir(exist_ok=True)
+        self.files, self.seed = RunFiles(directory), starting_graph(config)
+        self.worker = Pretender(place, assumed("laptop"), directory / "rank.log")
+        self.say(Setup(config, graph_to_json(self.seed), str(directory)))
+
+    def ready(self) -> Asked:
+        """Before that nothing is assigned."""
+        assert isinstance(self.hear(Ready, Refused), Ready)
+        return self
+
+    def say(self, *messages: ToGroup) -> None:
+        for message in messages:
+            self.worker.send(pack(message))
+
+    def hear(self, *kinds: type[FromGroup], seconds: float = 10.0) -> FromGroup:
+        """The first of these kinds; what comes before is passed over."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            data = self.worker.receive(0.1)
+            if data is not None and isinstance(message := unpack(FromGroup, data), kinds):
+                return message
+        raise AssertionError(f"no {kinds} in {seconds} s")
+
+
+def trial(number: int, parent: int | None = None, epochs: int = 1) -> Trial:
+    return Trial(number, parent, (), HyperParameters(0.1, 50), 1, epochs, number)
+
+
+def test_a_child_goes_on_from_the_file_of_its_parent(tmp_path: Path) -> None:
+    first, second = Asked(tmp_path), Asked(tmp_path, place=Place(2, (2,), 1, 2))
+    first.ready(), second.ready()
+    first.say(Release(None), Assign(trial(0), 0))
+    finished = first.hear(Finished)
+    assert isinstance(finished, Finished)
+    assert finished.state is State.COMPLETE
+    assert read_learnt(first.files.weights(0)).images == 200
+    second.say(Release(None), Assign(trial(1, parent=0), 0))
+    assert isinstance(second.hear(Finished), Finished)
+    assert read_learnt(first.files.weights(1)).images == 400
+    second.say(Evaluate(0))
+    evaluated = second.hear(Evaluated)
+    assert isinstance(evaluated, Evaluated)
+    assert (evaluated.trial, evaluated.tally.of) == (0, 1197)
+    for each in (first, second):
+        each.say(Quit())
+        each.worker.end()
+
+
+def test_a_trial_that_fails_ends_by_itself(tmp_path: Path) -> None:
+    asked = Asked(tmp_path).ready()
+    asked.say(Release(None), Assign(trial(1, parent=0), 0), Assign(trial(2), 0))
+    failed = asked.hear(Finished)
+    assert isinstance(failed, Finished)
+    assert failed.state is State.FAILED
+    assert "the kept weights cannot be read" in failed.reason
+    assert "read_learnt" in failed.traceback
+    done = asked.hear(Finished)
+    assert isinstance(done, Finished)
+    assert (done.trial, done.state) == (2, State.COMPLETE)
+    asked.worker.kill()
+
+
+def test_a_stop_closes_what_runs_and_drops_what_was_assigned(tmp_path: Path) -> None:
+    asked = Asked(tmp_path).ready()
+    asked.say(Release(None), Assign(trial(0, epochs=1000), 0), Assign(trial(1), 0))
+    asked.hear(Steps)
+    asked.say(Stop())
+    asked.hear(Validated)
+    ends = [asked.hear(Finished), asked.hear(Finished)]  # the file of the first is written beside
+    states = {end.trial: end.state for end in ends if isinstance(end, Finished)}
+    assert states == {0: State.STOPPED, 1: State.WAITING}
+    asked.worker.kill()
+
+
+@pytest.mark.parametrize("told_to_quit", [False, True])
+def test_its_end_is_waited_for_by_nobody(tmp_path: Path, told_to_quit: bool) -> None:
+    asked = Asked(tmp_path).ready()
+    asked.say(Release(None), Assign(trial(0, epochs=1000), 0), Assign(trial(1), 0))
+    asked.hear(Started)
+    began = time.monotonic()
+    if told_to_quit:
+        asked.say(Quit())
+        asked.worker.end()
+    else:
+        asked.worker.kill()
+    assert time.monotonic() - began < 1.0
+    with pytest.raises(EOFError):
+        asked.hear(Ready, Evaluated)
+    assert asked.worker.obituary().startswith("the pretending worker of rank 1 ended")
+    asked.say(Assign(trial(3), 0))  # which nobody takes any more
+
+
+def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    asked = Asked(tmp_path)
+    with pytest.raises(EOFError):
+        asked.hear(Ready)
+    assert "logs" in asked.worker.obituary()
+    assert "FileExistsError" in (tmp_path / "rank.log").read_text()
+
+
+def test_of_a_group_of_several_the_leader_works(tmp_path: Path) -> None:
+    leader, other = (Asked(tmp_path, place=Place(rank, (1, 2), rank - 1, 2)) for rank in (1, 2))
+    for each in (leader, other):
+        each.ready().say(Release(None), Assign(trial(0), 0))
+    assert isinstance(leader.hear(Finished), Finished)
+    assert other.worker.receive(0.2) is None
+    leader.worker.kill()
+    other.worker.kill()
+    assert [path.name for path in leader.files.witnesses()] == [f"{os.uname().nodename}.rank1.steps.jsonl"]

@@ -7,6 +7,7 @@ import click
 from aiperf.commands.architectures import count, graph
 from aiperf.commands.comparing import compare, scaling
 from aiperf.commands.examining import doctor
+from aiperf.commands.images.command import data
 from aiperf.commands.launching import launch
 from aiperf.commands.measuring import peak
 from aiperf.commands.nni import nni
@@ -14,6 +15,7 @@ from aiperf.commands.reporting import export, report
 from aiperf.commands.results import score, status, validate
 from aiperf.commands.running import preset, resume, run
 from aiperf.commands.serving import serve
+from aiperf.commands.simulated.command import simulate
 from aiperf.commands.submitting import key, package, rank
 
 __all__ = ["COMMANDS"]
@@ -31,9 +33,11 @@ COMMANDS: tuple[click.Command, ...] = (
     export,
     compare,
     scaling,
+    simulate,
     package,
     key,
     rank,
+    data,
     peak,
     count,
     graph,

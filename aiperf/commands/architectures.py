@@ -17,8 +17,11 @@ from aiperf.score.lineage import rebuild
 from analysis.exports.counts import count_json, count_text
 from analysis.readings.limits import read_limits
 from analysis.readings.roofline import roofline_json, roofline_text
+from nas.graph import Graph
+from nas.layers import Shape
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, resolve_seed
+from nas.text_seeds import TEXT_SEEDS
 
 FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
 """Whose ceiling is meant: the first that a device has."""
@@ -30,13 +33,16 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
     default="resnet50",
     show_default=True,
     metavar="NAME|FILE",
-    help=f"One of {', '.join(SEEDS)}, or the JSON file of a graph.",
+    help=f"One of {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph.",
 )
 @click.option(
     "--image", type=click.IntRange(1), help="Side of the square image [pixels]; default: the seed's own."
 )
 @click.option("--channels", type=click.IntRange(1), help="Channels of the image; default: the seed's own.")
-@click.option("--classes", type=click.IntRange(2), help="Classes to tell apart; default: the seed's own.")
+@click.option("--positions", type=click.IntRange(1), help="Positions of a text; default: the seed's own.")
+@click.option(
+    "--classes", type=click.IntRange(2), help="Classes, or symbols of a text; default: the seed's own."
+)
 @click.option(
     "--bytes",
     "element_bytes",
@@ -59,12 +65,13 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="For --roofline: images that share one reading of the weights.",
+    help="For --roofline: examples that share one reading of the weights.",
 )
 def count(
     seed: str,
     image: int | None,
     channels: int | None,
+    positions: int | None,
     classes: int | None,
     element_bytes: str,
     as_json: bool,
@@ -72,11 +79,14 @@ def count(
     ceiling: Path | None,
     batch_size: int,
 ) -> None:
-    """Count the operations of an architecture for one image, by kind of layer and by pass."""
+    """Count the operations of an architecture for one example, by kind of layer and by pass.
+
+    An example is an image, or a window of text.
+    """
     only_with("--roofline", roofline, "ceiling", "batch_size")
     try:
         found = resolve_seed(seed)
-        shape = (channels or found.input[0], image or found.input[1], image or found.input[2])
+        shape = _input(found, image, channels, positions)
         if (shape, classes or found.classes) != (found.input, found.classes):  # a pipe is read only once
             found = resolve_seed(seed, shape, classes)
     except ValueError as error:
@@ -92,6 +102,19 @@ def count(
         click.echo(json.dumps(count_json(found, int(element_bytes)), indent=1))
     else:
         click.echo(count_text(found, int(element_bytes)))
+
+
+def _input(seed: Graph, image: int | None, channels: int | None, positions: int | None) -> Shape:
+    """What it reads, with what was asked for. Raises ConfigError for what it has not."""
+    if len(seed.input) == 1:
+        if image or channels:
+            raise ConfigError(
+                "--image and --channels are for images; this architecture reads text: --positions"
+            )
+        return (positions or seed.input[0],)
+    if positions:
+        raise ConfigError("--positions is for text; this architecture reads images: --image and --channels")
+    return (channels or seed.input[0], image or seed.input[1], image or seed.input[2])
 
 
 @click.command()

@@ -11,6 +11,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option, writing
 from aiperf.commands.reporting import opened
 from aiperf.files import RunFiles
+from aiperf.wording import plain
 
 
 @click.command()
@@ -53,14 +54,23 @@ def refuse_no_table() -> None:
         import analysis.pages.study  # noqa: F401
 
 
-def write_table(directories: Sequence[Path], output: Path, published: bool) -> None:
-    """Writes the study into `output` and prints its table; with the published points beside, or not."""
+def write_table(directories: Sequence[Path], output: Path, published: bool, tolerant: bool = False) -> int:
+    """Writes the study into `output` and prints its table; with the published points beside, or not.
+    A tolerant one leaves out runs with nothing to compare, and says so. Returns how many it left out."""
     with extra("report"):
         from analysis.comparing import scaling as study
         from analysis.pages.study import write_scaling
         from analysis.readings.judged import glance
     runs = [glance(RunFiles(directory)) for directory in directories]
-    found = study.scaling(runs)
-    written = write_scaling(found, runs, study.published() if published else [], output)
-    click.echo(study.markdown_text(found))
-    click.echo("\n".join(map(str, written)))
+    reasons = [study.nothing_to_compare(run) if tolerant else "" for run in runs]
+    for run, why in zip(runs, reasons):
+        if why:
+            text = f"aiperf-hpc: {run.files.directory}: {why}; left out of the scaling table"
+            click.echo(plain(text), err=True)
+    runs = [run for run, why in zip(runs, reasons) if not why]
+    if runs:
+        found = study.scaling(runs)
+        written = write_scaling(found, runs, study.published() if published else [], output)
+        click.echo(study.markdown_text(found))
+        click.echo("\n".join(map(str, written)))
+    return len(directories) - len(runs)

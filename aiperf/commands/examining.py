@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number, config_options, rank_options
+from aiperf.commands.options import PATH, Number, config_options, pretend_option, rank_options
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
+from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launched import launched
 from aiperf.ranks.mpi import dismiss
@@ -25,6 +27,7 @@ from aiperf.ranks.ranks import Wanted
     "--directory", type=PATH, default="runs", show_default=True, help="Where the run would be written."
 )
 @rank_options
+@pretend_option
 @click.option(
     "--wait-seconds",
     type=Number(min=1),
@@ -32,14 +35,21 @@ from aiperf.ranks.ranks import Wanted
     show_default=True,
     envvar="AIPERF_DOCTOR_SECONDS",
     show_envvar=True,
-    help="A rank that has not answered after so long [s] is told as failed.",
+    help="A rank that has not answered after so long [s] is reported as failed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, as_json: bool) -> int:
+def doctor(
+    asked: Asked,
+    directory: Path,
+    wanted: Wanted,
+    pretend: str | None,
+    wait_seconds: float,
+    as_json: bool,
+) -> int:
     """Look whether this machine is as a run with these options needs it, in less than a minute.
 
     Started like the run, by the same mpiexec or srun, it looks at all nodes. Exit code 1 where a check
-    failed; warnings are told and let pass.
+    failed; warnings are shown and do not count as failures.
     """
     refuse_no_run()
     started = launched(os.environ)
@@ -49,6 +59,7 @@ def doctor(asked: Asked, directory: Path, wanted: Wanted, wait_seconds: float, a
             f"{wait_seconds:.0f} s",
             err=True,
         )
+    wanted = replace(wanted, pretend=assumed(pretend)) if pretend else wanted
     link = None if started is None else connect(started)
     if link is not None and link.rank > 0:
         serve_examination(link)

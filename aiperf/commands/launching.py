@@ -13,7 +13,14 @@ import click
 
 from aiperf.commands.options import output_option, take_asked, writing
 from aiperf.commands.studying import scaling, status
-from aiperf.commands.submission import hand_in, hours_option, run_context, site_option, write_script
+from aiperf.commands.submission import (
+    agree,
+    hand_in,
+    hours_option,
+    run_context,
+    site_option,
+    write_script,
+)
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
 from launch.job import Job
@@ -60,10 +67,13 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         submit: bool,
         options: tuple[str, ...],
     ) -> None:
-        take_asked(dict(run_context(options, hours, several=repeat > 1).params)).config()
-        job = Job(nodes, hours, name, options, repeat=repeat)
+        context = run_context(options, hours, several=repeat > 1)
+        asked = take_asked(dict(context.params))
+        config, job = asked.config(), Job(nodes, hours, name, options, repeat=repeat)
         path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
-        write_script(path, script_text(scheduler, load_site(site), job))
+        text = script_text(scheduler, load_site(site), job)
+        agree(context, asked, config, [job])
+        write_script(path, text)
         if submit:
             click.echo(f"{path}: job {hand_in(scheduler, path)}")
         else:
@@ -85,13 +95,13 @@ def init_site(output: Path) -> None:
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
-        raise AiperfError(f"{output} is there already; remove it, or give another name by -o")
+        raise AiperfError(f"{output} already exists; remove it, or give another name by -o")
     with writing(output):
         output.write_text(text, encoding="utf-8")
     told = ", ".join(answers) or "nothing"
     click.echo(
         f"{output}, from what {told} told; {text.count(GUESSED)} values are guessed and marked so. "
-        "Check them, then: aiperf-hpc launch slurm --nodes 2"
+        "Check them, then: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
     )
 
 

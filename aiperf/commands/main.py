@@ -31,7 +31,7 @@ def group() -> None:
 
 def main() -> int:
     """Runs the command of `sys.argv` and returns its exit code: 0 done, 1 failed or INVALID, 2 wrong use,
-    3 NO RESULT, 75 INCOMPLETE, 130 interrupted."""
+    3 NO RESULT, 4 SIMULATED, 75 INCOMPLETE, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # of a locale that has no "−" a run must not die
             stream.reconfigure(errors="replace")

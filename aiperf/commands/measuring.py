@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import Number, device_option, output_option, writing
 from aiperf.config import FORMATS
 from aiperf.errors import WorldError
+from aiperf.ranks.process import environment
 from analysis.readings.limits import Limits, Machine, Record, machine_json, machine_text
 
 if TYPE_CHECKING:
@@ -46,11 +48,9 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
     stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.
     """
     refuse_no_run()
-    from aiperf.device import bind  # torch
-
     if output is not None:
         _refuse_unwritable(output)
-    found = _measured(bind(device, 0), formats, seconds)
+    found = _measured(_bound(device), formats, seconds)
     click.echo(machine_json(found) if as_json else machine_text(found), nl=False)
     if output is not None:
         with writing(output):
@@ -59,12 +59,20 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
 
 def measured_limits(formats: Sequence[str]) -> Limits:
     """Of the first device of this machine, in the first of these formats that it has, in a few seconds."""
-    refuse_no_run()
-    from aiperf.device import bind
-
-    device = bind("auto", 0)
+    device = _bound("auto")
     format = next((format for format in formats if format in device.formats), formats[0])
     return _measured(device, (format,), 8.0).limits(formats)
+
+
+def _bound(kind: str) -> Device:
+    """The first device of this kind. Raises MissingExtra where nothing that computes is installed."""
+    refuse_no_run()
+    # As a worker has it, before torch brings its threads: beside other programs a product on threads that
+    # spin for each other was seen at a hundred-thousandth of its rate.
+    os.environ.update(environment(os.environ))
+    from aiperf.device import bind  # torch
+
+    return bind(kind, 0)
 
 
 def _refuse_unwritable(output: Path) -> None:

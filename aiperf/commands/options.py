@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.config import WANTED_FORMATS
+from aiperf.config import STEPS, WANTED_FORMATS
 from aiperf.errors import AiperfError
 from aiperf.ranks.ranks import BACKENDS, Wanted
 from nas.search import SEARCHES
@@ -42,6 +42,20 @@ device_option = click.option(
     default="auto",
     show_default=True,
     help="Kind of device to compute on; auto takes an accelerator where there is one.",
+)
+
+
+def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Its ranks, or the job of a batch script, may begin in another folder."""
+    return os.path.abspath(value) if value and value.endswith(".toml") else value
+
+
+pretend_option = click.option(
+    "--pretend",
+    metavar="NAME|FILE",
+    callback=_absolute,
+    help="Train nothing: every worker waits as these assumptions of a machine say (laptop, h100, or a file "
+    "NAME.toml). All else is as in a run; its result is no measurement.",
 )
 
 
@@ -82,6 +96,11 @@ _CONFIG_OPTIONS = (
         type=click.Choice(WANTED_FORMATS),
         help="Format of the multiplications; auto takes the fastest that the devices have natively.",
     ),
+    click.option(
+        "--step",
+        type=click.Choice(STEPS),
+        help="How a training step is made; auto takes the fastest, as measured before the clock starts.",
+    ),
     click.option("--batch-size", type=click.IntRange(2), help="Images a step, over all devices of a group."),
     click.option(
         "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."
@@ -95,7 +114,7 @@ _CONFIG_OPTIONS = (
     ),
 )
 
-_RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds")
+_RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds", "pretend")
 
 _KEYS = {
     "max_trials": "limits.max_trials",
@@ -104,6 +123,7 @@ _KEYS = {
     "seed": "seed_architecture",
     "search": "search.name",
     "format_": "training.format",
+    "step": "training.step",
     "batch_size": "training.batch_size",
     "random_seed": "random_seed",
 }
@@ -199,7 +219,8 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
     context = click.get_current_context()
     for option in options:
         if not is_given and _typed(option, context):
-            raise click.UsageError(f"--{option.replace('_', '-')} is for {other}", context)
+            names = next(each.opts for each in context.command.params if each.name == option)
+            raise click.UsageError(f"{max(names, key=len)} is for {other}", context)
 
 
 @contextmanager

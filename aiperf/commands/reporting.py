@@ -58,13 +58,14 @@ def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> Non
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
 @click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
 def export(path: Path, output: Path | None, kind: str | None) -> None:
-    """Print a run in another program's form: --csv, --mllog or --openmetrics."""
+    """Print a run in another program's form: --csv, --mllog or --openmetrics.
+
+    What was not measured is marked in each line, and is refused as an MLPerf log.
+    """
     if kind is None:
         raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
     with extra("report"):
         from analysis.readings.judged import glance
-    with opened(path) as files:
-        judged = glance(files)
     if kind == "csv":
         from analysis.exports.csv_table import csv_text as text_of
     elif kind == "mllog":
@@ -72,10 +73,12 @@ def export(path: Path, output: Path | None, kind: str | None) -> None:
     else:
         with extra("report"):
             from analysis.exports.openmetrics import openmetrics_text as text_of
+    with opened(path) as files:
+        text = text_of(glance(files))
     if output is None:
-        click.echo(text_of(judged), nl=False)
+        click.echo(text, nl=False)
     else:
-        click.echo(str(_write(output, text_of(judged).encode())))
+        click.echo(str(_write(output, text.encode())))
 
 
 @contextmanager

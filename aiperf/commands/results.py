@@ -25,9 +25,10 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.rules.ending import Answer
 from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.wording import plain
-from analysis.exports.result import answered
+from analysis.exports.result import answered, unmeasured
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
+from analysis.readings.facts import engines
 from analysis.readings.judged import Judged, examine
 from analysis.readings.live import silent_seconds
 from nas.record import encode
@@ -48,8 +49,8 @@ def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
 def score(path: Path, as_json: bool) -> int:
     """Compute the result again from the journal alone, to the last digit.
 
-    Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 75 for INCOMPLETE. With --json what is not VALID
-    has "answer" and "cause" beside its figures.
+    Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 4 for SIMULATED, 75 for INCOMPLETE. With --json
+    what is not VALID has "answer" and "cause" beside its figures, and what was not measured "origin".
     """
     with opened(path) as files:
         run = replay(read_journal(files.journal))
@@ -57,7 +58,8 @@ def score(path: Path, as_json: bool) -> int:
         verdict = judge_by(evidence)
         if as_json:
             record = encode(evidence.score)
-            text = json.dumps(record if verdict.valid else {**answered(verdict), **record})
+            told = {} if verdict.valid else {**answered(verdict), **unmeasured(run)}
+            text = json.dumps({**told, **record, "engines": encode(engines(run))})
         else:
             text = summary_text(run, evidence.score, verdict, files)
         # Of a package the folder is gone afterwards.
@@ -87,7 +89,7 @@ def validate(path: Path, again: bool, data: str, device: str) -> int:
 
     Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
-    nothing could be read, 3 for NO RESULT, 75 for INCOMPLETE.
+    nothing could be read, 3 for NO RESULT, 4 for SIMULATED, 75 for INCOMPLETE.
     """
     only_with("--reevaluate", again, "data", "device")
     try:
@@ -117,10 +119,10 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
     from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
 
     seen = reevaluate(run, files, device, data)
-    for part, answers in (("test", seen.test), ("validation", seen.validation)):
+    for part, again in (("test", seen.test), ("validation", seen.validation)):
         click.echo(
-            f"reevaluated: trial {seen.trial} is right on {answers.correct} of {answers.of} {part} "
-            f"images here, {answers.recorded} in the journal: {'agrees' if answers.agree else 'DIFFERS'}"
+            f"reevaluated: trial {seen.trial}, {part}: {again.found.text()} here, {again.recorded.text()} in "
+            f"the journal: {'agrees' if again.agrees else 'DIFFERS'}"
         )
     return seen.agrees
 

@@ -5,28 +5,40 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number, config_options, only_with, rank_options, run_argument
+from aiperf.commands.options import (
+    PATH,
+    Number,
+    config_options,
+    only_with,
+    pretend_option,
+    rank_options,
+    run_argument,
+)
 from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED
+from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
+from aiperf.journal.mark import refuse_marked
 from aiperf.journal.place import never_begun
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
+from aiperf.pretending.assumptions import assumed
 from aiperf.proposing.proposals import resolved
 from aiperf.ranks.ranks import Ranks, Wanted, across
 from aiperf.rules.ending import Answer, can_go_on
 from aiperf.run.display import Display
 from aiperf.run.master import Watch
+from aiperf.run.origins import refuse_other_origin
 from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.wire.formats import AUTO
@@ -49,6 +61,7 @@ def preset(name: str | None) -> None:
 @click.option("--directory", type=PATH, help="Where the run is written; default: runs/<time>-<preset>.")
 @click.option("--resume", "again", is_flag=True, help="Go on with the run in --directory where there is one.")
 @rank_options
+@pretend_option
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
 @click.option(
     "--images-per-second",
@@ -60,6 +73,7 @@ def run(
     directory: Path | None,
     again: bool,
     wanted: Wanted,
+    pretend: str | None,
     dry_run: bool,
     images_per_second: float | None,
 ) -> int:
@@ -85,29 +99,37 @@ def run(
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()
-    return across(wanted, lead)
+    return across(_pretending(wanted, pretend), lead)
 
 
 @click.command()
 @run_argument
 @rank_options
-def resume(directory: Path, wanted: Wanted) -> int:
+@pretend_option
+def resume(directory: Path, wanted: Wanted, pretend: str | None) -> int:
     """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight.
 
     The number of ranks may be another than before. Of a run that is complete it shows the result.
     """
     refuse_no_run()
-    return across(wanted, lambda ranks: _go_on(RunFiles(directory), ranks))
+    return across(_pretending(wanted, pretend), lambda ranks: _go_on(RunFiles(directory), ranks))
+
+
+def _pretending(wanted: Wanted, pretend: str | None) -> Wanted:
+    return replace(wanted, pretend=assumed(pretend)) if pretend else wanted
 
 
 def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None) -> int:
     """It may be done already: a scheduler that queues its job again gives the same command again."""
     replay = replayed(read_journal(files.journal))
+    if replay.opened.origin is Origin.SIMULATED:
+        refuse_marked(replay.opened.origin, files.directory, "be continued, begin another")
     if asked is not None:
         _refuse_other_options(replay.opened.config, asked, files)
     if not can_go_on(replay):
         click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
+    refuse_other_origin(replay, ranks, files)
     if asked is not None:  # a person can wait, and is told what for
         _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))

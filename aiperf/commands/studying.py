@@ -10,6 +10,7 @@ import click
 from aiperf.commands.comparing import refuse_no_table, write_table
 from aiperf.commands.options import PATH, rank_words, take_asked
 from aiperf.commands.submission import (
+    agree,
     hand_in,
     hours_option,
     job_states,
@@ -67,28 +68,34 @@ def scaling(
 ) -> None:
     """Write a weak-scaling study: a job for each size, and one at the end that makes the table.
 
-    All sizes run one configuration, each with a random seed of its own, in directories of one study.
+    It says what is run and how many node-hours that takes, and asks where neither --preset nor --data says
+    what. All sizes run one configuration, each with a random seed of its own, in directories of one study.
     `aiperf-hpc launch status STUDY` shows how it stands and repeats what is missing.
     """
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
     files = StudyFiles(directory.absolute(), chosen.ending)
     sizes = _sizes(nodes)
-    config = to_toml(take_asked(dict(context.params)).config())
-    study = Study(scheduler, sizes, hours, rank_words(context), config_hash(config))
+    asked = take_asked(dict(context.params))
+    config = asked.config()
+    text = to_toml(config)
+    study = Study(scheduler, sizes, hours, rank_words(context), config_hash(text))
     if not machine.container.image:  # which may hold more than is installed here
         refuse_no_table()
     if one_job:
         job = Job(sizes[-1], hours, files.name, options, directory=str(files.directory), sizes=sizes)
-        path = files.directory / f"weak_scaling.{chosen.ending}"
-        write_script(path, script_text(chosen, machine, job))
+        path, script = files.directory / f"weak_scaling.{chosen.ending}", script_text(chosen, machine, job)
+        agree(context, asked, config, [job])
+        write_script(path, script)
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
-    scripts = {files.script(size): script_text(chosen, machine, study.job(size, files)) for size in sizes}
-    write_script(files.config, config)
+    jobs = {size: study.job(size, files) for size in sizes}
+    scripts = {files.script(size): script_text(chosen, machine, job) for size, job in jobs.items()}
+    agree(context, asked, config, list(jobs.values()))
+    write_script(files.config, text)
     write_script(files.study, study_json(study))
-    for path, text in scripts.items():
-        write_script(path, text)
+    for path, script in scripts.items():
+        write_script(path, script)
     write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
     if submit:
         _submit(study, files, _standings(study, files, ask=True))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from aiperf.commands.asked import Asked
 from aiperf.commands.options import PATH, Number, writing
 from aiperf.commands.running import run as run_command
+from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.pretending.assumptions import assumed
+from aiperf.wording import figure
+from launch.job import Job
 from launch.scheduler import JobState, Scheduler
 from nas.bounded import read_text
 
@@ -54,15 +60,53 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
     return context
 
 
+def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[Job]) -> None:
+    """Says what the jobs will run and what it costs, and asks where no option chose it.
+
+    Raises ConfigError where there is no terminal to ask on, where the answer is no, and where the assumptions
+    do not exist.
+    """
+    click.echo(plan_text(asked, config, jobs), err=True)
+    if pretend := context.params.get("pretend"):
+        assumed(pretend)  # a job would find out after it waited
+        click.echo(f"aiperf-hpc: nothing is trained: the workers pretend, as {pretend} says", err=True)
+    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("name", "path")):
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"no option says what is run; for the default, write it after the --: -- --preset {asked.preset}"
+        )
+    if not click.confirm(f"Neither --preset nor --data was given. Run {asked.preset}?", err=True):
+        raise ConfigError("nothing was written; choose after the --, as: -- --preset ranked --data DIR")
+
+
+def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
+    """Two lines: what all of these jobs run, and for how long on how many nodes."""
+    data = " in ".join(filter(None, (config.data.name, config.data.path)))
+    spans = [job.span_node_hours for job in jobs]
+    spent = "1 node-hour" if sum(spans) == 1 else f"{figure(sum(spans))} node-hours"
+    if len(jobs) > 1:
+        spent = f"{' + '.join(map(figure, spans))} = {spent}"
+    sizes = jobs[0].sizes or tuple(job.nodes for job in jobs)
+    nodes = "1 node" if sizes == (1,) else f"{', '.join(map(str, sizes))} nodes"
+    each = "each of " if len(sizes) > 1 else ""
+    repeat = f", {jobs[0].repeat} times" if jobs[0].repeat > 1 else ""
+    one = f", in one job of {jobs[0].nodes} nodes" if jobs[0].sizes else ""
+    return (
+        f"aiperf-hpc: the run: preset {asked.preset}, data {data}, seed "
+        f"{config.seed_architecture}, format {config.training.format}, search {config.search.name}\n"
+        f"aiperf-hpc: its length: {jobs[0].hours:g} h on {each}{nodes}{repeat}{one}: "
+        f"{spent}; the scheduler is asked for {figure(sum(job.limit_node_hours for job in jobs))}"
+    )
+
+
 def write_script(path: Path, text: str) -> None:
     """Raises AiperfError for a script that bash cannot read to its end, and where another text is there
     already: a person may have edited it."""
     _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
-            raise AiperfError(
-                f"{path} is there already and says something else; remove it, or write elsewhere"
-            )
+            raise AiperfError(f"{path} already exists and says something else; remove it, or write elsewhere")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)

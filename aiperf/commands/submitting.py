@@ -16,6 +16,7 @@ from aiperf.commands.options import PATH, output_option
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
+from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
 from analysis.readings.judged import Judged
@@ -69,6 +70,8 @@ def package(
         from analysis.submissions.system import fields, from_journal, from_this_machine, largest
     runs = [RunFiles(directory) for directory in directories]
     replays = [read_run(run) for run in runs]
+    for each, run in zip(replays, runs):
+        refuse_marked(each.opened.origin, run.directory, "be submitted")
     replay = largest(replays)
     system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
     system |= {} if system_file is None else _given(system_file, system)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from aiperf.journal.mark import Mark, marked
+from aiperf.rules.ending import Answer
 from aiperf.score.score import Score
 from aiperf.wording import percent, plain, rates
 from analysis.readings import facts
@@ -23,6 +25,9 @@ class Comparison:
     """Rows of name, first, second, difference; where nothing differs there are none."""
 
     names: tuple[str, str]
+    """With the mark of a run that was not measured."""
+    mark: Mark | None
+    """Of both, or of the one that it names."""
     says: str
     score: Table
     time: Table
@@ -33,9 +38,10 @@ class Comparison:
 
 
 def compare(first: Judged, second: Judged) -> Comparison:
-    names = (first.replay.opened.run_id, second.replay.opened.run_id)
-    if names[0] == names[1]:
-        names = (f"{names[0]} (first)", f"{names[1]} (second)")
+    ids = (first.replay.opened.run_id, second.replay.opened.run_id)
+    if ids[0] == ids[1]:
+        ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
+    names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
     configs = (asdict(one.replay.opened.config) for one in (first, second))
     configuration = _differences(names, *map(facts.flat, configs))
     machine = _differences(names, _machine(first, second), _machine(second, first))
@@ -45,6 +51,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != "job"])
     return Comparison(
         names=names,
+        mark=_mark(first.verdict.mark, second.verdict.mark),
         says=f"{_warning(first, second)}{_says(first.score, second.score)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
@@ -64,11 +71,19 @@ def comparison_text(found: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
+    either = first or second
+    if either is None or first == second:
+        return either
+    told = [mark.sentence(f"the {name} run") for name, mark in (("first", first), ("second", second)) if mark]
+    return replace(either, text="; ".join(told))
+
+
 def _warning(first: Judged, second: Judged) -> str:
     """What must be known before the figures are read."""
     return "".join(
         f"Warning: the {name} run is {one.verdict.answer.value}, its figures must not be used "
-        f"({one.verdict.cause}). "
+        f"{'as results ' if one.verdict.answer is Answer.SIMULATED else ''}({one.verdict.cause}). "
         for name, one in (("first", first), ("second", second))
         if not one.verdict.valid
     )
@@ -141,7 +156,7 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     own = sorted(_hosts(judged) - _hosts(other))
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
-        "devices": facts.devices_text(replay),
+        "devices": facts.devices_and_hosts(replay),
         "hosts that the other had not": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.legs), default=0)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),

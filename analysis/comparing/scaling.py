@@ -12,6 +12,8 @@ from importlib import resources
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.journal.events import Origin
+from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
 from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
@@ -20,7 +22,7 @@ from analysis.readings.judged import Judged
 from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
 from analysis.table import Cell, Table
 
-MAY_DIFFER = frozenset({"random_seed", "data.path", "data.loader_processes"})
+MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
 CSV_COLUMNS = (
     "run",
@@ -30,6 +32,7 @@ CSV_COLUMNS = (
     "efficiency",
     "error",
     "training_share",
+    "busy_share",
     "mfu",
     "verdict",
     "aiperf1_ops_per_second",
@@ -54,6 +57,8 @@ class ScalingPoint:
     """Weak scaling efficiency, (OPS_N / N) / (OPS_N0 / N0); N are devices."""
     training_share: float
     """Of the groups' time."""
+    busy_share: float
+    """The same with the validations: the utilisation."""
     verdict: str
     figures: Mapping[str, Figure]
     """Of its score."""
@@ -67,6 +72,12 @@ class Scaling:
     """N0."""
     base_ops_per_second: float
     """Mean of the runs of that size."""
+    origin: Origin = Origin.MEASURED
+    """Of all runs."""
+
+    @property
+    def mark(self) -> Mark | None:
+        return mark_of(self.origin)
 
 
 @dataclass(frozen=True)
@@ -80,11 +91,22 @@ class Published:
     source: str
 
 
+def nothing_to_compare(run: Judged) -> str:
+    """Why a run has no place in a table; "" for one that has."""
+    if not _credited(run):
+        return "nothing was credited in it"
+    return f"NO RESULT: {run.verdict.cause}" if run.verdict.answer is Answer.NO_RESULT else ""
+
+
+def _credited(run: Judged) -> bool:
+    return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
+
+
 def scaling(runs: Sequence[Judged]) -> Scaling:
     """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
     for run in runs:
-        if run.score.span_seconds <= 0 or not num_devices(run.replay) or not run.score.ops_per_second:
-            raise MixedError(f"{run.files.directory}: nothing was credited in it; leave it out")
+        if not _credited(run):
+            raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; leave it out")
     seen: dict[str, Judged] = {}
     for run in runs:
         if first := seen.get(run.replay.begin_chain):
@@ -92,40 +114,42 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
             raise MixedError(f"{twice}; give each run once")
         seen[run.replay.begin_chain] = run
     for run in runs:
-        if run.verdict.answer is Answer.NO_RESULT:
-            raise MixedError(f"{run.files.directory}: NO RESULT: {run.verdict.cause}; leave it out")
+        if why := nothing_to_compare(run):
+            raise MixedError(f"{run.files.directory}: {why}; leave it out")
     for other in runs[1:]:
+        _refuse_other_origin(runs[0], other)
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]
     base = min(sizes)
     of_base = [run.score.ops_per_second for run, size in zip(runs, sizes) if size == base]
     base_rate = sum(of_base) / len(of_base)
     points = [_point(run, size, base, base_rate) for run, size in zip(runs, sizes)]
-    return Scaling(sorted(points, key=lambda point: (point.devices, point.run)), base, base_rate)
+    in_order = sorted(points, key=lambda point: (point.devices, point.run))
+    return Scaling(in_order, base, base_rate, runs[0].replay.opened.origin)
 
 
 def table(found: Scaling) -> Table:
-    rows = [_row(point, found.base_devices) for point in found.points]
+    rows = [_row(point, found) for point in found.points]
     return Table.of(rows[0], [row.values() for row in rows], (False, *[True] * 9, False, True))
 
 
-def _row(point: ScalingPoint, base: int) -> Mapping[str, Cell]:
-    """By column."""
+def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
+    """By column. A mark stands at the run, and at the figures that a study is made for; at each it would make
+    the table wider than a page."""
     known = point.figures
     low, interval = (point.interval[0], rates(*point.interval)) if point.interval else (0.0, "none")
-    before = [Figure("nodes", point.nodes, COUNT), known["devices"], known["ops_per_second"]]
-    after = [
-        known["ops_per_second_per_device"],
-        Figure(f"efficiency, N0 = {base:,}", point.efficiency, SHARE),
-        known["error"],
-        Figure("training", point.training_share, SHARE),
-        known["mfu"],
-    ]
-    last = known["aiperf1_ops_per_second"]
+    sustained = known["ops_per_second"]
+    efficiency = Figure(f"efficiency, N0 = {found.base_devices:,}", point.efficiency, SHARE, mark=found.mark)
+    before = [Figure("nodes", point.nodes, COUNT), known["devices"]]
+    after = [known["error"], Figure("training", point.training_share, SHARE), known["mfu"]]
+    each, last = known["ops_per_second_per_device"], known["aiperf1_ops_per_second"]
     return {
-        "run": point.run,
+        "run": marked(point.run, found.mark),
         **{one.name: one.cell for one in before},
+        sustained.label: sustained.cell,
         "95 % interval": (interval, low),
+        each.name: each.cell,
+        efficiency.label: efficiency.cell,
         **{one.name: one.cell for one in after},
         "verdict": point.verdict,
         last.name: last.cell,
@@ -133,16 +157,16 @@ def _row(point: ScalingPoint, base: int) -> Mapping[str, Cell]:
 
 
 def csv_text(found: Scaling) -> str:
-    """Every figure in full; empty is: not known."""
-    out = io.StringIO()
+    """Every figure in full; empty is: not known. Of runs that were not measured each line says so first."""
+    out, origin = io.StringIO(), {} if found.mark is None else {"origin": found.mark.word}
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([*CSV_COLUMNS, "interval_low", "interval_high", "base_devices"])
+    writer.writerow([*origin, *CSV_COLUMNS, "interval_low", "interval_high", "base_devices"])
     for point in found.points:
         low, high = point.interval or (None, None)
         known = {**vars(point), **{key: one.value for key, one in point.figures.items()}}
         cells = [known[name] for name in CSV_COLUMNS]
         cells = [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
-        writer.writerow([*cells, low, high, found.base_devices])
+        writer.writerow([*origin.values(), *cells, low, high, found.base_devices])
     return out.getvalue()
 
 
@@ -153,7 +177,8 @@ def markdown_text(found: Scaling) -> str:
         ["-:" if figure else "-" for figure in content.figures],
         *[[_marked_down(cell) for cell in row] for row in content.rows],
     ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    above = "" if found.mark is None else f"{found.mark.line}\n\n"
+    return above + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _marked_down(cell: str) -> str:
@@ -178,9 +203,19 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
         interval=score.timeline.stable_interval,
         efficiency=(score.ops_per_second / devices) / (base_rate / base),
         training_share=sum(share.train for share in score.shares) / max(1, len(score.shares)),
+        busy_share=sum(1 - share.rest for share in score.shares) / max(1, len(score.shares)),
         verdict=facts.verdict_and_class(run.verdict, run.validated),
         figures=figures(run.replay, score),
     )
+
+
+def _refuse_other_origin(first: Judged, other: Judged) -> None:
+    one, another = first.replay.opened.origin, other.replay.opened.origin
+    if one is not another:
+        raise MixedError(
+            f"{other.files.directory} is {another.value} and {first.files.directory} is {one.value}; "
+            "`aiperf-hpc compare` sets two such runs side by side"
+        )
 
 
 def _refuse_other_kind(first: Judged, other: Judged) -> None:

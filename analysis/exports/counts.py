@@ -9,27 +9,38 @@ from typing import Any
 from analysis.table import aligned
 from nas.graph import Graph, Row
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
+from nas.products import all_pairs
 
 KINDS = tuple(field.name for field in fields(Ops))
 NOTES = """\
-dx is the gradient of what a layer reads, dw that of its weights; a training image is forward + backward.
+dx is the gradient of what a layer reads, dw that of its weights; a training {example} is forward + backward.
 grad_accum adds up the gradients of a tensor with several readers; softmax_xent is the loss.
-Padding taps count. Optimizer steps, augmentation and work done once a batch do not."""
+{uncounted}"""
+OF_IMAGES = "Padding taps count. Optimizer steps, augmentation and work done once a batch do not."
+OF_TEXT = "Recomputation, masks, tables of angles and optimizer steps are not counted."
+ALL_PAIRS = """\
+Attention is counted on the causal triangle, T(T + 1)/2 pairs of positions; "all pairs" has T², as
+published MFU counts, and is for comparison with that only."""
 
 
 def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
-    """Tables for one image: each kind of layer at both prices, then each kind of operation.
+    """Tables for one example: each kind of layer at both prices, then each kind of operation.
 
     `bytes_per_element` is the width of an activation: 4 in fp32 and tf32, 2 in bf16 and fp16.
     """
-    image = " × ".join(map(str, graph.input))
-    activations = graph.num_activations
+    activations, pairs = graph.num_activations, all_pairs(graph)
     tensor_rows = {name: row for name, row in graph.rows.items() if row.cost.forward.price(TENSOR_OPS)}
+    tensor_table = _by_layer("tensor OPS", tensor_rows, graph, TENSOR_OPS)
+    uncounted = OF_TEXT if graph.head.symbols_in else OF_IMAGES
+    notes = NOTES.format(example=graph.head.example, uncounted=uncounted)
+    if pairs is not None:
+        tensor_table.append(["total, all pairs", "", *_priced(pairs, TENSOR_OPS)])
+        notes = f"{notes}\n{ALL_PAIRS}"
     parts = [
-        f"Operations for one image of {image}, {_number(graph.classes)} classes",
-        aligned(_by_layer("OPS", graph.rows, graph.cost, OPS)),
-        aligned(_by_layer("tensor OPS", tensor_rows, graph.cost, TENSOR_OPS)),
-        aligned(_by_kind(graph.cost)),
+        f"Operations for one {graph.head.wording(graph.input)}, {graph.classes:,} {graph.head.answers}",
+        aligned(_by_layer("OPS", graph.rows, graph, OPS)),
+        aligned(tensor_table),
+        aligned(_by_kind(graph)),
         aligned(
             [
                 ["parameters", _number(graph.num_parameters)],
@@ -37,20 +48,23 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
                 [f"activation bytes, {bytes_per_element} each", _number(activations * bytes_per_element)],
             ]
         ),
-        NOTES,
+        notes,
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def count_json(graph: Graph, bytes_per_element: int = 4) -> dict[str, Any]:
     """The same figures, all of them exact integers, with `kinds` of operations for every cell."""
+    example, pairs = graph.head.example, all_pairs(graph)
+    rows = {name: {"number": row.num, **_passes_json(row.cost, example)} for name, row in graph.rows.items()}
     return {
         "input": list(graph.input),
-        "classes": graph.classes,
+        graph.head.answers: graph.classes,
         "graph_key": graph.key,
         "prices": {"ops": asdict(OPS), "tensor_ops": asdict(TENSOR_OPS)},
-        "rows": {name: {"number": row.num, **_passes_json(row.cost)} for name, row in graph.rows.items()},
-        "total": _passes_json(graph.cost),
+        "rows": rows,
+        "total": _passes_json(graph.cost, example),
+        **({"total_all_pairs": _passes_json(pairs, example)} if pairs is not None else {}),
         "parameters": graph.num_parameters,
         "activations": graph.num_activations,
         "bytes_per_element": bytes_per_element,
@@ -58,40 +72,40 @@ def count_json(graph: Graph, bytes_per_element: int = 4) -> dict[str, Any]:
     }
 
 
-def _passes(cost: Cost) -> Mapping[str, Ops]:
+def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
     return {
         "forward": cost.forward,
         "backward dx": cost.input_grad,
         "backward dw": cost.weight_grad,
         "backward": cost.backward,
-        "training image": cost.train,
+        f"training {example}": cost.train,
         "evaluate": cost.evaluate,
     }
 
 
-def _passes_json(cost: Cost) -> dict[str, Any]:
+def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
     return {
         name.replace(" ", "_"): {
             "ops": ops.price(OPS),
             "tensor_ops": ops.price(TENSOR_OPS),
             "kinds": asdict(ops),
         }
-        for name, ops in _passes(cost).items()
+        for name, ops in _passes(cost, example).items()
     }
 
 
-def _by_layer(title: str, rows: Mapping[str, Row], total: Cost, prices: Ops) -> list[list[str]]:
+def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) -> list[list[str]]:
     return [
-        [title, "number", *_passes(total)],
+        [title, "number", *_passes(graph.cost, graph.head.example)],
         *[[name, _number(row.num), *_priced(row.cost, prices)] for name, row in rows.items()],
-        ["total", "", *_priced(total, prices)],
+        ["total", "", *_priced(graph.cost, prices)],
     ]
 
 
-def _by_kind(cost: Cost) -> list[list[str]]:
+def _by_kind(graph: Graph) -> list[list[str]]:
     rows = [
         [name, *map(_number, ops.kinds), _number(ops.price(OPS)), _number(ops.price(TENSOR_OPS))]
-        for name, ops in _passes(cost).items()
+        for name, ops in _passes(graph.cost, graph.head.example).items()
     ]
     prices = [
         ["price in OPS", *map(_number, OPS.kinds), "", ""],
@@ -101,7 +115,7 @@ def _by_kind(cost: Cost) -> list[list[str]]:
 
 
 def _priced(cost: Cost, prices: Ops) -> list[str]:
-    return [_number(ops.price(prices)) for ops in _passes(cost).values()]
+    return [_number(ops.price(prices)) for ops in _passes(cost, "").values()]
 
 
 def _number(value: int) -> str:

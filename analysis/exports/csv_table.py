@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Mapping
 
 from aiperf.wording import plain
+from analysis.exports.result import unmeasured
 from analysis.readings.judged import Judged
 from analysis.readings.trials import TrialRow, rows
 
@@ -21,6 +22,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "parameters": lambda row: row.parameters,
     "group": lambda row: row.group,
     "attempts": lambda row: row.attempts,
+    "engine": lambda row: row.engine,
     "epochs": lambda row: row.epochs,
     "batch_size": lambda row: row.batch_size,
     "learning_rate": lambda row: row.learning_rate,
@@ -31,12 +33,13 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
 
 
 def csv_text(judged: Judged) -> str:
-    """Empty is: not known. Times are seconds of the span."""
-    out = io.StringIO()
+    """Empty is: not known. Times are seconds of the span. Of a run that was not measured each line begins
+    with its origin."""
+    out, origin = io.StringIO(), unmeasured(judged.replay)
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    writer.writerow([*origin, *COLUMNS])
     for row in rows(judged.replay, judged.recount.counts):
-        writer.writerow([cell(row) for cell in COLUMNS.values()])
+        writer.writerow([*origin.values(), *(cell(row) for cell in COLUMNS.values())])
     return out.getvalue()
 
 

@@ -11,7 +11,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from aiperf.journal.attempts import Leg
+from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
+from aiperf.tally import Classified
 from analysis.exports.result import answered
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures
@@ -23,7 +25,11 @@ Line = tuple[float, str, str, Any, dict[str, Any]]
 
 
 def mllog_text(judged: Judged) -> str:
-    """All lines in the order of their times. Those of a leg follow its master's clock."""
+    """All lines in the order of their times. Those of a leg follow its master's clock.
+
+    Raises AiperfError for a run that was not measured: MLPerf has no key that would say so.
+    """
+    refuse_marked(judged.replay.opened.origin, judged.files.directory, "be written as an MLPerf log")
     lines = sorted(_lines(judged), key=lambda line: line[0])
     return "".join(f":::MLLOG {json.dumps(_record(line), allow_nan=False)}\n" for line in lines)
 
@@ -54,11 +60,10 @@ def _lines(judged: Judged) -> Iterator[Line]:
         yield begin + 1000 * leg.released, START, "run_start", None, {"leg": leg.index}
         yield begin + 1000 * leg.end, END, "run_stop", None, _outcome(judged, leg)
     yield from _trials(replay)
-    if replay.tested is not None and replay.tested.of:
-        accuracy = replay.tested.correct / replay.tested.of
+    if replay.tested is not None and isinstance(tally := replay.tested.tally, Classified):
         last = _begin(replay.leg) + 1000 * replay.leg.last
-        about = {"trial": replay.tested.trial, "images": "test", "samples_count": replay.tested.of}
-        yield last, POINT, "eval_accuracy", accuracy, about
+        about = {"trial": replay.tested.trial, "images": "test", "samples_count": tally.of}
+        yield last, POINT, "eval_accuracy", tally.accuracy, about
 
 
 def _settings(replay: Replay) -> Iterator[Line]:
@@ -87,14 +92,9 @@ def _trials(replay: Replay) -> Iterator[Line]:
         about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
         yield begin + 1000 * attempt.began.end, START, "block_start", None, about
         for closed in attempt.validations:
-            accuracy = 1 - closed.segment.error
-            yield (
-                begin + 1000 * closed.end,
-                POINT,
-                "eval_accuracy",
-                accuracy,
-                {**about, "images": "validation", "samples_count": closed.segment.of},
-            )
+            if isinstance(tally := closed.segment.tally, Classified):
+                validated = {**about, "images": "validation", "samples_count": tally.of}
+                yield begin + 1000 * closed.end, POINT, "eval_accuracy", tally.accuracy, validated
         if attempt.ended is not None:
             ended = {**about, "state": attempt.state.value}
             yield begin + 1000 * attempt.ended.end, END, "block_stop", None, ended

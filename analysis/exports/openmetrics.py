@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Gauge, Info
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from aiperf.journal.mark import Mark, mark_of
 from aiperf.wording import plain
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures
@@ -27,12 +28,13 @@ METRICS = {
 
 
 def openmetrics_text(judged: Judged) -> str:
-    """Gauges of the run so far; what is not known is left out. Units are in the names."""
+    """Gauges of the run so far; what is not known is left out. Units are in the names. Each sample of a run
+    that was not measured has the label `origin`."""
     registry = CollectorRegistry()
     replay, score = judged.replay, judged.score
-    run = plain(replay.opened.run_id)
+    run = _run(replay.opened.run_id, mark_of(replay.opened.origin))
     about = {
-        "run": run,
+        **run,
         "preset": replay.opened.config.preset,  # printable, or it was refused
         "program": plain(replay.opened.program),
         "format": replay.opened.config.training.format,
@@ -42,24 +44,24 @@ def openmetrics_text(judged: Judged) -> str:
     values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
     values["valid"] = "1 where no rule of integrity failed.", 1.0
     if not judged.verdict.valid:
-        answer = {"run": run, "answer": judged.verdict.answer.value}
+        answer = {**run, "answer": judged.verdict.answer.value}
         values["valid"] = "0 of a run that is not VALID; aiperf_verdict says what it is.", 0.0
         Info("aiperf_verdict", "What is said of the run.", registry=registry).info(answer)
     _set(registry, run, values)
     _set_trials(registry, run, score.trials)
     groups = Gauge(
-        "aiperf_group_share_ratio", "Of a group's time.", ["run", "group", "part"], registry=registry
+        "aiperf_group_share_ratio", "Of a group's time.", [*run, "group", "part"], registry=registry
     )
     for share in score.shares:
         for part in ("train", "validate", "rest"):
-            groups.labels(run, str(share.group), part).set(getattr(share, part))
+            groups.labels(*run.values(), str(share.group), part).set(getattr(share, part))
     return str(generate_latest(registry).decode())  # type: ignore[no-untyped-call]
 
 
 def live_openmetrics_text(now: Snapshot) -> str:
     """The gauges that can be told while the run goes on."""
-    registry, run = CollectorRegistry(), plain(now.run)
-    Info("aiperf_run", "What the run is.", registry=registry).info({"run": run, "preset": now.preset})
+    registry, run = CollectorRegistry(), _run(now.run, now.mark)
+    Info("aiperf_run", "What the run is.", registry=registry).info({**run, "preset": now.preset})
     values = {
         "ops_per_second": ("Credited operations over the span so far.", now.ops_per_second),
         "span_seconds": ("So far.", now.span_seconds),
@@ -72,13 +74,20 @@ def live_openmetrics_text(now: Snapshot) -> str:
     return str(generate_latest(registry).decode())  # type: ignore[no-untyped-call]
 
 
-def _set(registry: CollectorRegistry, run: str, values: Mapping[str, tuple[str, float | None]]) -> None:
+def _run(run_id: str, mark: Mark | None) -> Mapping[str, str]:
+    """Labels of every sample."""
+    return {"run": plain(run_id), **({} if mark is None else {"origin": mark.word})}
+
+
+def _set(
+    registry: CollectorRegistry, run: Mapping[str, str], values: Mapping[str, tuple[str, float | None]]
+) -> None:
     for name, (text, value) in values.items():
         if value is not None:
-            Gauge(f"aiperf_{name}", text, ["run"], registry=registry).labels(run).set(value)
+            Gauge(f"aiperf_{name}", text, [*run], registry=registry).labels(*run.values()).set(value)
 
 
-def _set_trials(registry: CollectorRegistry, run: str, trials: Mapping[str, int]) -> None:
-    gauge = Gauge("aiperf_trials", "Number of trials by state.", ["run", "state"], registry=registry)
+def _set_trials(registry: CollectorRegistry, run: Mapping[str, str], trials: Mapping[str, int]) -> None:
+    gauge = Gauge("aiperf_trials", "Number of trials by state.", [*run, "state"], registry=registry)
     for state, num in trials.items():
-        gauge.labels(run, state).set(num)
+        gauge.labels(*run.values(), state).set(num)

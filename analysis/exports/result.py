@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import Verdict
-from analysis.readings.facts import software
+from analysis.readings.facts import engines, software
 from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices
 from analysis.readings.trials import line_of_descent, rows
@@ -24,6 +25,7 @@ def result(judged: Judged) -> dict[str, Any]:
     return {
         "form": FORM,
         "run_id": opened.run_id,
+        **unmeasured(replay),
         "program": opened.program,
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
@@ -34,6 +36,7 @@ def result(judged: Judged) -> dict[str, Any]:
         },
         "score": encode(judged.score),
         "energy": _energy(judged),
+        "engines": encode(engines(replay)),
         "best": _best(judged),
         "system": _system(replay),
         "data": _data(replay),
@@ -46,6 +49,12 @@ def answered(verdict: Verdict) -> dict[str, Any]:
     if verdict.run_class:
         return {"valid": True, "class": verdict.run_class.value}
     return {"valid": False, "class": None, "answer": verdict.answer.value, "cause": verdict.cause}
+
+
+def unmeasured(replay: Replay) -> dict[str, str]:
+    """For machines: where the figures of a run come from that was not measured; of a measured one nothing."""
+    mark = mark_of(replay.opened.origin)
+    return {} if mark is None else {"origin": mark.word}
 
 
 def _energy(judged: Judged) -> dict[str, Any]:

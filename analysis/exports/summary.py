@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from aiperf.files import RunFiles
+from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
@@ -14,9 +16,10 @@ from aiperf.score.score import Quality, Score
 from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, plain
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
-from analysis.readings.facts import devices_text
+from analysis.readings.facts import devices_text, engines_text
 from analysis.readings.key import figures
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
+from analysis.readings.losses import losses_text
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
@@ -43,14 +46,16 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("trials", _trials(score)),
         ("time", _time(score)),
         ("control", found["control_images_per_second"].line),
-        *_named("slow", slow_text(devices.slow, replay)),
-        ("verdict", _verdict(verdict)),
     ]
-    text = [plain(head), "─" * len(head), *(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)]
+    lines = [(marked(name, verdict.mark), value) for name, value in lines]
+    lines += _named("steps", engines_text(replay))
+    lines += _named("slow", slow_text(devices.slow, replay))
+    lines += _named("lost", losses_text(replay))
+    lines.append(("verdict", _verdict(verdict)))
     reasons = verdict.failed(Kind.INTEGRITY) or (verdict.unmet if verdict.valid else [])
-    text += [f"{'':<{WIDTH}}· {finding.rule}: {plain(finding.text)}" for finding in reasons]
-    text.append(f"{'journal':<{WIDTH}}{files.journal}")
-    return "\n".join(text)
+    lines += [("", f"· {finding.rule}: {finding.text}") for finding in reasons]
+    lines.append(("journal", str(files.journal)))
+    return "\n".join([*_above(verdict.mark), plain(head), "─" * len(head), *_aligned(lines)])
 
 
 def findings_text(verdict: Verdict) -> str:
@@ -62,15 +67,16 @@ def findings_text(verdict: Verdict) -> str:
 def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) -> str:
     """Where a run stands, in a few lines. `silent_seconds`: since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
+    mark = mark_of(replay.opened.origin)
     found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         *([("verdict", f"{found.answer.value}: {found.text}")] if found else []),
         ("machine", devices_text(replay)),
-        ("span so far", clock(replay.span_seconds)),
-        ("trials", f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
+        (marked("span so far", mark), clock(replay.span_seconds)),
+        (marked("trials", mark), f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
         (
-            "best network",
+            marked("best network", mark),
             f"validation error {percent(best.error)}, trial {best.number}" if best else "none yet",
         ),
     ]
@@ -78,13 +84,25 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
         error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
         lines.append(
             (
-                f"group {group}",
+                marked(f"group {group}", mark),
                 f"trial {attempt.trial.number} ({origin(attempt.trial)}), {attempt.images:,} images{error}",
             )
         )
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow, replay))
-    return "\n".join(f"{name:<{WIDTH}}{plain(value)}" for name, value in lines)
+        lines += _named("lost", losses_text(replay))
+    return "\n".join([*_above(mark), *_aligned(lines)])
+
+
+def _above(mark: Mark | None) -> list[str]:
+    """What must be read before any figure."""
+    return [] if mark is None else [mark.line]
+
+
+def _aligned(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """A mark may make names longer."""
+    width = max(WIDTH, *(len(name) + 2 for name, _ in lines))
+    return [f"{name:<{width}}{plain(value)}" for name, value in lines]
 
 
 def _state(replay: Replay) -> str:
@@ -100,10 +118,10 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 
 def _verdict(verdict: Verdict) -> str:
-    """INVALID has its reasons below it."""
+    """What contradicts stands with the rules."""
     if verdict.run_class:
         return f"{verdict.answer.value}, class {verdict.run_class.value}"
-    why = "" if verdict.answer is Answer.INVALID else f": {verdict.cause}"
+    why = "" if verdict.answer is Answer.INVALID else f": {verdict.lacks}"
     return f"{verdict.answer.value}{why}"
 
 
@@ -113,9 +131,8 @@ def _best(replay: Replay, quality: Quality | None) -> str:
     trial = replay.trials[quality.trial].trial
     validation = f"validation error {percent(quality.validation_error)}"
     test = "not tested"
-    if quality.of is not None and quality.correct is not None:
-        wrong = quality.of - quality.correct
-        test = f"test error {percent(wrong / quality.of)} ({wrong} of {quality.of} images)"
+    if quality.test is not None:
+        test = f"test error {percent(quality.test.error)} ({quality.test.text()})"
     return f"{test}, {validation}: trial {trial.number} ({origin(trial)})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiperf.journal.mark import marked
 from aiperf.wording import clock, figure, percent, plain, rate
 from analysis.readings.live import GroupNow, Snapshot
 
@@ -17,13 +18,14 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
     best = "none" if now.best is None else f"{percent(now.best[1])} on validation, trial {now.best[0]}"
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     lines = [
+        *([] if now.mark is None else [now.mark.line]),
         f"aiperf-hpc · {now.run} · {now.preset} · {now.machine}",
         f"{now.state}, {clock(now.span_seconds)} of the span{left}",
         "",
-        f"OPS      {rate(now.ops_per_second)} credited so far",
+        marked(f"OPS      {rate(now.ops_per_second)} credited so far", now.mark),
         f"         {sparkline(now.curve, max(1, min(60, width - 10)))}",
-        f"error    {best}",
-        f"trials   {trials or 'none'}",
+        marked(f"error    {best}", now.mark),
+        marked(f"trials   {trials or 'none'}", now.mark),
         *_slow(now.slow),
         "",
     ]

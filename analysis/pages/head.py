@@ -25,6 +25,7 @@ KEY = (
 STYLES = {
     Answer.VALID: "",
     Answer.INVALID: "refuted",
+    Answer.SIMULATED: "",
     Answer.NO_RESULT: "empty",
     Answer.INCOMPLETE: "so-far",
 }
@@ -32,7 +33,7 @@ STYLES = {
 
 
 @dataclass(frozen=True)
-class Head:
+class PageHead:
     """As the template shows it."""
 
     headline: str
@@ -46,14 +47,14 @@ class Head:
     """None of a run without a result."""
 
 
-def head(judged: Judged) -> Head:
+def head(judged: Judged) -> PageHead:
     verdict, known = judged.verdict, figures(judged.replay, judged.score)
     sound = "passed" if judged.validated else "unknown"
     key = [known[name] for name in KEY]
     if verdict.answer is Answer.INCOMPLETE:  # the control was timed before the span, and is what it is
         before = known["control_images_per_second"]
         key = [one if one is before else replace(one, name=f"{one.name} so far") for one in key]
-    return Head(
+    return PageHead(
         headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,
         word=facts.verdict_word(verdict, judged.validated),
         outcome={Answer.VALID: sound, Answer.INVALID: "failed"}.get(verdict.answer, "unknown"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wording import clock, figure, percent, rate
-from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of
+from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of, stamped
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.pages.page import drawn, page
@@ -24,11 +25,12 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
     """`seconds`: after so long the page asks again."""
     return page(
         "live.html",
+        now.mark,
         live=True,
         now=now,
         seconds=seconds,
         key=_key(now),
-        drawn=[drawn(picture) for picture in (_curve(now), _errors(now, replay))],
+        drawn=[drawn(stamped(picture, now.mark)) for picture in (_curve(now), _errors(now, replay))],
         groups=_groups(now),
     )
 
@@ -38,12 +40,13 @@ def _key(now: Snapshot) -> Sequence[Figure]:
     best, told = (None, "no trial was validated")
     if now.best is not None:
         best, told = now.best[1], f"on validation, trial {now.best[0]}"
-    return (
+    found = (
         Figure("OPS so far", now.ops_per_second, RATE, "credited, over the span so far"),
         Figure("best error", best, ERROR, told, "none"),
         Figure("time left", now.left_seconds, SECONDS, f"{clock(now.span_seconds)} of the span are over"),
         Figure("trials", sum(now.trials.values()), COUNT, trials or "none"),
     )
+    return [replace(one, mark=now.mark) for one in found]
 
 
 def _curve(now: Snapshot) -> Picture:

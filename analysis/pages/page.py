@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from aiperf import __version__
+from aiperf.journal.mark import Mark
 from aiperf.wording import plain
 from analysis.pages.figures.picture import Marks, Picture
 from analysis.pages.figures.svg import inline
@@ -48,8 +49,9 @@ def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> 
     return Drawn(picture, Markup(found.wide), Markup(found.narrow), marks)
 
 
-def page(template: str, live: bool = False, **content: Any) -> str:
-    """The whole text of a page. Only a live one may ask its own server for more."""
+def page(template: str, mark: Mark | None, live: bool = False, **content: Any) -> str:
+    """The whole text of a page. `mark`: of runs that were not measured. Only a live page may ask its own
+    server for more."""
     script, css = _text("page.js"), _text("page.css")
     hash_ = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash_}'"
@@ -57,7 +59,14 @@ def page(template: str, live: bool = False, **content: Any) -> str:
     return (
         _environment()
         .get_template(template)
-        .render(css=Markup(css), script=Markup(script), policy=policy, program=__version__, **content)
+        .render(
+            css=Markup(css),
+            script=Markup(script),
+            policy=policy,
+            program=__version__,
+            mark=mark,
+            **content,
+        )
     )
 
 

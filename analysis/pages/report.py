@@ -15,13 +15,13 @@ from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
-from analysis.pages.figures.picture import Picture
+from analysis.pages.figures.picture import Picture, stamped
 from analysis.pages.figures.quality import error_over_time, regulated_over_time
 from analysis.pages.figures.series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.head import Head, head
+from analysis.pages.head import PageHead, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
 from analysis.readings.devices import (
@@ -32,8 +32,10 @@ from analysis.readings.devices import (
     roofline_share_text,
     slow_text,
 )
+from analysis.readings.facts import engines_text
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
+from analysis.readings.losses import losses_text
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
@@ -60,7 +62,7 @@ class Report:
     """What the template shows."""
 
     title: str
-    head: Head
+    head: PageHead
     eyebrow: str
     subtitle: str
     sections: Sequence[Section]
@@ -80,7 +82,7 @@ class Report:
 def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = (), back: str = "") -> str:
     """`aside`: tables of what is known beside the journal, each with its title. `back`: the page of the
     ranking that this one belongs to."""
-    return page("report.html", report=_report(judged), aside=aside, back=back)
+    return page("report.html", judged.verdict.mark, report=_report(judged), aside=aside, back=back)
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
@@ -95,6 +97,11 @@ def write_figures(judged: Judged, folder: Path) -> list[Path]:
 
 def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
     """Every figure that there is, with the anchor of its section."""
+    for anchor, picture in _pictures(judged, found):
+        yield anchor, stamped(picture, judged.verdict.mark)
+
+
+def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
@@ -170,7 +177,7 @@ def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
 
 
 def _devices(judged: Judged) -> Section:
-    """Limits, energy and who was slow."""
+    """Limits, energy, who was slow and who was lost."""
     replay, score = judged.replay, judged.score
     devices = look(judged.files, replay)
     rows = [
@@ -178,6 +185,8 @@ def _devices(judged: Judged) -> Section:
         ("roofline", roofline_share_text(replay)),
         ("energy", energy_text(devices.usage, score)),
         *(("slow", text) for text in slow_text(devices.slow, replay)),
+        *(("steps", text) for text in engines_text(replay)),
+        *(("lost", text) for text in losses_text(replay)),
     ]
     facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []

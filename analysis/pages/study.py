@@ -19,7 +19,7 @@ from analysis.table import Table
 
 
 def comparison_html(found: Comparison) -> str:
-    return page("compare.html", found=found)
+    return page("compare.html", found.mark, found=found)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
@@ -32,6 +32,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
     )
     return page(
         "scaling.html",
+        found.mark,
         title=_sizes(found),
         subtitle=f"preset {config.preset} · {config.training.format} · up to {devices_text(largest.replay)}",
         drawn=drawn(weak_scaling(found, others)),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from aiperf.config import Config, load_preset, preset_names
+from aiperf.config import EAGER, Config, load_preset, preset_names
+from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
+from aiperf.known_sets import PACKED
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.wire.messages import Ready
-from aiperf.wording import bytes_text
+from aiperf.wording import bytes_text, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
@@ -21,7 +23,12 @@ _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
 def devices_text(replay: Replay) -> str:
-    """ "8 × NVIDIA A100-SXM4-80GB on 4 hosts"."""
+    """ "8 × NVIDIA A100-SXM4-80GB on 4 hosts"; of a run that was not measured with its mark."""
+    return marked(devices_and_hosts(replay), mark_of(replay.opened.origin))
+
+
+def devices_and_hosts(replay: Replay) -> str:
+    """The same for who sets the mark elsewhere."""
     if not replay.legs or not replay.ranks:
         return "no rank was ready"
     by_rank = replay.leg.devices
@@ -29,6 +36,18 @@ def devices_text(replay: Replay) -> str:
     num_hosts = len({ready.host for ready in by_rank.values()})
     named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
     return f"{named} on {num_hosts:,} host{'' if num_hosts == 1 else 's'}"
+
+
+def packed_text(replay: Replay) -> str:
+    """How images were decoded beforehand, "packed at 256² by Pillow 13.0.0, …"; empty where they were not.
+
+    A journal is anybody's, and so are these words of it."""
+    if replay.manifest.get("name") != PACKED:
+        return ""
+    packed = replay.manifest.get("packed")
+    told = packed if isinstance(packed, Mapping) else {}
+    digest, decoder = f"{told.get('sha256')!s:.12}", f"{told.get('decoder')!s:.80}"
+    return plain(f"packed at {told.get('side')!s:.9}² by {decoder}, SHA-256 {digest}…")
 
 
 def machine(replay: Replay) -> Table:
@@ -69,6 +88,48 @@ def surroundings(replay: Replay) -> dict[str, str]:
             for ready in _ready(replay)
         ]
     )
+
+
+@dataclass(frozen=True)
+class StepsMade:
+    """By which engine the steps of some trials were made, and why."""
+
+    engine: str
+    because: str
+    instead_of: str
+    """The engine that failed, as `because` says; empty where the first choice made them."""
+    trials: int
+    """That began; one that was begun again counts again."""
+
+
+def engines(replay: Replay) -> list[StepsMade]:
+    """One for each engine and reason, the most frequent first; none where nothing chose an engine."""
+    made: Counter[tuple[str, str, str]] = Counter()
+    for attempt in replay.attempts:
+        if attempt.began is None or not attempt.began.started.chosen:
+            continue
+        started, fallback = attempt.began.started, attempt.fallback
+        if fallback is None:
+            made[started.engine, started.chosen, ""] += 1
+        else:
+            made[EAGER, fallback.reason, fallback.engine] += 1
+    return [StepsMade(*how, times) for how, times in made.most_common()]
+
+
+def engines_text(replay: Replay) -> list[str]:
+    """The same in words, a line each."""
+    found = engines(replay)
+    total = sum(made.trials for made in found)
+    return [
+        _steps_text(made) + ("" if len(found) == 1 else f": {made.trials:,} of {total:,} trials")
+        for made in found
+    ]
+
+
+def _steps_text(made: StepsMade) -> str:
+    if made.instead_of:
+        return f"{made.engine}, because {made.instead_of} failed ({made.because})"
+    return f"{made.engine} ({made.because})"
 
 
 def _ready(replay: Replay) -> list[Ready]:

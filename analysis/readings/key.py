@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score
+from aiperf.tasks.known import task_of
 from aiperf.wording import clock, figure, percent, rate, rates, scaled
 from analysis.readings.hosts import control_sizes
 from analysis.table import Cell
@@ -51,6 +53,13 @@ class Figure:
     """What stands for a value that there is not."""
     help: str = ""
     """What it is, in a sentence that is true of every run."""
+    mark: Mark | None = None
+    """Of a run that was not measured."""
+
+    @property
+    def label(self) -> str:
+        """The name, with the mark where there is one."""
+        return marked(self.name, self.mark)
 
     @property
     def text(self) -> str:
@@ -67,6 +76,11 @@ class Figure:
 
 def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
     """By key, which is the name for machines."""
+    mark = mark_of(replay.opened.origin)
+    return {key: replace(one, mark=mark) for key, one in _figures(replay, score).items()}
+
+
+def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
     devices = num_devices(replay)
     return {
         "ops_per_second": Figure(
@@ -150,11 +164,9 @@ def _errors(score: Score) -> Mapping[str, Figure]:
     if quality is not None:
         unknown = "not tested"
         aside = f"{percent(quality.validation_error)} on validation, trial {quality.trial}"
-        if quality.of is not None and quality.correct is not None:
-            wrong = f"{quality.of - quality.correct:,} of {quality.of:,} wrong"
-            if quality.error_is_bound:
-                wrong = f"none of {quality.of:,} wrong, 1/(2N) taken"
-            aside = f"{wrong}; {aside}"
+        if quality.test is not None:
+            bound = ", 1/(2N) taken" if quality.error_is_bound else ""
+            aside = f"{quality.test.text()}{bound}; {aside}"
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
         "validation_error": Figure(
@@ -166,9 +178,10 @@ def _errors(score: Score) -> Mapping[str, Figure]:
 
 def _control(replay: Replay, score: Score) -> Figure:
     name, control = "control", score.control
+    network = task_of(replay.opened.config.data).control.name
     if control is None:
-        return Figure(name, None, IMAGES, "ResNet-50 v1.5, before the span", "not measured")
-    aside = f"ResNet-50 v1.5 at {control_sizes(replay)}"
+        return Figure(name, None, IMAGES, f"{network}, before the span", "not measured")
+    aside = f"{network} at {control_sizes(replay)}"
     if control.devices > 1:
         aside += f"; slowest {control.slowest_images_per_second:.4g} on {control.slowest_host}"
     return Figure(name, control.images_per_second, IMAGES, aside)

@@ -15,6 +15,7 @@ from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
+from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
 from aiperf.rules.ending import Shortfall, shortfall
@@ -70,6 +71,7 @@ class Snapshot:
     groups: Sequence[GroupNow]
     slow: Sequence[str]
     """Ranks and groups far below the others, as of the last whole minute of the span."""
+    mark: Mark | None = None
 
 
 def silent_seconds(files: RunFiles) -> float:
@@ -140,16 +142,16 @@ class Follower:
             best=None if best is None or best.error is None else (best.number, best.error),
             trials=Counter(story.state.value for story in replay.trials.values()),
             groups=_groups(replay) if replay.legs else (),
+            mark=mark_of(replay.opened.origin),
             slow=self._named(span),
         )
 
     def _named(self, span: float) -> Sequence[str]:
         """Once a minute: in a long run it takes seconds to say."""
-        replay = self.replay
-        leg = replay.leg if replay.legs else None
+        leg = self.replay.leg if self.replay.legs else None
         moment = leg and (leg.index, leg.released, leg.ended is None, span // WINDOW_SECONDS)
         if self._slow[0] != moment:
-            self._slow = moment, [outlier_text(outlier) for outlier in outliers(replay)]
+            self._slow = moment, [outlier_text(outlier) for outlier in outliers(self.replay)]
         return self._slow[1]
 
     def _price(self) -> None:

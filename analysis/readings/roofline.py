@@ -30,7 +30,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class LayerLimit:
-    """One layer, for one training image."""
+    """One layer, for one training example."""
 
     name: str
     layer: str
@@ -52,7 +52,7 @@ class LayerLimit:
 
 
 def roofline(graph: Graph, limits: Limits, batch_size: int) -> tuple[LayerLimit, ...]:
-    """Every layer, forward and backward, for one image of a batch on one device."""
+    """Every layer, forward and backward, for one example of a batch on one device."""
     return tuple(_limit(graph, node, limits, batch_size) for node in graph.nodes)
 
 
@@ -94,13 +94,14 @@ def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:
     rows += [_row(layer, total) for layer in found]
     by_products = sum(layer.seconds for layer in found if layer.bound == "products")
     tensor = sum(layer.tensor_operations for layer in found)
+    example = graph.head.example
     head = (
-        f"Roofline of one training image in {limits.format}, of a batch of {batch_size:,}, on one "
+        f"Roofline of one training {example} in {limits.format}, of a batch of {batch_size:,}, on one "
         f"{limits.device}:\n{rate(limits.ops_per_second)} of matrix products, "
         f"{scaled(limits.bytes_per_second, 'B/s')} of memory"
     )
     sums = (
-        f"at least {_time(total)}: at most {1 / total:,.4g} images/s, {rate(tensor / total)} of tensor "
+        f"at least {_time(total)}: at most {1 / total:,.4g} {example}s/s, {rate(tensor / total)} of tensor "
         f"operations; {percent(by_products / total, 1)}\nof the time is bound by products, the rest by memory"
     )
     return "\n\n".join([head, aligned(rows), sums, NOTE])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiperf.config import EAGER
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Counted
@@ -32,6 +34,8 @@ class TrialRow:
     parameters: int | None
     group: int
     attempts: int
+    engine: str
+    """That made its steps; empty where nothing chose one, or it has not begun."""
     epochs: int
     batch_size: int
     learning_rate: float
@@ -68,6 +72,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 parameters=None if counted is None else counted.parameters,
                 group=attempt.group,
                 attempts=len(story.attempts),
+                engine=_engine(attempt),
                 epochs=trial.epochs,
                 batch_size=trial.hyper.batch_size,
                 learning_rate=trial.hyper.learning_rate,
@@ -77,6 +82,12 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
             )
         )
     return found
+
+
+def _engine(attempt: Attempt) -> str:
+    if attempt.began is None or not attempt.began.started.chosen:
+        return ""
+    return EAGER if attempt.fallback is not None else attempt.began.started.engine
 
 
 def line_of_descent(found: Mapping[int, TrialRow], number: int) -> list[TrialRow]:

@@ -23,6 +23,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "division": lambda entry: entry.division,
     "images": lambda entry: entry.data,
     "images_sha256": lambda entry: entry.images_sha256,
+    "packed": lambda entry: entry.packed,
     "system": lambda entry: entry.system,
     "submitter": lambda entry: entry.submitter,
     "signature": lambda entry: entry.signer.right.name.lower(),
@@ -55,6 +56,7 @@ def index_html(made: Standing) -> str:
     sizes = [*(name for _, name in SIZES), LARGEST]
     return page(
         "ranking.html",
+        None,  # only what was measured is on a list
         lists=made.lists,
         refused=made.refused,
         filters=[

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
+from aiperf.known_sets import unpacked
+from aiperf.rules.ending import Answer
 from analysis.pages.report import report_html
 from analysis.readings import facts
 from analysis.readings.hosts import control_sizes
@@ -107,7 +109,8 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         date=replay.legs[0].began.started,
         run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
         division=system["division"],
-        data=replay.opened.config.data.name,
+        data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,
+        packed=facts.packed_text(replay),
         images_sha256=str(replay.manifest.get("sha256", "")),
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
@@ -161,7 +164,7 @@ def _reasons(submission: Submission, signer: Signer, register: Register) -> list
     for run in submission.runs:
         found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
         if not (verdict := run.judged.verdict).valid:
-            answer = f"{verdict.answer.value}: " if verdict.shortfall else ""
+            answer = "" if verdict.answer is Answer.INVALID else f"{verdict.answer.value}: "
             found.append(f"runs/{run.name}: {answer}{facts.verdict_text(verdict, run.judged.validated)}")
     return found
 

@@ -31,7 +31,7 @@ def make_key(path: Path) -> str:
         path.touch(mode=0o600, exist_ok=False)
         path.write_bytes(text)
     except FileExistsError:
-        raise SignatureError(f"{path} is there already; a key is never overwritten") from None
+        raise SignatureError(f"{path} already exists; a key is never overwritten") from None
     except OSError as error:
         raise SignatureError(f"{path} cannot be written: {error.strerror}") from None
     return _public(key, serialization)

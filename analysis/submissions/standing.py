@@ -52,6 +52,8 @@ class Entry:
     """Name of the images."""
     images_sha256: str
     """Of the list of the images."""
+    packed: str
+    """How the images were decoded beforehand; empty where they were not."""
     vendor: str
     device: str
     precision: str

@@ -65,7 +65,7 @@ class Submission:
         if self.reasons or any(run.reasons for run in self.runs):
             return Answer.INVALID
         answers = {run.judged.verdict.answer for run in self.runs}
-        worst_first = (Answer.INVALID, Answer.NO_RESULT, Answer.INCOMPLETE)
+        worst_first = (Answer.INVALID, Answer.SIMULATED, Answer.NO_RESULT, Answer.INCOMPLETE)
         return next((answer for answer in worst_first if answer in answers), Answer.VALID)
 
     @property

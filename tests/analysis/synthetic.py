@@ -38,6 +38,7 @@ from aiperf.journal.events import (
     LegBegan,
     LegEnded,
     Opened,
+    Origin,
     RankReady,
     Released,
     Stepped,
@@ -47,9 +48,10 @@ from aiperf.journal.file import VERSION, chained, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
-from aiperf.rules.who import PRODUCTS
 from aiperf.score.peak import GIB, listed
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Control, Evaluated, Finished, Ready, Started
 from nas.graph import Graph
 from nas.ops import OPS, Ops
@@ -92,6 +94,7 @@ class Machine:
     settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Of each rank, what it computed in."""
     random_seed: int = 1
+    origin: Origin = Origin.MEASURED
 
 
 def write_run(directory: Path, config: Config = CIFAR, machine: Machine = Machine()) -> RunFiles:
@@ -169,7 +172,7 @@ class _Cluster:
         if (best := self.replay.best) and best.error is not None:
             num = self.manifest["test_images"]
             correct = round(num * (1 - 1.02 * best.error))
-            self.write(Tested(Evaluated(best.number, correct, num, TEST_SECONDS)))
+            self.write(Tested(Evaluated(best.number, Classified(num, correct), TEST_SECONDS)))
         yield from self._flush()
 
     def write(self, event: Event) -> None:
@@ -186,7 +189,9 @@ class _Cluster:
         groups = tuple(
             tuple(range(1 + group * size, 1 + (group + 1) * size)) for group in range(machine.groups)
         )
-        self.write(Opened(VERSION, self.run_id, "0.1.0", code_hash(), self.config, graph_to_json(self.seed)))
+        graph = graph_to_json(self.seed)
+        opened = Opened(VERSION, self.run_id, "0.1.0", code_hash(), self.config, graph, origin=machine.origin)
+        self.write(opened)
         self.write(LegBegan(0, "2026-05-04T08:00:00+00:00", ("aiperf-hpc", "run"), groups))
         ranks = [(group, rank, f"node{1 + group:04}") for group, ranks in enumerate(groups) for rank in ranks]
         self.now = READY_SECONDS
@@ -299,8 +304,7 @@ class _Cluster:
                 steps,
                 steps * trial.hyper.batch_size,
                 seconds,
-                correct,
-                validation,
+                Classified(validation, correct),
                 validate,
             )
             self.write(Closed(closed, self.now))

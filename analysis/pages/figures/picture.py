@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from analysis.pages.figures.style import Frame
+from aiperf.journal.mark import Mark, marked
+from analysis.pages.figures.style import Frame, stamp
 from analysis.table import Table
 
 
@@ -62,6 +63,21 @@ class Picture:
     """There is nothing to draw: its words stand alone."""
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
+
+
+def stamped(picture: Picture, mark: Mark | None) -> Picture:
+    """The picture with the mark in its title, in its words and all over its drawing: what is cut out of a
+    page, or saved alone, says what it is."""
+    if mark is None:
+        return picture
+
+    def draw(frame: Frame) -> Drawing:
+        drawing = picture.draw(frame)
+        stamp(drawing.figure, mark.word.upper(), frame)
+        return drawing
+
+    says = f"{mark.word.capitalize()}. {picture.says}"
+    return replace(picture, title=marked(picture.title, mark), says=says, draw=draw)
 
 
 def marks_of(

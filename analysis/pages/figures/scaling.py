@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from aiperf.rules.ending import Answer
 from aiperf.wording import percent, plain, rate, scaled
 from analysis.comparing.scaling import Published, Scaling
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
 from analysis.pages.figures.style import COLOURS, Frame, canvas
 
 
@@ -70,7 +70,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         )
 
     legend = [
-        Key("blue", "measured, with the 95 % interval", "line"),
+        Key("blue", f"{found.origin.value}, with the 95 % interval", "line"),
         Key("soft", "ideal, from the smallest run", "line"),
     ]
     if others:
@@ -83,7 +83,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     labels += [
         f"{other.system}\n{rate(other.ops_per_second)}\npublished under AIPerf 1.0 rules" for other in others
     ]
-    return Picture(
+    picture = Picture(
         name="scaling",
         title="Weak scaling",
         says=_says(found),
@@ -91,6 +91,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         legend=legend,
         labels=labels,
     )
+    return stamped(picture, found.mark)
 
 
 def _says(found: Scaling) -> str:
@@ -102,7 +103,9 @@ def _says(found: Scaling) -> str:
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
         f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "
-        f"N0 = {found.base_devices:,} devices.{warning}"
+        f"N0 = {found.base_devices:,} devices. At {last.devices:,} devices the groups trained "
+        f"{percent(last.training_share, 1)} of their time, with validations "
+        f"{percent(last.busy_share, 1)}.{warning}"
     )
 
 

@@ -41,7 +41,8 @@ function plain(cell) {
 async function copy(button) {
   const table = button.parentNode.querySelector("table");
   const shown = [...table.rows].filter(row => !row.hidden);
-  const text = shown.map(row => [...row.cells].map(plain).join("\t")).join("\n");
+  const mark = document.querySelector(".mark"), lines = shown.map(row => [...row.cells].map(plain).join("\t"));
+  const text = [...mark ? [mark.textContent] : [], ...lines].join("\n");
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";

@@ -21,7 +21,7 @@ asked_once = cache(describe_device)
 @pytest.fixture(autouse=True)
 def described_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """This host's devices are asked for in a process of their own: once for all tests."""
-    monkeypatch.setattr("aiperf.ranks.ranks.describe_device", asked_once)
+    monkeypatch.setattr("aiperf.ranks.worker.describe_device", asked_once)
 
 
 @pytest.fixture

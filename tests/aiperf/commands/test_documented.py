@@ -17,7 +17,19 @@ from tests.house.tree import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.
-ELSEWHERE = {"run", "resume", "peak", "launch", "serve", "doctor", "package", "rank", "scaling"} | {
+ELSEWHERE = {
+    "run",
+    "resume",
+    "data",
+    "peak",
+    "launch",
+    "serve",
+    "doctor",
+    "package",
+    "rank",
+    "scaling",
+    "simulate",
+} | {
     "--watch",
     "--reevaluate",
     "peak.json",

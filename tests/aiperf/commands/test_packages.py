@@ -124,9 +124,7 @@ def test_weights_are_evaluated_again_by_whoever_has_the_package(
     assert "passed  weights             the weights of trial 0 are those that it left" in typed.out
     assert "runs/groups/weights/0.safetensors" in contents(whole)
     assert typed("validate", whole, "--reevaluate", "--device", "cpu") == 0
-    assert (
-        "reevaluated: trial 0 is right on 64 of 64 test images here, 64 in the journal: agrees" in typed.out
-    )
+    assert "reevaluated: trial 0, test: 0 of 64 wrong here, 0 of 64 wrong in the journal: agrees" in typed.out
     assert typed.out.endswith("package VALID\n")
 
 

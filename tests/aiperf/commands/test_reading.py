@@ -18,6 +18,7 @@ from analysis.readings.judged import examine
 from analysis.readings.live import Follower
 from nas.record import graph_to_json
 from nas.seeds import residual
+from nas.text_seeds import gpt_4x128
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told, write_run
 from tests.analysis.submissions.test_hostile import written
@@ -71,6 +72,13 @@ def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: 
     assert counted["graph_key"] == line["graph_key"]
 
 
+def test_a_text_is_counted_at_any_length(typed: Typed) -> None:
+    assert typed("count", "--seed", "gpt-4x128", "--positions", 100, "--classes", 90, "--json") == 0
+    counted = json.loads(typed.out)
+    assert (counted["input"], counted["symbols"]) == ([100], 90)
+    assert counted["graph_key"] == gpt_4x128((100,), 90).key
+
+
 def test_a_graph_can_come_through_a_pipe(typed: Typed) -> None:
     read, write = os.pipe()
     os.write(write, json.dumps(graph_to_json(residual())).encode())
@@ -106,6 +114,9 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         (("run", "--set", "data.nmae=digits"), 1, "no key 'data.nmae'; there are:"),
         (("run", "--set", "data.name=cifar"), 1, "it is one of digits, idx"),
         (("run", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
+        (("run", "--set", "seed_architecture=gpt-4x128"), 1, "'gpt-4x128': gpt-4x128 is for text, not for"),
+        (("count", "--seed", "gpt-4x128", "--image", "8"), 1, "this architecture reads text: --positions"),
+        (("count", "--seed", "resnet18", "--positions", "8"), 1, "this architecture reads images: --image"),
         (("count", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
         (("score", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
         (("resume", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
@@ -126,7 +137,7 @@ def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> No
 
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     newer = RunFiles(tmp_path)
-    text = run.journal.read_text(encoding="utf-8").replace('"version":2', '"version":99', 1)
+    text = run.journal.read_text(encoding="utf-8").replace('"version":3', '"version":99', 1)
     newer.journal.write_text(text, encoding="utf-8")
     assert typed("score", tmp_path) == 1
     assert typed("validate", tmp_path) == 2  # 1 is for INVALID alone

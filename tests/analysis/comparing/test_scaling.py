@@ -13,8 +13,10 @@ import pytest
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal.events import Origin
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
+from aiperf.wording import percent
 from analysis.comparing import scaling as module
 from analysis.comparing.scaling import csv_text, markdown_text, published, scaling
 from analysis.pages.figures.scaling import weak_scaling
@@ -129,6 +131,40 @@ def test_what_is_invalid_is_said_beside_the_figure(runs: list[Judged]) -> None:
     assert says.endswith("Not to be believed, for INVALID: run-2.")
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
+    folder = tmp_path_factory.mktemp("simulated")
+    machines = [Machine(groups=size, origin=Origin.SIMULATED) for size in SIZES]
+    return [examine(write_run(folder / f"run-{one.groups}", resized(CIFAR, 1.0), one)) for one in machines]
+
+
+def test_a_simulated_run_is_no_point_beside_a_measured_one(
+    runs: list[Judged], simulated: list[Judged]
+) -> None:
+    with pytest.raises(AiperfError) as raised:
+        scaling([*runs[:2], simulated[2]])
+    assert str(raised.value) == (
+        f"{simulated[2].files.directory} is simulated and {runs[0].files.directory} is measured; "
+        "`aiperf-hpc compare` sets two such runs side by side"
+    )
+
+
+def test_a_study_of_simulated_runs_is_marked_in_every_form(simulated: list[Judged], tmp_path: Path) -> None:
+    found = scaling(simulated)
+    marked = [name for name in module.table(found).columns if name.endswith(", simulated")]
+    assert marked == ["sustained OPS, simulated", "efficiency, N0 = 2, simulated"]
+    assert [row[0] for row in module.table(found).rows] == [f"run-{size}, simulated" for size in SIZES]
+    assert {row[-2] for row in module.table(found).rows} == {"SIMULATED"}
+    picture = weak_scaling(found, published())
+    assert picture.legend[0].text == "simulated, with the 95 % interval"
+    assert picture.title == "Weak scaling, simulated"
+    html, table, text, svg, _ = write_scaling(found, simulated, [], tmp_path / "study")
+    assert html.read_text().count('<p class="mark" role="note">SIMULATED: ') == 1
+    assert {row["origin"] for row in csv.DictReader(io.StringIO(table.read_text()))} == {"simulated"}
+    assert text.read_text().startswith("SIMULATED: no network was trained")
+    assert svg.read_text().count(">SIMULATED</text>") > 10
+
+
 def test_a_run_without_credit_is_refused(runs: list[Judged]) -> None:
     empty = replace(runs[1], score=replace(runs[1].score, ops_per_second=0.0))
     with pytest.raises(AiperfError, match="nothing was credited"):
@@ -141,8 +177,22 @@ def test_csv_holds_every_figure_in_full(runs: list[Judged]) -> None:
     for row, point in zip(read, found.points, strict=True):
         assert float(row["ops_per_second"]) == point.ops_per_second
         assert float(row["efficiency"]) == point.efficiency
+        assert float(row["training_share"]) == point.training_share
+        assert float(row["busy_share"]) == point.busy_share
         assert int(row["base_devices"]) == 2
         assert point.interval is None or float(row["interval_low"]) == point.interval[0]
+
+
+def test_the_utilisation_is_what_the_groups_were_not_idle(runs: list[Judged]) -> None:
+    found = scaling(runs)
+    for run, point in zip(runs, found.points, strict=True):
+        shares = run.score.shares
+        busy = [share.train + share.validate for share in shares]
+        assert point.busy_share == pytest.approx(sum(busy) / len(busy))
+        assert point.training_share < point.busy_share <= 1.0
+    last = found.points[-1]
+    told = f"trained {percent(last.training_share, 1)} of their time, with validations "
+    assert f"{told}{percent(last.busy_share, 1)}." in weak_scaling(found).says
 
 
 def test_published_points_carry_their_source(runs: list[Judged]) -> None:

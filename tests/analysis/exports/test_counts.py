@@ -10,6 +10,7 @@ import pytest
 from analysis.exports.counts import count_json, count_text
 from nas.layers import Conv2d, Dense, Flatten, GlobalPool
 from nas.seeds import residual, resnet50
+from nas.text_seeds import gpt2_small_bytes, llama_4x128
 from tests.nas.graphs import chain
 
 HERE = Path(__file__).parent
@@ -17,7 +18,11 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize(
     ("file", "graph", "bytes_per_element"),
-    [("counts_resnet50.txt", resnet50(), 4), ("counts_residual.txt", residual(), 2)],
+    [
+        ("counts_resnet50.txt", resnet50(), 4),
+        ("counts_residual.txt", residual(), 2),
+        ("counts_llama.txt", llama_4x128(), 2),
+    ],
 )
 def test_the_tables_whole(file, graph, bytes_per_element):
     assert count_text(graph, bytes_per_element) == (HERE / file).read_text(encoding="utf-8")
@@ -28,11 +33,12 @@ def test_the_record_whole():
     assert count_json(graph, 2) == json.loads((HERE / "counts.json").read_text())
 
 
-def test_text_and_record_hold_the_same_figures():
-    record = count_json(resnet50())
-    words = count_text(resnet50()).split()
+@pytest.mark.parametrize(("graph", "example"), [(resnet50(), "image"), (gpt2_small_bytes(), "example")])
+def test_text_and_record_hold_the_same_figures(graph, example):
+    record = count_json(graph)
+    words = count_text(graph).split()
     passes = list(record["total"])
-    assert passes == ["forward", "backward_dx", "backward_dw", "backward", "training_image", "evaluate"]
+    assert passes == ["forward", "backward_dx", "backward_dw", "backward", f"training_{example}", "evaluate"]
     for row in [record["total"], *record["rows"].values()]:
         for name in passes:
             assert f"{row[name]['ops']:,}" in words
@@ -42,6 +48,16 @@ def test_text_and_record_hold_the_same_figures():
     for name in ("parameters", "activations", "activation_bytes"):
         assert f"{record[name]:,}" in words
     assert record["activation_bytes"] == 4 * record["activations"]
+
+
+def test_all_pairs_stand_beside_the_triangle():
+    """Attention's 2T/(T + 1) times as many products, and nothing else."""
+    record = count_json(gpt2_small_bytes())
+    for name, cell in record["total_all_pairs"].items():
+        attention = record["rows"]["attention"][name]["tensor_ops"]
+        assert (cell["tensor_ops"] - record["total"][name]["tensor_ops"]) * 1025 == attention * 1023
+        assert f"{cell['tensor_ops']:,}" in count_text(gpt2_small_bytes()).split()
+    assert "total_all_pairs" not in count_json(resnet50())
 
 
 def test_rows_add_up_to_the_total():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from copy import deepcopy
@@ -12,14 +14,17 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from aiperf.journal.events import Began, FellBack
 from aiperf.score.score import Score
 from aiperf.trial import State
+from aiperf.wire.messages import Fallback
+from analysis.exports.csv_table import csv_text
 from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.schema import SchemaError, check, schema
 from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests.aiperf.journals import Scene, Timed, told, within
 
 SCHEMAS = ("result-1", "package-1", "system-1")
 SCENES = {
@@ -52,6 +57,33 @@ def test_every_result_is_of_the_schema(scene: Scene, tmp_path: Path) -> None:
 def test_so_is_that_of_a_run_that_has_hardly_begun(lines: int, tmp_path: Path) -> None:
     judged = examine(journals.write_run(tmp_path / "run", told(Scene())[:lines]))
     check("result-1", result(judged), "the result")
+
+
+def by_engines(timed: list[Timed]) -> Iterator[Timed]:
+    """The same run with steps of the fused engine, which failed in one trial; another was never asked."""
+    for t, event in timed:
+        if not isinstance(event, Began) or event.started.trial == 2:
+            yield t, event
+            continue
+        number, attempt = event.started.trial, event.started.attempt
+        yield t, within(event, engine="fused", chosen="1.50 times as fast")
+        if number == 1:
+            yield t, FellBack(Fallback(number, attempt, "fused", "=SUM(A1)"))
+
+
+def test_the_engines_of_the_steps_are_told(tmp_path: Path) -> None:
+    timed = list(by_engines(told(Scene(changes=(("training.step", "auto"),)))))
+    judged = examine(journals.write_run(tmp_path / "run", timed))
+    found, began = result(judged), sum(isinstance(event, Began) for _, event in timed)
+    check("result-1", found, "the result")
+    fused = {"engine": "fused", "because": "1.50 times as fast", "instead_of": "", "trials": began - 2}
+    eager = {"engine": "eager", "because": "=SUM(A1)", "instead_of": "fused", "trials": 1}
+    assert found["engines"] == [fused, eager]
+    by_trial = {int(row["trial"]): row["engine"] for row in csv.DictReader(io.StringIO(csv_text(judged)))}
+    assert [by_trial[number] for number in range(4)] == ["fused", "eager", "", "fused"]
+    for path in leaves(found["engines"]):
+        with pytest.raises(SchemaError, match="it: engines"):
+            check("result-1", {**found, "engines": with_leaf(found["engines"], path, {"no": "value"})}, "it")
 
 
 def test_the_schema_names_every_figure_of_the_score() -> None:

@@ -5,11 +5,10 @@ Screenshots lie in build/screenshots afterwards, for a person to look at.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from aiperf.commands.serving import LivePage, make_server
 from aiperf.files import RunFiles
+from aiperf.journal.events import Origin
 from analysis.comparing.comparison import compare
 from analysis.comparing.scaling import published, scaling
 from analysis.pages.report import report_html
@@ -24,6 +24,7 @@ from analysis.pages.study import comparison_html, scaling_html
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.ranking import rank
 from tests.analysis.packages import make
+from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_report import HOSTILE
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 from tests.house.tree import ROOT
@@ -36,52 +37,6 @@ SCREENS = [(1280, "light"), (768, "dark"), (400, "light")]
 LOAD_SECONDS = 2.0
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3, of text
 FOCUSABLE = "a[href], button, select, summary, [tabindex='0']"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'aiperf-hpc[browser]'")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("no Chromium on PATH; Debian has it as the package chromium")
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
-        browser = playwright.chromium.launch(executable_path=path, args=flags)
-        yield browser
-        browser.close()
-
-
-@dataclass
-class Shown:
-    """A page, and all that it complained of or asked for."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-
-@pytest.fixture
-def show(chromium: Any) -> Iterator[Callable[..., Shown]]:
-    """Opens a file or an address; at the end nothing may have been fetched or complained of."""
-    opened: list[Shown] = []
-
-    def shown(target: Path | str, width: int = 1280, **context: Any) -> Shown:
-        page = chromium.new_context(viewport={"width": width, "height": 900}, **context).new_page()
-        found = Shown(page)
-        page.on("console", lambda message: found.complaints.append(message.text))
-        page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        page.on("request", lambda request: found.requests.append(request.url))
-        url = target if isinstance(target, str) else target.as_uri()
-        page.goto(url)
-        opened.append(found)
-        return found
-
-    yield shown
-    for found in opened:
-        own = found.page.url.split("#")[0]
-        found.page.context.close()
-        assert found.complaints == []
-        assert [url for url in found.requests if not url.startswith(("data:", own))] == []
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +54,15 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "scaling.html": scaling_html(scaling(study), study, published()),
         "compare.html": comparison_html(compare(study[0], study[1])),
     }
+    machines = [Machine(groups=size, origin=Origin.SIMULATED) for size in (1, 2)]
+    unmeasured = [
+        examine(write_run(studied / f"simulated-{one.groups}", resized(CIFAR, 1.0), one)) for one in machines
+    ]
+    texts |= {
+        "report-simulated.html": report_html(unmeasured[0]),
+        "scaling-simulated.html": scaling_html(scaling(unmeasured), unmeasured, published()),
+        "compare-simulated.html": comparison_html(compare(study[0], unmeasured[0])),
+    }
     packages = tmp_path_factory.mktemp("packages")
     for run, name in zip(runs, ("System A", HOSTILE, "System C")):
         make(packages / f"{run.directory.name}.tar.gz", run, system_name=name)
@@ -109,7 +73,8 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-PAGES = ("report", "scaling", "compare", "index")
+MARKED = ("report-simulated", "scaling-simulated", "compare-simulated")
+PAGES = ("report", "scaling", "compare", "index", *MARKED)
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
@@ -199,6 +164,22 @@ def test_a_table_is_copied(site: Path, show: Callable[..., Shown]) -> None:
     text = page.evaluate("navigator.clipboard.readText()")
     assert text.splitlines()[0] == "time\ttrial\tvalidation error"
     assert text.count("\n") == page.locator("#error tbody tr").count()
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_the_mark_stays_in_sight_and_is_copied(name: str, site: Path, show: Callable[..., Shown]) -> None:
+    page = show(site / f"{name}.html", permissions=["clipboard-read", "clipboard-write"]).page
+    page.locator(".copy:visible").last.click()  # scrolls down to it
+    page.locator(".copy", has_text="Copied").wait_for()
+    assert page.evaluate("scrollY") > 0
+    assert 0 <= page.locator(".mark").bounding_box()["y"] < 100
+    assert page.evaluate("navigator.clipboard.readText()").startswith("SIMULATED: ")
+    assert page.title().startswith("SIMULATED: ")
+    colours = page.locator(".mark").evaluate(
+        """one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]
+                    .map(colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number))"""
+    )
+    assert contrast(*colours) >= LEAST_CONTRAST
 
 
 def test_of_a_ranking_what_is_shown_is_copied(site: Path, show: Callable[..., Shown]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from aiperf.tally import Classified
 from analysis.readings.judged import Judged, examine
 from analysis.readings.key import ERROR, RATE, figures
 from tests.aiperf import journals
@@ -34,10 +35,9 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
 def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
     quality = judged.score.quality
     assert quality is not None
-    of = 200
-    quality = replace(quality, correct=of, of=of, error=1 / (2 * of), error_is_bound=True)
+    quality = replace(quality, test=Classified(200, 200), error=1 / 400, error_is_bound=True)
     found = figures(judged.replay, replace(judged.score, quality=quality))
-    assert found["error"].line.startswith("0.25 % (none of 200 wrong, 1/(2N) taken; ")
+    assert found["error"].line.startswith("0.25 % (0 of 200 wrong, 1/(2N) taken; ")
     assert found["regulated_score"].aside.endswith("; no test image was wrong, 1/(2N) is taken")
 
 

@@ -30,6 +30,7 @@ from nas.graph import Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
 from nas.seeds import resnet50
+from nas.text_seeds import gpt_4x128
 from tests.aiperf.journals import Scene, told
 from tests.analysis.readings.test_outliers import measured
 
@@ -189,3 +190,12 @@ def test_the_text_has_a_row_a_layer_and_the_sum() -> None:
     lines = roofline_text(SMALL, LIMITS, 32).splitlines()
     assert [line.split()[0] for line in lines[4:9]] == ["conv", "bn", "relu", "pool", "dense"]
     assert any(line.startswith("at least ") for line in lines)
+
+
+def test_text_has_examples_and_no_images() -> None:
+    words = roofline_text(gpt_4x128(), LIMITS, 32)
+    assert words.startswith("Roofline of one training example in ")
+    assert "examples/s" in words
+    assert "image" not in words
+    layers = roofline(gpt_4x128(), LIMITS, 32)
+    assert sum(layer.tensor_operations for layer in layers) == gpt_4x128().cost.train.price(TENSOR_OPS)

@@ -23,6 +23,7 @@ from aiperf.journal.events import (
 from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import credit
+from aiperf.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Finished, Ready, Started
 from analysis.readings.judged import Judged
@@ -55,7 +56,7 @@ def dispatched(t: float, number: int, group: int) -> tuple[float, Event]:
 
 def trained(number: int, begin: float, end: float, validated: float) -> list[tuple[float, Event]]:
     """One segment of ten steps."""
-    segment = Segment(number, 1, 0, 10, 1000, end - begin, 50, 100, validated - end)
+    segment = Segment(number, 1, 0, 10, 1000, end - begin, Classified(100, 50), validated - end)
     return [
         (end, Stepped(StepBlock(number, 1, 0, 10, 1000, end - begin, 1.0), end)),
         (validated, Closed(segment, validated)),

@@ -13,7 +13,7 @@ from nas.ops import OPS
 
 
 def row(number: int, parent: int | None = None, error: float | None = 0.5) -> TrialRow:
-    return TrialRow(number, parent, (), State.COMPLETE, "", error, 10, 5, 0, 1, 1, 8, 0.1, 100, 0.0, 1.0)
+    return TrialRow(number, parent, (), State.COMPLETE, "", error, 10, 5, 0, 1, "", 1, 8, 0.1, 100, 0.0, 1.0)
 
 
 def test_a_row_tells_what_the_journal_tells(judged: Judged) -> None:

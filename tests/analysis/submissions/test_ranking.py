@@ -18,7 +18,7 @@ from aiperf.journal.replay import Replay
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
 from analysis.submissions.figures import measured
-from analysis.submissions.ranking import index_html, rank
+from analysis.submissions.ranking import index_html, listing_csv, rank
 from analysis.submissions.standing import Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
@@ -147,6 +147,18 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
     assert text.count("<h2>Class ranked, closed division</h2>") == 2
     assert text.count('<table class="ranking">') == 4
     assert standing([], []) == Standing([], [])
+
+
+def test_packed_and_unpacked_stand_in_one_list_with_a_label(site: tuple[Standing, Pages]) -> None:
+    unpacked = replace(site[0].entries[0], data="imagefolder")
+    label = "packed at 256² by Pillow 13.0.0, SHA-256 0123456789ab…"
+    entries = (unpacked, replace(unpacked, run="other", packed=label))
+    found = [ValidRun(entry, f"{entry.run}.tar.gz", "runs/x", 9, NOTHING) for entry in entries]
+    made = standing(found, [])
+    assert [len(one.entries) for one in made.lists] == [2]
+    assert index_html(made).count(f"<span>{label}</span>") == 1
+    rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
+    assert [row["packed"] for row in rows] == ["", label]
 
 
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:

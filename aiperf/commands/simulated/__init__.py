@@ -1,0 +1,1 @@
+"""The sub-command `simulate`: here the simulation and the run meet."""

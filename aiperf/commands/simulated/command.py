@@ -1,0 +1,179 @@
+"""Sub-command that runs the real master on a virtual clock: scaling studies of machines that nobody has."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from aiperf.commands.comparing import refuse_no_table, write_table
+from aiperf.commands.extras import extra
+from aiperf.commands.options import PATH, Number, only_with, writing
+from aiperf.commands.simulated.assuming import chosen
+from aiperf.config import Config, load_preset, parse_setting, with_overrides
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.pretending.assumptions import Assumptions, assumption_names, assumptions_toml
+from aiperf.wording import percent, plain
+from analysis.table import aligned
+
+OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", "settings", "measure_master")
+"""What a run that is predicted brings itself."""
+
+
+@click.command()
+@click.option("--nodes", metavar="N,N,…", help="The sizes, as 4,8,16,32,64,128,256,512,1024,4096.")
+@click.option("--devices", type=click.IntRange(1), default=8, show_default=True, help="Of a node.")
+@click.option(
+    "--devices-per-trial",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Devices that train one trial together; 0: all of a node.",
+)
+@click.option(
+    "--preset",
+    default="ranked",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="What is run; no image is read.",
+)
+@click.option(
+    "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
+)
+@click.option("--random-seed", type=click.IntRange(0), help="Of the search, of speeds and of failures.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset.")
+@click.option(
+    "--assume",
+    multiple=True,
+    metavar="NAME|FILE|PART.NAME=NUMBER",
+    help=f"What the machine is like: {', '.join(assumption_names())} or a TOML file; then single numbers, as "
+    "failures.node_hours=512.",
+)
+@click.option("--measure-master", is_flag=True, help="Its time is this processor's, not as assumed.")
+@click.option(
+    "--silence-seconds",
+    type=Number(min=1),
+    default=60.0,
+    show_default=True,
+    help="A group that says nothing for so long [s] is lost.",
+)
+@click.option("--calibrate", type=PATH, metavar="RUN", help="Take what is assumed from this run.")
+@click.option("--write", type=PATH, metavar="FILE", help="Write what is assumed to this TOML file.")
+@click.option(
+    "--predict",
+    type=PATH,
+    metavar="RUN",
+    help="Simulate this run, and show both; default: the one of --calibrate.",
+)
+@click.option("--directory", type=PATH, default="simulation", show_default=True, help="Of the study.")
+def simulate(
+    nodes: str | None,
+    devices: int,
+    devices_per_trial: int,
+    preset: str,
+    hours: float | None,
+    random_seed: int | None,
+    settings: tuple[str, ...],
+    assume: tuple[str, ...],
+    measure_master: bool,
+    silence_seconds: float,
+    calibrate: Path | None,
+    write: Path | None,
+    predict: Path | None,
+    directory: Path,
+) -> int:
+    """Simulate a weak-scaling study: the real master and search, on a clock that costs no time.
+
+    Nothing is trained and no image is read: how long everything takes is assumed. Each size is a run
+    directory whose journal says SIMULATED; `score`, `report` and `scaling` read it like any other. The same
+    random seed gives the same journal.
+    """
+    with extra("simulate"):
+        from aiperf.commands.simulated import calibrating, simulating
+        from aiperf.simulation.figures import SizeFigures, columns
+        from aiperf.simulation.machine import SimulatedMachine
+    if nodes is None and calibrate is None and predict is None:
+        raise click.UsageError(
+            "give the sizes by --nodes, or a run by --calibrate", click.get_current_context()
+        )
+    only_with("a study by --nodes", nodes is not None, *OF_A_STUDY)
+    only_with("one run as it was, --nodes for a study", nodes is None, "predict")
+    found = calibrating.calibrated(calibrate) if calibrate is not None else None
+    assumptions = chosen(assume, found)
+    if write is not None:
+        _write(write, assumptions)
+    if nodes is None:
+        run = predict or calibrate
+        assert run is not None
+        return calibrating.show_prediction(run, assumptions, directory, silence_seconds)
+    refuse_no_table()
+    config = _config(preset, hours, random_seed, settings)
+    machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]
+    for machine in machines:
+        simulating.refuse_there(simulating.run_files(directory, machine.nodes).directory)
+    click.echo(f"SIMULATED, nothing was measured; assumed: {assumptions.name} ({assumptions.source})")
+    shown: list[SizeFigures] = []
+    for machine in machines:
+        where = simulating.run_files(directory, machine.nodes).directory
+        try:
+            simulated = simulating.simulate_run(
+                machine, config, assumptions, where, silence_seconds, measure_master
+            )
+        except AiperfError as error:  # the other sizes are not lost
+            click.echo(plain(f"aiperf-hpc: {machine.nodes} nodes: {error}"), err=True)
+            continue
+        figures = simulated.figures
+        shown.append(figures)
+        size = f"{machine.nodes:,} nodes x {devices}"
+        took = f"simulated in {figures.simulated_seconds:.1f} s"
+        click.echo(f"aiperf-hpc: {size}: {took}, utilisation {percent(figures.utilisation)}", err=True)
+        del simulated  # the next size needs the memory
+    if not shown:
+        raise AiperfError("no size could be simulated")
+    where_of = [simulating.run_files(directory, each.nodes).directory for each in shown]
+    left_out = write_table(where_of, directory, published=False, tolerant=True)
+    click.echo(_beside([columns(each, assumptions.messages) for each in shown]))
+    _write_figures(directory / "simulation.csv", [{"origin": "simulated", **asdict(each)} for each in shown])
+    return int(len(shown) < len(machines) or left_out > 0)
+
+
+def _config(preset: str, hours: float | None, random_seed: int | None, settings: tuple[str, ...]) -> Config:
+    """Raises ConfigError."""
+    length = {} if hours is None else {"limits.minutes": 60 * hours}
+    seed = {} if random_seed is None else {"random_seed": random_seed}
+    return with_overrides(load_preset(preset), {**length, **seed, **dict(map(parse_setting, settings))})
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--nodes is {text!r}; give whole numbers with commas between, as 4,8,16") from None
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(f"--nodes is {text!r}; give each size once")
+    return sorted(sizes)
+
+
+def _beside(sizes: Sequence[Mapping[str, str]]) -> str:
+    """A row for each figure, a column for each size."""
+    return aligned([[name, *(size[name] for size in sizes)] for name in sizes[0]])
+
+
+def _write(path: Path, assumptions: Assumptions) -> None:
+    if path.suffix != ".toml":
+        raise ConfigError(f"--write {path}: the name must end in .toml, for --assume reads such a file")
+    if path.exists():
+        raise AiperfError(f"{path} already exists; remove it, or give another name")
+    with writing(path):
+        path.write_text(assumptions_toml(assumptions), encoding="utf-8")
+    click.echo(f"{path}")
+
+
+def _write_figures(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    with writing(path), path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,102 @@
+"""One run on the simulated world: here the simulation and the real run meet."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import click
+
+from aiperf.code import code_hash
+from aiperf.commands.extras import extra
+from aiperf.commands.options import writing
+from aiperf.config import Config
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Assumptions, assumptions_toml
+from aiperf.pretending.rank import refuse_no_images
+from aiperf.run.virtual import play, virtual_config
+
+with extra("simulate"):
+    from aiperf.simulation.figures import SizeFigures, size_figures
+    from aiperf.simulation.machine import SimulatedMachine
+    from aiperf.simulation.storage import SimulatedFiles
+    from aiperf.simulation.world import SimulatedWorld
+
+SETTLED = (100_000, 50, 1000)
+"""Of the collector of cycles: a simulation makes millions of objects and few cycles, and what the journal
+tells stays; to look through all of it again and again would take longer than the simulation."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    replay: Replay
+    figures: SizeFigures
+
+
+def simulate_run(
+    machine: SimulatedMachine,
+    config: Config,
+    assumptions: Assumptions,
+    directory: Path,
+    silence_seconds: float,
+    measures_master: bool = False,
+) -> Simulated:
+    """Writes the run directory. Raises AiperfError."""
+    ranks = machine.devices_per_trial or machine.devices
+    refuse_no_images(config)
+    config = virtual_config(config, ranks, assumptions.format)
+    refuse_there(directory)
+    code = code_hash()
+    world = SimulatedWorld(machine, assumptions, config.random_seed, code, measures_master)
+    files = SimulatedFiles(directory, world.storage)
+    text = assumptions_toml(assumptions)
+    began = time.perf_counter()
+    with _few_collections():
+        replay = play(
+            config, files, world, world.clock, _said, silence_seconds, _command(machine, assumptions, text)
+        )
+    with writing(files.assumptions):
+        files.assumptions.write_text(text, encoding="utf-8")
+    took = time.perf_counter() - began
+    return Simulated(replay, size_figures(replay, world, files.journal, machine.nodes, took))
+
+
+def refuse_there(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise JournalError(f"{directory} already exists; remove it, or give another --directory")
+
+
+def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> tuple[str, ...]:
+    """What stands in the journal: without its directory, so that equal simulations have equal journals."""
+    return (
+        *("aiperf-hpc", "simulate", "--nodes", str(machine.nodes), "--devices", str(machine.devices)),
+        *("--devices-per-trial", str(machine.devices_per_trial)),
+        *("--assume", assumptions.name, sha256(text.encode()).hexdigest()),
+    )
+
+
+def _said(text: str) -> None:
+    click.echo(f"aiperf-hpc: {text}", err=True)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*SETTLED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def run_files(directory: Path, nodes: int) -> RunFiles:
+    return RunFiles(directory / f"{nodes}-nodes")

@@ -1,0 +1,233 @@
+"""What a machine is assumed to be like, where nothing is trained: every number that a simulation rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from aiperf import toml
+from aiperf.config import FORMATS
+from aiperf.errors import ConfigError
+from nas.bounded import read_text
+from nas.record import RecordError, decode
+
+POSITIVE = (
+    "memory_bytes",
+    "speed.ops_per_second",
+    "speed.validation",
+    "group.all_reduce_bytes_per_second",
+    "storage.bytes_per_second",
+    "storage.client_bytes_per_second",
+    "errors.images",
+)
+"""What something is divided by, or a machine has some of."""
+LEAST, MOST = 1e-12, 1e24
+"""What is divided by, and any number: so that no time that follows leaves what a clock can count."""
+SHARES = ("group.overlap", "errors.floor")
+SPREADS = ("spread.node", "spread.block", "errors.spread")
+MOST_SPREAD = 10.0
+"""Of a logarithm: two thirds of all draws lie within a factor of 22,000 of the median."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one device. The time of a step grows with the network:
+    seconds = step_seconds + layer_seconds * layers + operations / ops_per_second,
+    so a small network is trained with less efficiency than a large one.
+    """
+
+    ops_per_second: float
+    """Tensor operations a second of a network so large that nothing else takes time."""
+    step_seconds: float = 0.0
+    """Of a step, whatever the network: the optimizer's and the program's own."""
+    layer_seconds: float = 0.0
+    """Of a step for each layer: to start its kernels."""
+    validation: float = 1.0
+    """Times the speed of training, in operations a second; forward passes keep nothing for later."""
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """What ranks that train together lose by that. A ring: 2 (r-1)/r times the bytes of the gradients."""
+
+    all_reduce_bytes_per_second: float
+    all_reduce_seconds: float
+    """Latency of one all-reduce."""
+    overlap: float
+    """Share of a step's time behind which the all-reduce may hide (0 to 1)."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The file system of the run directory, which holds the kept weights."""
+
+    bytes_per_second: float
+    """Of all nodes together."""
+    client_bytes_per_second: float
+    """Of one node."""
+    open_seconds: float
+    """To open, create or remove a file."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What a group loses around a trial."""
+
+    gap_seconds: float
+    """Between the end of a trial and the first step of the next, which is prepared."""
+    prepare_seconds: float
+    """To build a network, beside the trial before; reading the parent's weights comes on top."""
+    first_step_seconds: float = 0.0
+    """That the first step of a trial takes more: libraries choose their kernels, and caches are cold."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What differs between nodes and from time to time: standard deviations of a logarithm."""
+
+    node: float
+    """Of a node's speed, for the whole run."""
+    block: float
+    """Of a block of steps."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How often what breaks. 0: never."""
+
+    node_hours: float
+    """Mean time between failures of one node, exponentially distributed; it does not come back."""
+    process_hours: float
+    """Mean time between crashes of one rank's process; its group is started again."""
+    noticed_seconds: float
+    """From a failure to the master's knowledge of it, where MPI or the launcher says so."""
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """From the start of the job until all ranks are ready: fixed + linear * ranks + square * ranks^2."""
+
+    seconds: float
+    seconds_a_rank: float
+    seconds_a_rank_squared: float
+    measuring_seconds: float
+    """Of ceilings and control together."""
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Between ranks, and what the master takes for them."""
+
+    seconds: float
+    """On their way."""
+    master_seconds: float
+    """Of the master's processor for one message."""
+    proposal_seconds: float
+    """Of the master's processor for one new candidate."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The validation error of a network that was trained on n images, those of its ancestors included:
+    floor + (1 - 1/classes - floor) * (1 + n / images) ** -power, where
+    floor = floor * relative operations ** -size_power * exp(spread * z), z normal by the architecture.
+    """
+
+    floor: float
+    images: float
+    power: float
+    size_power: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """All of them, with the words of who made them."""
+
+    name: str
+    """Of the machine, as tables show it."""
+    source: str
+    """Where the numbers come from: measured in a run, or published."""
+    device: str
+    """The name under which its devices stand in journals."""
+    memory_bytes: int
+    """Of a device."""
+    speed: Speed
+    group: AllReduce
+    storage: Storage
+    trials: Trials
+    spread: Spread
+    failures: Failures
+    startup: StartUp
+    messages: Messages
+    errors: Errors
+    format: str = "bf16"
+    """Of the multiplications whose speed it is; what `auto` comes to."""
+
+    def __post_init__(self) -> None:
+        for name, value in _numbers(self):
+            if not 0 <= value < float("inf"):
+                raise ConfigError(f"{name} is {value}; it must be a number, 0 or more")
+            if value > MOST:
+                raise ConfigError(f"{name} is {value}; it must be {MOST:g} at the most")
+            if name in POSITIVE and not value:
+                raise ConfigError(f"{name} is 0; it must be more")
+            if name in POSITIVE and value < LEAST:
+                raise ConfigError(f"{name} is {value}; it must be {LEAST:g} or more")
+            if name in SPREADS and value > MOST_SPREAD:
+                raise ConfigError(f"{name} is {value}; it is of a logarithm, {MOST_SPREAD:g} at the most")
+            if name in SHARES and value > 1:
+                raise ConfigError(f"{name} is {value}; it is a share, 1 at the most")
+        if self.format not in FORMATS:
+            raise ConfigError(f"format is {self.format!r}; it must be one of {', '.join(FORMATS)}")
+        for name, text in (("name", self.name), ("device", self.device)):
+            if not text.strip():
+                raise ConfigError(f"{name} is empty; say what is assumed, for every result names it")
+
+
+def assumed(name: str) -> Assumptions:
+    """Those of that name, or of a TOML file. Raises ConfigError."""
+    known = assumption_names()
+    if name in known:
+        text = (_packaged() / f"{name}.toml").read_text(encoding="utf-8")
+    elif name.endswith(".toml"):
+        try:
+            text = read_text(Path(name))
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
+    else:
+        raise ConfigError(f"there are no assumptions {name!r}; give {', '.join(known)}, or a file NAME.toml")
+    try:
+        return decode(Assumptions, toml.parsed(text))
+    except (ValueError, RecursionError, RecordError) as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def assumption_names() -> list[str]:
+    return sorted(
+        path.name.removesuffix(".toml") for path in _packaged().iterdir() if path.name.endswith(".toml")
+    )
+
+
+def assumptions_toml(assumptions: Assumptions) -> str:
+    """The text that `assumed` reads."""
+    return tomli_w.dumps(asdict(assumptions))
+
+
+def _packaged() -> Any:
+    return resources.files("aiperf.pretending") / "machines"
+
+
+def _numbers(assumptions: Assumptions) -> list[tuple[str, float]]:
+    parts: Mapping[str, Any] = {field.name: getattr(assumptions, field.name) for field in fields(assumptions)}
+    return [("memory_bytes", assumptions.memory_bytes)] + [
+        (f"{part}.{field.name}", getattr(value, field.name))
+        for part, value in parts.items()
+        if hasattr(value, "__dataclass_fields__")
+        for field in fields(value)
+    ]

@@ -1,0 +1,170 @@
+"""The course of one trial that nobody trains: the same words to the master, at the times that training takes.
+
+It mirrors `aiperf.training.train`: blocks of steps, validations, early stopping and the closing validation,
+by the same plan and the same pace. Who runs it waits where it says so: in real time, or on a virtual clock.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from aiperf.config import Config
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
+from aiperf.proposing.plan import plan
+from aiperf.tally import Classified, Tally
+from aiperf.trial import Segment, State, StepBlock, Trial
+from aiperf.wire.messages import Started, Steps, Validated
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+
+VALIDATION_BATCH = 400
+"""Images at once, as training has them."""
+ELEMENT_BYTES = 4
+"""Of a weight and of its gradient."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """So long nothing is said."""
+
+    seconds: float
+    validates: bool = False
+    """Whether a validation goes on; in a long one a worker says now and then that it works."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """An architecture, and how much it and its ancestors were trained."""
+
+    graph: Graph
+    images: int = 0
+
+    def child(self, trial: Trial) -> Learnt:
+        """What a trial starts from. Raises what its morphisms raise."""
+        graph = self.graph
+        for morphism in trial.morphisms:
+            graph = morphism.apply(graph)
+        return replace(self, graph=graph)
+
+
+@dataclass(frozen=True)
+class CourseEnd:
+    """How a trial ended. Its best network is kept if it has any."""
+
+    state: State
+    reason: str
+    kept: Learnt | None
+
+
+Course = Generator[Wait | Started | Steps | Validated, None, CourseEnd]
+"""What is waited for and said, in turn."""
+
+
+@dataclass(frozen=True)
+class Pretended:
+    """A group of ranks that pretends, and what it is given to learn from."""
+
+    assumptions: Assumptions
+    config: Config
+    seed: Graph
+    training_images: int
+    ranks: int = 1
+    speed: float = 1.0
+    """Of this group, times that of a usual one."""
+
+    def step_seconds(self, graph: Graph, batch_size: int) -> float:
+        """Of a training step, all-reduce included."""
+        speed, group = self.assumptions.speed, self.assumptions.group
+        operations = graph.cost.train.price(TENSOR_OPS) * batch_size / self.ranks
+        computing = (
+            speed.step_seconds + speed.layer_seconds * len(graph.nodes) + operations / speed.ops_per_second
+        )
+        if self.ranks == 1:
+            return computing / self.speed
+        content = 2 * (self.ranks - 1) / self.ranks * ELEMENT_BYTES * graph.num_parameters
+        reducing = group.all_reduce_seconds + content / group.all_reduce_bytes_per_second
+        return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
+
+    def validate_seconds(self, graph: Graph, images: int) -> float:
+        """Of an evaluation of so many images."""
+        speed = self.assumptions.speed
+        batches = math.ceil(images / VALIDATION_BATCH)
+        operations = graph.cost.evaluate.price(TENSOR_OPS) * images / self.ranks
+        computing = operations / speed.ops_per_second
+        starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back
+        return (computing + starting) / speed.validation / self.speed
+
+    def error(self, learnt: Learnt) -> float:
+        """On new images."""
+        errors, classes = self.assumptions.errors, self.config.data.classes
+        relative = learnt.graph.operations / self.seed.operations
+        draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
+        floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))
+        start = max(floor, 1 - 1 / classes)
+        left = (1 + learnt.images / errors.images) ** -errors.power
+        return float(floor + (start - floor) * left)
+
+    def tally(self, learnt: Learnt, images: int) -> Tally:
+        """Of so many new images."""
+        return Classified(images, round((1 - self.error(learnt)) * images))
+
+    def course(self, trial: Trial, attempt: int, start: Learnt, pace: Pace, prepare_seconds: float) -> Course:
+        """What the group says of a trial from its first step on. `start` is the child's own architecture.
+
+        Each message is said when all that was waited for before it is over. `pace` is on the clock that
+        the waits pass on.
+        """
+        graph, training = start.graph, self.config.training
+        schedule, batch_size = plan(trial, training, self.training_images), trial.hyper.batch_size
+        draws = random.Random(f"course of {trial.number} {attempt} {self.config.random_seed}")
+        step_seconds, learnt, kept = self.step_seconds(graph, batch_size), start, None
+        yield Started(trial.number, attempt, graph.key, prepare_seconds)
+        best, since_best, done, index = math.inf, 0, 0, 0
+        while done < schedule.steps:
+            loss = self.error(learnt)
+            end, first = min(done + schedule.segment_steps, schedule.steps), done
+            trained, halted, took = 0.0, False, step_seconds
+            while done < end:
+                wanted = 1 if done == 0 else pace.steps_of_block(took, trained, end - done)
+                if wanted in (CLOSE_NOW, VALIDATE_NOW):
+                    halted = wanted == CLOSE_NOW
+                    break
+                seconds = wanted * step_seconds * math.exp(draws.gauss(0.0, self.assumptions.spread.block))
+                if done == 0:
+                    seconds += self.assumptions.trials.first_step_seconds / self.speed
+                yield Wait(seconds)
+                done, trained, took = done + wanted, trained + seconds, seconds / wanted
+                images = wanted * batch_size
+                block = StepBlock(trial.number, attempt, index, wanted, images, seconds, loss)
+                yield Steps(block, 0.0)
+            if done == first:
+                return CourseEnd(State.STOPPED, "the run ended", kept)
+            learnt = replace(learnt, images=learnt.images + (done - first) * batch_size)
+            of = self.config.data.validation_images
+            pace.validate_seconds = self.validate_seconds(graph, of)
+            yield Wait(pace.validate_seconds, validates=True)
+            segment = Segment(
+                trial=trial.number,
+                attempt=attempt,
+                index=index,
+                steps=done - first,
+                train_images=(done - first) * batch_size,
+                train_seconds=trained,
+                tally=self.tally(learnt, of),
+                validate_seconds=pace.validate_seconds,
+            )
+            if segment.error < best and pace.now() <= pace.deadline:
+                best, since_best, kept = segment.error, 0, learnt
+            else:
+                since_best += 1
+            yield Validated(segment, 0.0)
+            index += 1
+            if halted and done < schedule.steps:
+                return CourseEnd(State.STOPPED, "the run ended", kept)
+            if training.patience and since_best >= training.patience:
+                return CourseEnd(State.COMPLETE, f"no better error in {since_best} validations", kept)
+        return CourseEnd(State.COMPLETE, "", kept)

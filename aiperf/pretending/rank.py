@@ -1,0 +1,172 @@
+"""What a rank that pretends says of itself, its data and its speed, before the clock starts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from math import exp
+from typing import Any
+
+from aiperf.config import Config
+from aiperf.errors import ConfigError
+from aiperf.known_sets import KNOWN
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.course import Pretended
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import ControlNetwork
+from aiperf.wire.formats import PRODUCTS
+from aiperf.wire.layout import Described, Place
+from aiperf.wire.messages import Ceiling, Control, Rate, Ready
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+
+PRETENDED = "pretended"
+"""Kind of a device that is not there."""
+ASSUMPTIONS = "assumptions"
+"""Among the settings of a rank that pretends: the name of its assumptions."""
+CONTROL_BATCH, CONTROL_STEPS = 256, 20
+COPIED = 2.0
+"""Bytes copied within a device for each 100 operations: about what accelerators have."""
+
+
+def pretended_manifest(config: Config) -> dict[str, Any]:
+    """Of the images that a configuration names, as a rank would find them; nobody looks at any. One's own set
+    has as many as the configuration says."""
+    data = config.data
+    known = next((each for each in KNOWN if each.name == data.name and each.classes == data.classes), None)
+    official = known.official_training_images if known else data.training_images + data.validation_images
+    left = official - data.validation_images
+    images = {
+        "training": min(data.training_images or left, left),
+        "validation": data.validation_images,
+        "test": known.test_images if known else data.test_images,
+    }
+    return {
+        "name": data.name,
+        "synthetic": data.name == "synthetic",
+        "channels": data.channels,
+        "size": data.size,
+        "classes": data.classes,
+        "sha256": known.sha256 if known else "",
+        "official_training_images": official,
+        **{f"{part}_images": number for part, number in images.items()},
+        **{f"{part}_images_a_class": _a_class(number, data.classes) for part, number in images.items()},
+        **({"test_images_a_class": list(known.test_images_a_class)} if known else {}),
+    }
+
+
+def refuse_no_images(config: Config) -> None:
+    """Raises ConfigError for a configuration whose images only a folder would tell: nobody looks into one."""
+    found = pretended_manifest(config)
+    if lacking := [key for key in ("training_images", "test_images") if found[key] < 1]:
+        needed = " ".join(f"--set data.{key}=N" for key in lacking)
+        raise ConfigError(
+            f"preset {config.preset} does not say how many images there are, and none are read; give {needed}"
+        )
+
+
+def _a_class(images: int, classes: int) -> list[int]:
+    """The smallest and the largest class, of as equal ones as can be."""
+    return [images // classes, -(-images // classes)]
+
+
+def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
+    """The group of these ranks. `spread.node` is drawn for each group, the same in every leg: the ranks of a
+    pretended machine share one host."""
+    draws = random.Random(f"speed of rank {ranks[0]} {config.random_seed}")
+    speed = exp(draws.gauss(0.0, assumptions.spread.node))
+    images = pretended_manifest(config)["training_images"]
+    return Pretended(assumptions, config, seed, images, len(ranks), speed)
+
+
+def pretending_notice(assumptions: Assumptions) -> str:
+    """The first line that a person reads of such a run."""
+    return (
+        f"NOTHING IS TRAINED: the workers pretend to be {assumptions.name}; times, errors and score "
+        "follow its assumptions and are not measured"
+    )
+
+
+def pretended_device(place: Place, assumptions: Assumptions) -> Described:
+    """What a rank at this place would say of its device; no process is started to look for one."""
+    return Described(
+        rank=place.rank,
+        device=assumptions.device,
+        kind=PRETENDED,
+        memory_bytes=assumptions.memory_bytes,
+        formats={assumptions.format: assumptions.speed.ops_per_second},
+    )
+
+
+def pretended_ready(
+    pretended: Pretended,
+    rank: int,
+    host: str,
+    pid: int,
+    code_hash: str,
+    sees_run: bool,
+    seconds: float,
+    wall_seconds: float,
+    device_id: str,
+    visible_devices: int,
+) -> Ready:
+    """The first word of a rank whose group pretends."""
+    assumptions = pretended.assumptions
+    return Ready(
+        rank=rank,
+        host=host,
+        pid=pid,
+        device=assumptions.device,
+        memory_bytes=assumptions.memory_bytes,
+        software={},
+        code_hash=code_hash,
+        data=pretended_manifest(pretended.config),
+        initial_weights="",
+        wall_seconds=wall_seconds,
+        seconds=seconds,
+        visible_devices=visible_devices,
+        multiplies=dict.fromkeys(PRODUCTS, pretended.config.training.format),
+        settings={ASSUMPTIONS: assumptions.name},
+        device_id=device_id,
+        sees_run=sees_run,
+    )
+
+
+def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
+    rate = pretended.assumptions.speed.ops_per_second * pretended.speed
+    seed, batch = pretended.seed, pretended.config.training.batch_size
+    operations = seed.cost.train.price(TENSOR_OPS) * batch / pretended.ranks
+    of_seed = operations / pretended.step_seconds(seed, batch)
+    return Ceiling(
+        rank=rank,
+        host=host,
+        device=pretended.assumptions.device,
+        format=pretended.config.training.format,
+        side=4096,
+        product=Rate(rate, rate, 0.0),
+        copy=Rate(rate * COPIED / 100, rate * COPIED / 100, 0.0),
+        seed=Rate(of_seed, of_seed, 0.0),
+    )
+
+
+def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
+    network = task_of(pretended.config.data).control
+    graph = _control(network)
+    alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.training_images, 1)
+    seconds = alone.step_seconds(graph, CONTROL_BATCH) / pretended.speed
+    return Control(
+        rank=rank,
+        host=host,
+        device=pretended.assumptions.device,
+        batch_size=CONTROL_BATCH,
+        steps=CONTROL_STEPS,
+        seconds=CONTROL_STEPS * seconds,
+        images_per_second=CONTROL_BATCH / seconds,
+        size=network.sizes[-1],
+    )
+
+
+@cache
+def _control(network: ControlNetwork) -> Graph:
+    return network.graph(network.sizes[-1])

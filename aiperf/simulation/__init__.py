@@ -1,0 +1,1 @@
+"""The real master on a virtual clock, before groups that are only modelled."""

@@ -1,0 +1,241 @@
+"""Assumptions from a run: what its journal tells of the machine, and what one run cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.errors import JournalError
+from aiperf.journal.attempts import Attempt
+from aiperf.journal.events import Dispatched, Ended, Released
+from aiperf.journal.file import Line
+from aiperf.journal.mark import mark_of
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import (
+    AllReduce,
+    Assumptions,
+    Messages,
+    Speed,
+    Spread,
+    StartUp,
+    Storage,
+    Trials,
+)
+from aiperf.pretending.course import ELEMENT_BYTES
+from aiperf.simulation.errors_law import errors_of
+from aiperf.simulation.least_squares import not_negative
+from aiperf.simulation.speeds import (
+    FromRun,
+    NetworkSize,
+    block_spread,
+    first_step_seconds,
+    fitted_speed,
+    networks_of,
+    of_median,
+    segment_work,
+    step_seconds,
+    with_validation,
+)
+from aiperf.simulation.storage import KEPT_ELEMENTS
+
+LEAST_HOSTS = 4
+"""Fewer say nothing of how nodes differ."""
+
+NO_LIMIT = 1e18
+"""Bytes a second of what takes no time of its own."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    assumptions: Assumptions
+    found: tuple[FromRun, ...]
+
+
+def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
+    """`otherwise` has what the run does not tell. Raises JournalError for a run that credits nothing."""
+    replay, proposals = _read(lines)
+    closed = [attempt for attempt in replay.attempts if attempt.validations]
+    if not closed or replay.leg.released is None:
+        raise JournalError(
+            f"run {replay.opened.run_id} has no validated trial; there is nothing to learn from it"
+        )
+    networks = networks_of(replay)
+    ready = replay.ranks[0].ready
+    ranks = len(replay.leg.began.groups[0])
+    segments = segment_work(closed, networks, replay, ranks)
+    if not segments:
+        raise JournalError(f"run {replay.opened.run_id} has no trial of several steps; a longer one has")
+    speed, of_speed = fitted_speed(segments)
+    speed, of_validation = with_validation(segments, speed, ranks)
+    blocks = block_spread(replay)
+    parts: list[Part] = [
+        ({"speed": of_median(speed, blocks)}, (of_speed, of_validation)),
+        _group(ranks, otherwise.group),
+        _storage(closed, networks, otherwise.storage),
+        _trials(replay, first_step_seconds(closed, networks, ranks, speed, replay)),
+        _spread(closed, networks, ranks, speed, blocks),
+        _startup(replay, otherwise.startup),
+        _messages(proposals, otherwise.messages),
+        errors_of(replay, networks),
+    ]
+    changes: dict[str, Any] = {}
+    for part in parts:
+        changes |= part[0]
+    run, mark = replay.opened.run_id, mark_of(replay.opened.origin)
+    origin = f"{mark.word} " if mark else ""
+    found = replace(
+        otherwise,
+        name=f"as run {run}",
+        source=f"calibrated by {origin}run {run}: {len(replay.leg.began.groups)} groups of {ranks} on "
+        f"{ready.device}",
+        device=f"simulated {ready.device.removeprefix('simulated ')}",
+        memory_bytes=ready.memory_bytes,
+        format=replay.opened.config.training.format,
+        **changes,
+    )
+    unknown = FromRun("failures", f"as {otherwise.name}: one run has too few to count", known=False)
+    return Calibration(found, (*(each for part in parts for each in part[1]), unknown))
+
+
+Part = tuple[Mapping[str, Any], tuple[FromRun, ...]]
+
+
+def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
+    """The run, and how long the master took for each new candidate."""
+    replay, proposals = Replay(), []
+    before: Line | None = None
+    for line in lines:
+        replay.add_line(line)
+        # In one turn: what ended made room, or the candidate before was written.
+        new = isinstance(line.event, Dispatched) and line.event.attempt == 1
+        if new and before is not None and isinstance(before.event, (Dispatched, Ended, Released)):
+            proposals.append(line.t - before.t)
+        before = line
+    return replay, proposals
+
+
+def _group(ranks: int, otherwise: AllReduce) -> Part:
+    if ranks == 1:
+        return {}, (FromRun("group", "as assumed: no two ranks of it trained together", known=False),)
+    free = replace(otherwise, all_reduce_seconds=0.0, all_reduce_bytes_per_second=NO_LIMIT)
+    text = f"within `speed`, for groups of {ranks} only: one run has one size of groups"
+    return {"group": free}, (FromRun("group", text),)
+
+
+def _storage(closed: Sequence[Attempt], networks: Mapping[int, NetworkSize], otherwise: Storage) -> Part:
+    """From the end of a trial to the news of it its weights were written."""
+    wrote = [
+        (
+            KEPT_ELEMENTS * ELEMENT_BYTES * networks[each.trial.number].parameters,
+            each.end_time - each.ended.end,
+        )
+        for each in closed
+        if each.ended is not None and each.end_time is not None and each.trial.number in networks
+    ]
+    wrote = [(content, seconds) for content, seconds in wrote if seconds > 0]
+    if not wrote:
+        return {}, (FromRun("storage", "as assumed: no weights were written", known=False),)
+    rows = np.array([(1.0, content) for content, _ in wrote])
+    opening, byte = not_negative(rows, np.array([seconds for _, seconds in wrote]), needed=0)
+    client = 1 / byte if byte else otherwise.client_bytes_per_second
+    storage = replace(
+        otherwise,
+        open_seconds=float(opening),
+        client_bytes_per_second=client,
+        bytes_per_second=max(otherwise.bytes_per_second, client),
+    )
+    text = f"{opening:.3g} s a file and {client:.3g} B/s of a node: {len(wrote)} files written, ways included"
+    told = (
+        FromRun("storage", text),
+        FromRun("storage.bytes_per_second", "as assumed: of all nodes", known=False),
+    )
+    return {"storage": storage}, told
+
+
+def _trials(replay: Replay, first_step: float) -> Part:
+    """A trial's time from the end of the one before less what it trained and validated."""
+    gaps, prepares = [], []
+    ordered = sorted(replay.attempts, key=lambda each: (each.leg.index, each.group, each.index))
+    for _, attempts in groupby(ordered, key=lambda each: (each.leg.index, each.group)):
+        before: Attempt | None = None
+        for each in attempts:
+            if each.began is not None and before is None:
+                prepares.append(each.began.started.prepare_seconds)
+            if before is not None and before.ended and each.ended and each.began:
+                validated = sum(v.segment.validate_seconds for v in each.validations)
+                if each.dispatch_time <= before.ended.end:
+                    gaps.append(each.ended.end - before.ended.end - each.seconds - validated)
+            before = each if each.began is not None else before
+    gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
+    prepare = float(np.median(prepares)) if prepares else 0.0
+    told = (
+        FromRun("trials.gap_seconds", f"{gap:.4g}: mean of {len(gaps)} trials, all that is neither work"),
+        FromRun("trials.first_step_seconds", f"{first_step:.4g}: mean, more than the others"),
+        FromRun("trials.prepare_seconds", f"{prepare:.4g}: the first trial of {len(prepares)} groups"),
+    )
+    return {"trials": Trials(gap, prepare, first_step)}, told
+
+
+def _spread(
+    closed: Sequence[Attempt],
+    networks: Mapping[int, NetworkSize],
+    ranks: int,
+    speed: Speed,
+    blocks: float,
+) -> Part:
+    seconds: dict[str, list[float]] = {}
+    for attempt in closed:
+        net = networks.get(attempt.trial.number)
+        host = attempt.leg.devices[attempt.leg.began.groups[attempt.group][0]].host
+        if net is not None:
+            operations = net.train * attempt.trial.hyper.batch_size / ranks
+            step = step_seconds(speed, net, operations)
+            took = seconds.setdefault(host, [0.0, 0.0])
+            took[0] += sum(v.segment.train_seconds for v in attempt.validations)
+            took[1] += step * sum(v.segment.steps for v in attempt.validations)
+    node = float(np.std([math.log(took / foreseen) for took, foreseen in seconds.values() if took > 0]))
+    told = FromRun("spread.block", f"{blocks:.3g}: of {len(closed)} trials, robust")
+    if len(seconds) < LEAST_HOSTS:
+        why = f"0: {len(seconds)} host(s) are too few to compare, so the others are taken to be equal"
+        return {"spread": Spread(0.0, blocks)}, (told, FromRun("spread.node", why, known=False))
+    return {"spread": Spread(node, blocks)}, (
+        told,
+        FromRun("spread.node", f"{node:.3g}: {len(seconds)} hosts"),
+    )
+
+
+def _startup(replay: Replay, otherwise: StartUp) -> Part:
+    leg = replay.leg
+    assert leg.released is not None
+    ready = max((t for t, _ in leg.arrivals if t <= leg.released), default=0.0)
+    num = sum(map(len, leg.began.groups))
+    growing = otherwise.seconds_a_rank * num + otherwise.seconds_a_rank_squared * num**2
+    fixed, measuring = max(0.0, ready - growing), leg.released - ready
+    growth = f"growth with the ranks is as assumed; {num} rank{'s' * (num > 1)} were seen"
+    told = (
+        FromRun("startup.seconds", f"{fixed:.4g}: all were ready after {ready:.4g} s"),
+        FromRun("startup.measuring_seconds", f"{measuring:.4g}"),
+        FromRun("startup.seconds_a_rank", growth, known=False),
+    )
+    return {"startup": replace(otherwise, seconds=fixed, measuring_seconds=measuring)}, told
+
+
+def _messages(proposals: Sequence[float], otherwise: Messages) -> Part:
+    why = "as assumed: a journal does not tell; --measure-master measures it here"
+    unknown = FromRun("messages.seconds, master_seconds", why, known=False)
+    if not proposals:
+        return {}, (unknown,)
+    seconds = max(0.0, float(np.median(proposals)))
+    text = f"{seconds:.4g}: median of {len(proposals)}"
+    return {"messages": replace(otherwise, proposal_seconds=seconds)}, (
+        FromRun("messages.proposal_seconds", text),
+        unknown,
+    )

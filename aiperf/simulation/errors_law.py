@@ -1,0 +1,34 @@
+"""The law by which errors fall with training, as the validations of a run show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Errors
+from aiperf.simulation.least_squares import fitted_errors
+from aiperf.simulation.speeds import FromRun, NetworkSize
+
+
+def errors_of(
+    replay: Replay, networks: Mapping[int, NetworkSize]
+) -> tuple[Mapping[str, Errors], tuple[FromRun, ...]]:
+    """The law of errors, from every validation of the run."""
+    points = []
+    images: dict[int | None, int] = {None: 0}
+    for number, story in sorted(replay.trials.items()):
+        attempt, before = story.attempts[-1], images.get(story.trial.parent, 0)
+        best = attempt.best_validation
+        images[number] = before
+        for seen, error in attempt.curve:
+            if number in networks:
+                points.append((before + seen, networks[number].relative, error, number))
+            if best is not None and error == best.segment.error and images[number] == before:
+                images[number] = before + seen
+    start = 1 - 1 / replay.opened.config.data.classes
+    errors: Errors = fitted_errors(points, start)
+    text = (
+        f"floor {errors.floor:.3g}, images {errors.images:.3g}, power {errors.power:.3g}, size_power "
+        f"{errors.size_power:.3g}, spread {errors.spread:.3g}: least squares over {len(points)} validations"
+    )
+    return {"errors": errors}, (FromRun("errors", text),)

@@ -1,0 +1,160 @@
+"""What a simulation shows beside the score: load of the master, journal, file system, what was lost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.journal.columns import pieces
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Messages
+from aiperf.score.credit import credit
+from aiperf.simulation.world import SimulatedWorld
+from aiperf.wording import percent, scaled
+
+OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
+"""The lines that a trial has whatever its length; all others grow with time."""
+TYPE_WITHIN = 80
+"""Bytes from the start of a line to the end of its type."""
+
+
+@dataclass(frozen=True)
+class SizeFigures:
+    """Of one simulated size, between release and end of the span where nothing else is said."""
+
+    nodes: int
+    devices: int
+    groups: int
+    span_seconds: float
+    trials: int
+    """That ended in time."""
+    utilisation: float
+    """Share of the groups' time in which they trained or validated."""
+    useful: float
+    """Share of it that was credited: what efficiency would be if all sizes found the same networks."""
+    requests_per_second: float
+    """At the master."""
+    master_busy: float
+    """Share of the span."""
+    wait_seconds: float
+    """Mean, of a message for the master."""
+    wait_99_seconds: float
+    """99th percentile."""
+    journal_bytes: int
+    """Of the whole file."""
+    trial_bytes: float
+    """Of the journal, for each trial that was dispatched."""
+    other_bytes_per_hour: float
+    """Of the journal after the release, beside the lines of trials."""
+    written_bytes: int
+    """Kept weights, to the file system."""
+    read_bytes: int
+    lost_work: float
+    """Share of the training and validation that credits nothing."""
+    groups_lost: int
+    message_seconds: float
+    """Of this machine's processor, measured: for a message after which nothing was proposed."""
+    proposal_seconds: float
+    """The same for a new candidate, beside the message."""
+    simulated_seconds: float
+    """That the simulation took here."""
+
+
+def size_figures(
+    replay: Replay, world: SimulatedWorld, journal: Path, nodes: int, took_seconds: float
+) -> SizeFigures:
+    span, master = replay.span_seconds, world.clock.total
+    busy, useful = shares_of_time(replay)
+    trials, beside = _journal_bytes(journal, replay)
+    message = master.hearing_seconds / master.heard if master.heard else 0.0
+    proposing = master.proposing_seconds - message * master.proposing_heard
+    waited = np.array(master.waited)
+    return SizeFigures(
+        nodes=nodes,
+        devices=sum(map(len, world.groups)),
+        groups=len(world.groups),
+        span_seconds=span,
+        trials=len(replay.arrivals),
+        utilisation=busy,
+        useful=useful,
+        requests_per_second=master.requests / span if span else 0.0,
+        master_busy=master.busy_seconds / span if span else 0.0,
+        wait_seconds=float(waited.mean()) if len(waited) else 0.0,
+        wait_99_seconds=float(np.percentile(waited, 99)) if len(waited) else 0.0,
+        journal_bytes=journal.stat().st_size,
+        trial_bytes=trials / max(1, len(replay.trials)),
+        other_bytes_per_hour=beside / span * 3600 if span else 0.0,
+        written_bytes=world.storage.bytes_written,
+        read_bytes=world.storage.bytes_read,
+        lost_work=1 - useful / busy if busy else 0.0,
+        groups_lost=len(replay.leg.losses),
+        message_seconds=message,
+        proposal_seconds=max(0.0, proposing) / max(1, master.proposed),
+        simulated_seconds=took_seconds,
+    )
+
+
+def shares_of_time(replay: Replay) -> tuple[float, float]:
+    """Of all groups' time in the span: in which they trained or validated, and that which was credited."""
+    leg, found, credited = replay.leg, pieces(replay), credit(replay)
+    available = replay.span_seconds * leg.groups
+    if leg.released is None or not available:
+        return 0.0, 0.0
+    inside = np.minimum(found.end, leg.end) - np.maximum(found.end - found.seconds, leg.released)
+    inside = np.maximum(0.0, inside)
+    closed = [credited.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    counts = np.concatenate([credited.blocks, np.array(closed, dtype=np.bool_)])
+    return float(inside.sum()) / available, float(inside[counts].sum()) / available
+
+
+def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
+    """By the heading of the column, as a table shows it."""
+    both = each.written_bytes + each.read_bytes
+    return {
+        "nodes": f"{each.nodes:,}",
+        "utilisation": percent(each.utilisation),
+        "credited": percent(each.useful),
+        "lost work": percent(each.lost_work),
+        "groups lost": f"{each.groups_lost:,}",
+        "trials ended": f"{each.trials:,}",
+        "requests/s": f"{each.requests_per_second:,.1f}",
+        "master busy": percent(each.master_busy),
+        "wait, mean": _seconds(each.wait_seconds),
+        "wait, 99 %": _seconds(each.wait_99_seconds),
+        "a message, measured (assumed)": (
+            f"{_seconds(each.message_seconds)} ({_seconds(assumed.master_seconds)})"
+        ),
+        "a proposal": f"{_seconds(each.proposal_seconds)} ({_seconds(assumed.proposal_seconds)})",
+        "journal": scaled(each.journal_bytes, "B", 3),
+        "a trial": scaled(each.trial_bytes, "B", 3),
+        "beside, an hour": scaled(each.other_bytes_per_hour, "B", 3),
+        "weights written": scaled(each.written_bytes, "B", 3),
+        "read": scaled(each.read_bytes, "B", 3),
+        "both, mean": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
+        "simulated in": f"{each.simulated_seconds:.1f} s",
+    }
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} µs"
+
+
+def _journal_bytes(path: Path, replay: Replay) -> tuple[int, int]:
+    """Of the lines of trials, and of the others after the release."""
+    trials = beside = 0
+    released = False
+    with path.open("rb") as file:
+        for line in file:
+            head = line[:TYPE_WITHIN]
+            if OF_TRIALS.search(head):
+                trials += len(line)
+            elif released:
+                beside += len(line)
+            released = released or b'"type":"Released"' in head
+    return trials, beside

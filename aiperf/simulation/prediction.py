@@ -1,0 +1,117 @@
+"""A run beside the simulation of it: what was measured, what is modelled, and how far they are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.errors import JournalError
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.course import Pretended
+from aiperf.score.credit import credit, work
+from aiperf.score.lineage import rebuilt, recorded
+from aiperf.simulation.figures import shares_of_time
+from aiperf.simulation.machine import SimulatedMachine
+from aiperf.wording import figure, percent, rate
+from nas.record import graph_from_json
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What is compared."""
+
+    utilisation: float
+    trials: int
+    """That ended by themselves."""
+    steps_per_second: float
+    images_per_second: float
+    ops_per_second: float
+    """Sustained."""
+
+
+def machine_of(replay: Replay) -> SimulatedMachine:
+    """The machine that a run had. Raises JournalError for one that is not made of equal nodes."""
+    if not replay.legs or not replay.leg.first_devices:
+        raise JournalError(
+            f"run {replay.opened.run_id}: no rank was ready, so there is no machine to simulate"
+        )
+    leg = replay.leg
+    hosts = {rank: ready.host for rank, ready in leg.first_devices.items()}
+    nodes, ranks, group = len(set(hosts.values())), len(hosts), len(leg.began.groups[0])
+    if ranks % nodes:
+        raise JournalError(f"run {replay.opened.run_id}: its nodes are not equal, so it is not simulated")
+    return SimulatedMachine(nodes, ranks // nodes, group)
+
+
+def throughput(replay: Replay) -> Throughput:
+    """Raises JournalError for a run without a span."""
+    span = replay.span_seconds
+    if span <= 0:
+        raise JournalError(f"run {replay.opened.run_id} has no span; there is nothing to compare with")
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
+    done = work(replay, counts, credit(replay))
+    complete = sum(attempt.state.value == "COMPLETE" for attempt in replay.attempts)
+    return Throughput(
+        utilisation=shares_of_time(replay)[0],
+        trials=complete,
+        steps_per_second=done.steps / span,
+        images_per_second=(done.trained_images + done.validated_images) / span,
+        ops_per_second=done.operations / span,
+    )
+
+
+def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
+    """Of all groups together, the time [s] of the work of this run: as measured, and as it is assumed for
+    these very networks. So it does not matter where another search would have gone."""
+    opened, leg = replay.opened, replay.leg
+    images = int(replay.ranks[0].ready.data["training_images"])
+    ranks = len(leg.began.groups[0])
+    usual = math.exp(assumptions.spread.block**2 / 2)
+    pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), images, ranks)
+    graphs = {entry.trial.number: entry.graph for entry in rebuilt(replay)}
+    was = modelled = 0.0
+    for attempt in replay.attempts:
+        graph = graphs.get(attempt.trial.number)
+        if graph is None or not attempt.steps:
+            continue
+        step = pretended.step_seconds(graph, attempt.trial.hyper.batch_size)
+        modelled += attempt.steps * step * usual + assumptions.trials.first_step_seconds
+        was += attempt.seconds
+        for v in attempt.validations:
+            modelled += pretended.validate_seconds(graph, v.segment.of)
+            was += v.segment.validate_seconds
+    return was, modelled
+
+
+def prediction_rows(
+    measured: Throughput,
+    modelled: Throughput,
+    others: Sequence[Throughput],
+    same_work: tuple[float, float],
+    origin: str = "measured",
+) -> list[list[str]]:
+    """The run, the simulation with its random seed, and the range of those with others.
+    `origin`: what the run is called that they are beside, which may itself be no measurement."""
+    rows = [["", origin, "modelled", "error", "others from", "to"]]
+    for name, words in (
+        ("utilisation", percent),
+        ("trials", figure),
+        ("steps_per_second", figure),
+        ("images_per_second", figure),
+        ("ops_per_second", rate),
+    ):
+        was, found = getattr(measured, name), getattr(modelled, name)
+        rest = sorted(getattr(each, name) for each in others)
+        ends = [words(rest[0]), words(rest[-1])] if rest else ["", ""]
+        heading = "trials complete" if name == "trials" else name.replace("_", " ")
+        rows.append([heading, words(was), words(found), _error(was, found), *ends])
+    was, assumed = same_work
+    rows.append(["seconds of the same work", figure(was), figure(assumed), _error(was, assumed), "", ""])
+    return rows
+
+
+def _error(measured: float, modelled: float) -> str:
+    """In per cent; nothing is "-0.0 %"."""
+    return f"{round(100 * (modelled / measured - 1), 1) + 0.0:+.1f} %" if measured else "unknown"

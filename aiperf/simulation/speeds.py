@@ -1,0 +1,157 @@
+"""How long the steps and validations of a run took, and the speed that follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aiperf.journal.attempts import Attempt
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Speed
+from aiperf.pretending.course import VALIDATION_BATCH
+from aiperf.score.lineage import rebuilt
+from aiperf.simulation.least_squares import not_negative
+from aiperf.trial import Segment
+from nas.ops import TENSOR_OPS
+
+
+@dataclass(frozen=True)
+class FromRun:
+    """One number, or several that were found together."""
+
+    names: str
+    text: str
+    """Its value, and how it was found; or why it is not known."""
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class NetworkSize:
+    layers: int
+    train: int
+    """Tensor operations of one image."""
+    evaluate: int
+    parameters: int
+    relative: float
+    """Operations, times the seed's."""
+
+
+def networks_of(replay: Replay) -> dict[int, NetworkSize]:
+    found, seed = {}, 0
+    for entry in rebuilt(replay):
+        if entry.graph is not None:
+            cost = entry.graph.cost
+            seed = seed or entry.graph.operations
+            found[entry.trial.number] = NetworkSize(
+                len(entry.graph.nodes),
+                cost.train.price(TENSOR_OPS),
+                cost.evaluate.price(TENSOR_OPS),
+                entry.graph.num_parameters,
+                entry.graph.operations / seed,
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class SegmentWork:
+    """Of one segment, the first step of a trial apart."""
+
+    network: NetworkSize
+    step_operations: float
+    """Of one rank."""
+    steps: int
+    seconds: float
+    segment: Segment
+
+
+def segment_work(
+    closed: Sequence[Attempt], networks: Mapping[int, NetworkSize], run: Replay, ranks: int
+) -> list[SegmentWork]:
+    firsts = _first_blocks(run)
+    found = []
+    for attempt in closed:
+        network = networks.get(attempt.trial.number)
+        for v in attempt.validations if network is not None else ():
+            assert network is not None
+            steps, seconds = firsts.get(attempt.index, (0, 0.0)) if v.segment.index == 0 else (0, 0.0)
+            steps, seconds = v.segment.steps - steps, v.segment.train_seconds - seconds
+            operations = network.train * attempt.trial.hyper.batch_size / ranks
+            if steps > 0 and seconds > 0:
+                found.append(SegmentWork(network, operations, steps, seconds, v.segment))
+    return found
+
+
+def _first_blocks(replay: Replay) -> dict[int, tuple[int, float]]:
+    """Steps and seconds of the first block of each attempt, by its index."""
+    attempts = replay.blocks.column("attempts")
+    indices, places = np.unique(attempts, return_index=True)
+    steps, seconds = replay.blocks.column("steps"), replay.blocks.column("seconds")
+    return {int(i): (int(steps[p]), float(seconds[p])) for i, p in zip(indices, places)}
+
+
+def fitted_speed(segments: Sequence[SegmentWork]) -> tuple[Speed, FromRun]:
+    rows = np.array([(s.steps, s.steps * s.network.layers, s.steps * s.step_operations) for s in segments])
+    took = np.array([s.seconds for s in segments])
+    step, layer, operation = not_negative(rows.astype(float), took, needed=2)
+    off = float(np.sqrt(np.mean((rows @ (step, layer, operation) / took - 1) ** 2)))
+    text = (
+        f"{1 / operation:.4g} OPS, {step:.4g} s a step, {layer:.4g} s a layer: least squares over "
+        f"{len(segments)} segments, {100 * off:.1f} % off (root mean square)"
+    )
+    return Speed(1 / operation, step, layer), FromRun("speed", text)
+
+
+def with_validation(segments: Sequence[SegmentWork], speed: Speed, ranks: int) -> tuple[Speed, FromRun]:
+    foreseen = sum(
+        each.network.evaluate * each.segment.of / ranks / speed.ops_per_second
+        + math.ceil(each.segment.of / VALIDATION_BATCH) * speed.layer_seconds * each.network.layers / 3
+        for each in segments
+    )
+    took = sum(each.segment.validate_seconds for each in segments)
+    speed = replace(speed, validation=foreseen / took if took and foreseen else 1.0)
+    return speed, FromRun("speed.validation", f"{speed.validation:.4g}: of {len(segments)} validations")
+
+
+def step_seconds(speed: Speed, network: NetworkSize, operations: float) -> float:
+    return speed.step_seconds + speed.layer_seconds * network.layers + operations / speed.ops_per_second
+
+
+def of_median(speed: Speed, blocks: float) -> Speed:
+    """What is assumed is the median of a block, drawn from a lognormal law; its mean is so much more."""
+    usual = math.exp(blocks**2 / 2)
+    return Speed(
+        speed.ops_per_second * usual,
+        speed.step_seconds / usual,
+        speed.layer_seconds / usual,
+        speed.validation / usual,
+    )
+
+
+def block_spread(replay: Replay) -> float:
+    """Of a step's seconds within one attempt, the first block apart; robust, as a standard deviation."""
+    attempts, steps = replay.blocks.column("attempts"), replay.blocks.column("steps")
+    each = replay.blocks.column("seconds") / np.maximum(steps, 1)
+    off: list[float] = []
+    for attempt in np.unique(attempts):
+        of = each[attempts == attempt][1:]
+        of = of[of > 0]
+        if len(of) > 1:
+            off += list(np.log(of / np.median(of)))
+    return float(1.4826 * np.median(np.abs(off))) if off else 0.0
+
+
+def first_step_seconds(
+    closed: Sequence[Attempt], networks: Mapping[int, NetworkSize], ranks: int, speed: Speed, replay: Replay
+) -> float:
+    """What the first step of a trial takes more than the others [s]."""
+    firsts, more = _first_blocks(replay), []
+    for attempt in closed:
+        network = networks.get(attempt.trial.number)
+        if network is not None and attempt.index in firsts:
+            steps, seconds = firsts[attempt.index]
+            operations = network.train * attempt.trial.hyper.batch_size / ranks
+            more.append(seconds - steps * step_seconds(speed, network, operations))
+    return max(0.0, float(np.mean(more))) if more else 0.0

@@ -1,0 +1,192 @@
+"""The master's way to groups that are simulated: one server with a queue, on a clock of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import simpy
+
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.course import Learnt
+from aiperf.ranks.world import Gone
+from aiperf.simulation.group import SimulatedGroup, Surroundings
+from aiperf.simulation.machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.master_clock import START_WALL_SECONDS, MasterClock
+from aiperf.simulation.storage import SharedStorage
+from aiperf.wire.messages import Assign, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
+from nas.record import graph_from_json
+
+
+class SimulatedWorld:
+    """Groups of one simulation. The same machine, assumptions and random seed do the same."""
+
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        assumptions: Assumptions,
+        random_seed: int,
+        code_hash: str,
+        measures_master: bool = False,
+    ) -> None:
+        self.assumptions = assumptions
+        self._env = simpy.Environment()
+        self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
+        self.clock = MasterClock(assumptions.messages, measures_master)
+        self._inbox: deque[tuple[float, int, int, bytes | Gone]] = deque()
+        self._packed: tuple[object, bytes] = (None, b"")
+        self._unpacked: tuple[bytes, ToGroup | None] = (b"", None)
+        self._seed: tuple[Setup | None, Learnt | None] = (None, None)
+        hosts, places = machine.hosts, machine.places
+        around = Surroundings(
+            self._env,
+            assumptions,
+            self.storage,
+            self._seed_of,
+            self._say,
+            hosts,
+            code_hash,
+            START_WALL_SECONDS,
+        )
+        of_rank = {place.rank: place for place in places}
+        self.groups: tuple[tuple[int, ...], ...] = tuple(dict.fromkeys(place.group for place in places))
+        speeds = {
+            host: node_speed(random_seed, host, assumptions.spread.node) for host in dict.fromkeys(hosts)
+        }
+        self._each = [
+            SimulatedGroup(
+                around,
+                index,
+                tuple(of_rank[rank] for rank in ranks),
+                min(speeds[hosts[rank]] for rank in ranks),
+            )
+            for index, ranks in enumerate(self.groups)
+        ]
+        self._dead: set[int] = set()
+        self._plan_failures(hosts, random_seed)
+
+    def send(self, group: int, message: ToGroup) -> None:
+        if message is not self._packed[0]:
+            self._packed = (message, pack(message))
+        if isinstance(message, Assign) and message.attempt == 1:
+            self.clock.propose()
+        elif isinstance(message, Release):
+            self.clock.begin_span(message.seconds_left)
+        delay = self._ahead + self.assumptions.messages.seconds
+        self._after(delay, self._deliver, (group, self._each[group].incarnation, self._packed[1]))
+
+    def send_all(self, message: ToGroup) -> None:
+        for group in range(len(self.groups)):
+            self.send(group, message)
+
+    def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        clock, env, inbox = self.clock, self._env, self._inbox
+        clock.end_turn()
+        while env.peek() <= clock.now:
+            env.step()
+        until = clock.now + seconds
+        while True:
+            while not inbox and env.peek() <= until:
+                env.step()
+            if not inbox:
+                clock.hear_nothing(until)
+                return None
+            arrived, group, incarnation, data = inbox.popleft()
+            if incarnation == self._each[group].incarnation:
+                clock.hear(arrived)
+                return group, data if isinstance(data, Gone) else unpack(FromGroup, data)
+
+    def restart(self, group: int) -> bool:
+        if group in self._dead:
+            return False
+        self._each[group].start()
+        self._plan_crash(group)
+        return True
+
+    def close(self) -> None:
+        self.send_all(Quit())
+
+    @property
+    def _ahead(self) -> float:
+        """Seconds from the last event to the master's time; not below 0, where an error ended its turn."""
+        return max(0.0, self.clock.monotonic() - self._env.now)
+
+    # Messages on their way
+
+    def _after(self, seconds: float, then: Callable[[simpy.Event], None], value: object) -> None:
+        event = self._env.timeout(seconds, value)
+        assert event.callbacks is not None
+        event.callbacks.append(then)
+
+    def _say(self, group: int, message: FromGroup) -> None:
+        data = (group, self._each[group].incarnation, pack(message))
+        self._after(self.assumptions.messages.seconds, self._arrive, data)
+
+    def _arrive(self, event: simpy.Event) -> None:
+        self._inbox.append((self._env.now, *_content(event)))
+
+    def _deliver(self, event: simpy.Event) -> None:
+        group, incarnation, data = _content(event)
+        if group in self._dead or incarnation != self._each[group].incarnation:
+            return
+        if data is not self._unpacked[0]:
+            self._unpacked = (data, unpack(ToGroup, data))
+        message = self._unpacked[1]
+        assert message is not None
+        self._each[group].hear(message)
+
+    def _seed_of(self, setup: Setup) -> Learnt:
+        if setup is not self._seed[0] or self._seed[1] is None:
+            self._seed = (setup, Learnt(graph_from_json(setup.seed_graph)))
+        found = self._seed[1]
+        assert found is not None
+        return found
+
+    # Failures
+
+    def _plan_failures(self, hosts: tuple[str, ...], random_seed: int) -> None:
+        failures = self.assumptions.failures
+        on_host: dict[str, list[int]] = {}
+        for index, ranks in enumerate(self.groups):
+            for host in dict.fromkeys(hosts[rank] for rank in ranks):
+                on_host.setdefault(host, []).append(index)
+        for host, groups in on_host.items():
+            seconds = seconds_to_failure(host, random_seed, failures.node_hours)
+            if seconds < float("inf"):
+                self._after(seconds, self._fail_node, (host, groups))
+        self._random_seed = random_seed
+        for index in range(len(self.groups)):
+            self._plan_crash(index)
+
+    def _fail_node(self, event: simpy.Event) -> None:
+        host, groups = _content(event)
+        for group in groups:
+            if group not in self._dead:
+                self._dead.add(group)
+                self._break(group, f"{host} failed")
+
+    def _plan_crash(self, group: int) -> None:
+        """Of one of its processes; the first crash of several is as many times earlier."""
+        ranks, each = self.groups[group], self._each[group]
+        what = f"group {group}, start {each.incarnation}"
+        hours = self.assumptions.failures.process_hours / len(ranks)
+        seconds = seconds_to_failure(what, self._random_seed, hours)
+        if seconds < float("inf"):
+            self._after(self._ahead + seconds, self._crash, (group, each.incarnation))
+
+    def _crash(self, event: simpy.Event) -> None:
+        group, incarnation = _content(event)
+        if incarnation == self._each[group].incarnation and group not in self._dead:
+            self._break(group, f"a process of rank {self.groups[group][0]} crashed")
+
+    def _break(self, group: int, reason: str) -> None:
+        """It says nothing more from now on; the master is notified when it is noticed."""
+        each = self._each[group]
+        each.stop()
+        news = (group, each.incarnation, Gone(reason))
+        self._after(self.assumptions.failures.noticed_seconds, self._arrive, news)
+
+
+def _content(event: simpy.Event) -> Any:
+    return event.value

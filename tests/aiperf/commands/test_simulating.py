@@ -1,0 +1,156 @@
+"""The sub-command `simulate`: a study in a folder, its table, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.pretending.assumptions import assumed
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.simulation.simulated import Played, SimulatedMachine, config, steady
+
+SHORT = ("--set", "limits.minutes=5")
+NO_TORCH = """
+import sys
+sys.modules["torch"] = None
+from aiperf.start import main
+sys.argv = ["aiperf-hpc", "simulate", "--nodes", "1", "--set", "limits.minutes=1", "--directory", sys.argv[1]]
+sys.exit(main())
+"""
+
+
+def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    assert typed("simulate", "--nodes", "1,2", *SHORT, "--directory", study) == 0, typed.err
+    assert "SIMULATED" in typed.out
+    assert assumed("h100").name in typed.out
+    assert [line.split(":")[1] for line in typed.err.splitlines() if "simulated in" in line] == [
+        " 1 nodes x 8",
+        " 2 nodes x 8",
+    ]
+    for row in (
+        "utilisation",
+        "requests/s",
+        "master busy",
+        "wait, 99 %",
+        "journal",
+        "lost work",
+        "groups lost",
+    ):
+        assert sum(line.startswith(row) for line in typed.out.splitlines()) == 1, row
+    for name in (
+        "scaling.html",
+        "scaling.svg",
+        "simulation.csv",
+        "1-nodes/journal.jsonl",
+        "2-nodes/config.toml",
+    ):
+        assert (study / name).stat().st_size
+    assert assumed(str(study / "1-nodes/assumptions.toml")) == assumed("h100")
+    assert typed("simulate", "--nodes", "2,4", *SHORT, "--directory", study) == 1
+    assert typed.err.count("\n") == 1
+    assert "already exists" in typed.err
+    assert not (study / "4-nodes").exists()
+    typed("score", study / "2-nodes")
+    assert "Traceback" not in typed.err
+    assert typed("validate", study / "2-nodes") != 0, "nothing was measured"
+
+
+def test_a_size_that_fails_does_not_lose_the_others(typed: Typed, tmp_path: Path) -> None:
+    words = ("--devices-per-trial", "16", "--nodes", "1,2", *SHORT, "--directory", tmp_path / "study")
+    assert typed("simulate", *words) == 1
+    assert "1 nodes: --devices-per-trial 16 does not divide" in typed.err
+    assert "2 nodes x 8: simulated" in typed.err
+
+
+def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    slow = ("--assume", "spread.node=2.5", "--random-seed", "2")  # the first node is far too slow
+    words = ("--nodes", "1,3", "--set", "limits.minutes=6", "--directory", study)
+    assert typed("simulate", *words, *slow) == 1
+    assert "1-nodes: nothing was credited in it; left out of the scaling table" in typed.err
+    assert "| 3-nodes, simulated |" in typed.out
+    assert "| 1-nodes, simulated |" not in typed.out
+    assert (study / "scaling.html").exists()
+    rows = (study / "simulation.csv").read_text(encoding="utf-8").splitlines()
+    assert [row.split(",")[0] for row in rows] == ["origin", "simulated", "simulated"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--nodes", "4,x"), "whole numbers"),
+        (("--nodes", "4,4"), "each size once"),
+        (("--nodes", "0"), "--nodes has 0"),
+        (("--nodes", "4", "--assume", "b200"), "there are no assumptions 'b200'; give h100"),
+        (("--nodes", "4", "--assume", "h100", "--assume", "h100"), "give one name or file"),
+        (
+            ("--nodes", "4", "--assume", "failures.hours=3"),
+            "nothing is called failures.hours; there are: speed.",
+        ),
+        (("--nodes", "4", "--assume", "group.overlap=3"), "it is a share"),
+        (("--nodes", "4", "--assume", "failures.node_hours=often"), "failures.node_hours=often"),
+        (("--nodes", "4", "--preset", "nothing"), "nothing"),
+        (("--nodes", "4", "--set", "training.batch_size=20"), "cannot share evenly"),
+        (("--calibrate", "nowhere"), "no journal"),
+        (("--predict", "nowhere"), "no journal"),
+        (("--nodes", "4", "--write", "file.txt"), "must end in .toml"),
+        ((), "give the sizes by --nodes"),
+        (("--nodes", "4", "--predict", "nowhere"), "--predict is for one run as it was, --nodes for a study"),
+        (("--predict", "nowhere", "--hours", "2"), "--hours is for a study by --nodes"),
+        (("--predict", "nowhere", "--set", "ranked=false"), "--set is for a study by --nodes"),
+        (("--calibrate", "nowhere", "--measure-master"), "--measure-master is for a study"),
+        (("--nodes", "4", "--preset", "own"), "preset own does not say how many images there are"),
+    ],
+)
+def test_what_cannot_be_is_one_line(typed: Typed, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    assert typed("simulate", *words, "--directory", tmp_path / "study") != 0
+    assert told in typed.err
+    lines = [line for line in typed.err.splitlines() if "no size could" not in line]
+    assert len(lines) == 1, typed.err
+
+
+def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> None:
+    wanted = config(
+        4.0,
+        **{"training.epochs": [1], "training.validate_every_images": 50_000, "data.training_images": 50_000},
+    )
+    Played(tmp_path / "run", SimulatedMachine(1, 8), steady(), wanted)
+    machine = tmp_path / "machine.toml"
+    words = ("--calibrate", tmp_path / "run", "--write", machine, "--directory", tmp_path / "again")
+    assert typed("simulate", *words) == 0, typed.err
+    assert f"{tmp_path / 'run'} is no measurement. SIMULATED: " in typed.out
+    assert f"simulated: {tmp_path / 'run'}; modelled: " in typed.out
+    assert "measured: " not in typed.out
+    assert "-0.0 %" not in typed.out
+    assert [line.split()[0] for line in typed.out.splitlines()[-6:]] == [
+        "utilisation",
+        "trials",
+        "steps",
+        "images",
+        "ops",
+        "seconds",
+    ]
+    assert "not known" in typed.out
+    assert assumed(str(machine)).name == "as run run"
+    assert assumed(str(machine)).source.startswith("calibrated by simulated run run: ")
+    assert assumed(str(machine)).device == assumed("h100").device, "no mark stands twice"
+    assert typed("simulate", "--nodes", "1", *SHORT, "--assume", machine, "--directory", tmp_path / "b") == 0
+
+
+def test_a_run_that_only_opened_has_no_machine(typed: Typed, tmp_path: Path) -> None:
+    played = Played(tmp_path / "run", SimulatedMachine(1, 8), steady(), config(1.0))
+    played.files.journal.write_text(played.text.split("\n")[0] + "\n", encoding="utf-8")
+    assert typed("simulate", "--predict", tmp_path / "run", "--directory", tmp_path / "again") == 1
+    assert "no rank was ready, so there is no machine to simulate" in typed.err
+
+
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, str(tmp_path / "study")], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED" in done.stdout

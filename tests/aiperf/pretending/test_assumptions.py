@@ -1,0 +1,76 @@
+"""A file of assumptions says all of them, and what is wrong with it is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import load_preset, with_overrides
+from aiperf.errors import ConfigError
+from aiperf.pretending.assumptions import assumed, assumption_names, assumptions_toml
+from aiperf.pretending.rank import pretended_manifest
+from aiperf.rules.eligibility import unrankable
+
+
+def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
+    assert assumption_names() == ["h100", "laptop"]
+    for name in assumption_names():
+        path = tmp_path / f"{name}.toml"
+        path.write_text(assumptions_toml(assumed(name)), encoding="utf-8")
+        assert assumed(str(path)) == assumed(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text + "\nbeds = 3", r"unknown key errors\.beds; known: floor, images, power"),
+        (lambda text: text.replace("ops_per_second", "#"), "speed lacks ops_per_second"),
+        (lambda text: text.replace("5000000000.0", "-5e9"), "speed.ops_per_second is -5"),
+        (lambda text: text.replace("5000000000.0", "0"), "speed.ops_per_second is 0; it must be more"),
+        (
+            lambda text: text.replace("5000000000.0", "nan"),
+            "speed.ops_per_second is nan; it must be a number",
+        ),
+        (lambda text: text.replace("5000000000.0", "inf"), "speed.ops_per_second is inf"),
+        (lambda text: text.replace("5000000000.0", '"fast"'), "speed.ops_per_second is 'fast'"),
+        (lambda text: text.replace("overlap = 0.0", "overlap = 1.1"), "it is a share, 1 at the most"),
+        (
+            lambda text: text.replace("5000000000.0", "1e-300"),
+            "speed.ops_per_second is 1e-300; it must be 1e-12 or",
+        ),
+        (lambda text: text.replace("5000000000.0", "1e300"), r"is 1e\+300; it must be 1e\+24 at the most"),
+        (
+            lambda text: text.replace("block = 0.02", "block = 1000"),
+            "spread.block is 1000.0; it is of a logarithm, 10",
+        ),
+        (lambda text: text.replace("floor = 0.03", "floor = 5"), "errors.floor is 5.0; it is a share"),
+        (lambda text: text.replace('name = "laptops"', 'name = " "'), "name is empty; say what is assumed"),
+        (lambda text: text.replace('device = "pretended laptop"', 'device = ""'), "device is empty"),
+        (lambda text: text.replace("8589934592", "0"), "memory_bytes is 0; it must be more"),
+        (lambda text: text.replace("fp32", "fp8"), "format is 'fp8'; it must be one of fp32, tf32"),
+        (lambda text: "[speed]\n" + text, "twice|overwrite|already"),
+        (lambda text: "x = " + "[" * 50_000, "nested|depth|recursion"),
+        (lambda text: "speed = 3", "speed is 3"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, change: Callable[[str], str], told: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(change(assumptions_toml(assumed("laptop"))), encoding="utf-8")
+    with pytest.raises(ConfigError, match=told) as caught:
+        assumed(str(path))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there are no assumptions 'h200'; give h100, laptop, or a file"):
+        assumed("h200")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
+        assumed(str(tmp_path / "nowhere.toml"))
+
+
+def test_a_ranked_run_can_be_pretended_without_its_images() -> None:
+    config = with_overrides(load_preset("ranked"), {"training.format": "bf16"})
+    assert unrankable(config, pretended_manifest(config)) == []

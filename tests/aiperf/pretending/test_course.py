@@ -1,0 +1,139 @@
+"""A pretended trial keeps the plan and the deadline as a trained one does, on any clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.pretending.assumptions import assumed
+from aiperf.pretending.course import CourseEnd, Learnt, Pretended, Wait
+from aiperf.pretending.rank import pretended_group
+from aiperf.proposing.pace import Pace
+from aiperf.proposing.plan import plan
+from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.messages import Started, Steps, Validated
+from nas.morphisms import Widen
+from nas.seeds import resolve_seed
+
+LAPTOP = assumed("laptop")
+DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32", "data.validation_images": 2000})
+SEED = resolve_seed("residual-4-8-16", (1, 32, 32), 10)
+
+
+def group(config: Config = DIGITS, ranks: int = 1) -> Pretended:
+    return replace(pretended_group(LAPTOP, config, SEED, (1,)), training_images=200, ranks=ranks)
+
+
+def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:
+    return Trial(number, None, (), HyperParameters(0.1, batch_size), 1, epochs, 17)
+
+
+class Course:
+    """Follows one on a virtual clock."""
+
+    def __init__(
+        self, of: Pretended, trial: Trial, deadline: float = float("inf"), stop: float = 1e9
+    ) -> None:
+        self.now, self.said = 0.0, list[tuple[float, Started | Steps | Validated]]()
+        pace = Pace(lambda: self.now >= stop, lambda: self.now, deadline)
+        course = of.course(trial, 0, Learnt(of.seed), pace, 0.5)
+        while True:
+            try:
+                said = next(course)
+            except StopIteration as end:
+                self.end: CourseEnd = end.value
+                return
+            if isinstance(said, Wait):
+                assert said.seconds > 0
+                self.now += said.seconds
+            else:
+                self.said.append((self.now, said))
+
+    @property
+    def blocks(self) -> list[Steps]:
+        return [said for _, said in self.said if isinstance(said, Steps)]
+
+    @property
+    def validations(self) -> list[tuple[float, Validated]]:
+        return [(t, said) for t, said in self.said if isinstance(said, Validated)]
+
+
+@given(
+    epochs=st.integers(1, 60),
+    batch_size=st.sampled_from([2, 30, 50, 200]),
+    every=st.integers(1, 5000),
+    ranks=st.sampled_from([1, 2, 8]),
+)
+def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
+    epochs: int, batch_size: int, every: int, ranks: int
+) -> None:
+    config = with_overrides(DIGITS, {"training.validate_every_images": every})
+    followed = Course(group(config, ranks), trial(epochs, batch_size))
+    planned = plan(trial(epochs, batch_size), config.training, 200)
+    assert sum(said.block.steps for said in followed.blocks) == planned.steps
+    assert sum(said.block.images for said in followed.blocks) == planned.steps * batch_size
+    made = Counter[int]()
+    for said in followed.blocks:
+        made[said.block.segment] += said.block.steps
+    closed = {said.segment.index: said.segment for _, said in followed.validations}
+    assert {index: segment.steps for index, segment in closed.items()} == made
+    assert all(segment.train_images == segment.steps * batch_size for segment in closed.values())
+    assert followed.end.state is State.COMPLETE
+    waited = sum(said.block.seconds for said in followed.blocks)
+    waited += sum(segment.validate_seconds for segment in closed.values())
+    assert followed.now == pytest.approx(waited)
+
+
+@given(deadline=st.floats(1.0, 300.0), epochs=st.integers(1, 400))
+def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epochs: int) -> None:
+    """But for the first one of all, before which nobody knows how long one takes."""
+    followed = Course(group(), trial(epochs), deadline)
+    assert followed.said[0] == (0.0, Started(3, 0, SEED.key, 0.5))
+    times = [t for t, _ in followed.said]
+    assert times == sorted(times)
+    assert all(t <= deadline for t, _ in followed.validations[1:])
+    assert followed.end.state is (State.COMPLETE if followed.now < deadline - 4 else followed.end.state)
+
+
+def test_a_stop_closes_the_trial_with_a_validation() -> None:
+    followed = Course(group(), trial(epochs=120), stop=5.0)
+    assert followed.end.state is State.STOPPED
+    assert isinstance(followed.said[-1][1], Validated)
+    assert followed.now < 5.0 + 2.2 + 1.5 * followed.validations[-1][1].segment.validate_seconds
+    assert followed.end.kept == Learnt(SEED, sum(said.block.images for said in followed.blocks))
+
+
+def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
+    assert Course(group(), trial()).said == Course(group(), trial()).said
+    assert Course(group(), trial()).now != Course(group(), trial(number=4)).now
+
+
+def test_it_stops_where_no_validation_is_better() -> None:
+    """The error falls with every image, but answers are whole numbers: in the end none is better."""
+    config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_images": 100})
+    followed = Course(group(config), trial(epochs=100_000))
+    assert followed.end.reason == "no better error in 2 validations"
+    *_, third, second, last = (said.segment.tally.correct for _, said in followed.validations)
+    assert second <= third
+    assert last <= third
+
+
+def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:
+    of, child = group(), replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    errors = [of.error(Learnt(SEED, images)) for images in (0, 1_000, 100_000, 10**9)]
+    assert errors[0] == pytest.approx(0.9)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] > 0.0
+    wider = Learnt(SEED, 1_000).child(child)
+    assert wider.images == 1_000
+    assert of.error(wider) != of.error(Learnt(SEED, 1_000))
+
+
+def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
+    alone, eight = group().step_seconds(SEED, 400), group(ranks=8).step_seconds(SEED, 400)
+    assert alone / 8 < eight < alone

@@ -1,0 +1,97 @@
+"""What a journal tells of its machine: of a simulated run it is known what that must be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.errors import JournalError
+from aiperf.journal.file import read_journal
+from aiperf.pretending.assumptions import Speed, Spread, StartUp, Trials, assumed
+from aiperf.simulation.calibrate import calibrate
+from aiperf.simulation.least_squares import fitted_errors, not_negative
+from aiperf.simulation.machine import SimulatedMachine
+from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
+from tests.aiperf.simulation.simulated import Played, config, steady
+
+TRUE = steady(
+    speed=Speed(6e13, 0.004, 3e-5, 1.3),
+    trials=Trials(0.7, 1.5, 2.0),
+    spread=Spread(0.02, 0.05),
+    startup=StartUp(20.0, 0.0, 0.0, 30.0),
+)
+SHORT = config(
+    60.0,
+    **{"training.epochs": [1], "training.validate_every_images": 100_000, "data.training_images": 200_000},
+)
+
+
+def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
+    played = Played(tmp_path / "run", SimulatedMachine(4, 1), TRUE, SHORT)
+    found = calibrate(read_journal(played.files.journal), replace(assumed("h100"), failures=TRUE.failures))
+    known = found.assumptions
+    assert known.speed.ops_per_second == pytest.approx(6e13, rel=0.05)
+    assert known.speed.validation == pytest.approx(1.3, rel=0.05)
+    assert known.trials.gap_seconds == pytest.approx(0.7, abs=0.05)
+    assert known.trials.prepare_seconds == pytest.approx(1.5 + 0.7, abs=0.05), "its first gap is part of it"
+    assert known.trials.first_step_seconds == pytest.approx(2.0, abs=0.3)
+    assert known.spread.block == pytest.approx(0.05, rel=0.2)
+    assert known.spread.node == pytest.approx(0.02, rel=0.7)
+    assert known.startup.measuring_seconds == pytest.approx(30.0, abs=0.1)
+    assert {each.names for each in found.found if not each.known} >= {"failures", "group"}
+    again = Played(tmp_path / "again", machine_of(played.replay), known, played.replay.opened.config)
+    was, modelled = throughput(played.replay), throughput(again.replay)
+    assert modelled.utilisation == pytest.approx(was.utilisation, rel=0.01)
+    seconds = work_seconds(played.replay, known)
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.01)
+    rows = prediction_rows(was, modelled, [was], seconds)
+    assert [row[0] for row in rows[1:]] == [
+        "utilisation",
+        "trials complete",
+        "steps per second",
+        "images per second",
+        "ops per second",
+        "seconds of the same work",
+    ]
+    assert all(len(row) == 6 for row in rows)
+
+
+def test_a_run_that_validated_nothing_teaches_nothing(tmp_path: Path) -> None:
+    short = config(0.01)
+    slow = replace(TRUE, speed=Speed(1e9))
+    played = Played(
+        tmp_path / "run",
+        SimulatedMachine(1, 1),
+        slow,
+        replace(short, limits=replace(short.limits, minutes=0.1)),
+    )
+    with pytest.raises(JournalError, match="nothing to learn"):
+        calibrate(read_journal(played.files.journal), TRUE)
+
+
+def test_times_are_not_negative_and_their_sum_stays() -> None:
+    rows = np.array([[1.0, 10.0, 100.0], [1.0, 20.0, 400.0], [1.0, 40.0, 300.0], [1.0, 70.0, 900.0]])
+    true = np.array([0.5, 0.02, 0.001])
+    assert not_negative(rows, rows @ true, needed=2) == pytest.approx(tuple(true))
+    values = np.array([1.0, 4.0, 3.0, 9.1])  # of the last column alone; the others would be below 0
+    found = np.array(not_negative(rows, values, needed=2))
+    assert (found >= 0).all()
+    assert (rows @ found).sum() == pytest.approx(values.sum())
+
+
+def test_the_law_of_errors_is_found_again() -> None:
+    points = []
+    for trial, relative in enumerate((0.5, 1.0, 2.0, 4.0)):
+        for images in (100, 1000, 5000, 20000, 80000):
+            left = (1 + images / 4000.0) ** -0.8
+            points.append((images, relative, 0.1 * relative**-0.2 * (1 - left) + 0.9 * left, trial))
+    found = fitted_errors(points, 0.9)
+    for images, relative, error, _ in points:
+        left = (1 + images / found.images) ** -found.power
+        assert found.floor * relative**-found.size_power * (1 - left) + 0.9 * left == pytest.approx(
+            error, abs=0.01
+        )
+    assert found.spread < 0.02

@@ -46,7 +46,7 @@ SUMS = 12
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductRate:
     """Matrices of one side, multiplied: operations a second."""
 
     side: int
@@ -54,7 +54,7 @@ class Product:
     rate: Rate
 
 
-def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[Product, ...]:
+def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[ProductRate, ...]:
     """One for each side that fits into the memory and the time, in the format, each in so many seconds.
 
     Raises WorldError where the device has no such format, or no room.
@@ -98,7 +98,7 @@ def _full(device: Device, what: str) -> WorldError:
     )
 
 
-def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
+def _products(device: Device, format: str, seconds: float) -> Iterator[ProductRate]:
     """From the smallest side up, as long as the next one fits into the time: a CPU without instructions for
     bf16 needs minutes for what others do in milliseconds, and is no faster on larger matrices."""
     fastest = math.inf
@@ -113,7 +113,7 @@ def _products(device: Device, format: str, seconds: float) -> Iterator[Product]:
             device.clean()
             return
         fastest = rate.fastest
-        yield Product(side, rate)
+        yield ProductRate(side, rate)
 
 
 def _shapes(device: Device) -> Iterator[tuple[int, tuple[int, int, int]]]:

@@ -13,16 +13,16 @@ import torch
 
 from aiperf.device import Device
 from aiperf.measuring.training_step import placed, training_step
-from aiperf.rules.measured import CONTROL_SIZES
+from aiperf.tasks.images import IMAGES
 from nas.graph import Graph
-from nas.seeds import resnet50
 
-SIZE, CLASSES = 224, 1000
+NETWORK = IMAGES.control
+SIZE = NETWORK.sizes[-1]
 LEAST_SECONDS = 10.0
 BATCH_SIZE, LEAST_STEPS = 256, 20  # of an accelerator
 # A step cannot be interrupted, so a processor climbs: to the next size only where the last one's time says
 # that it fits. One that is ten times slower than today's ends on smaller images, and the result says so.
-CLIMB = ((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES))
+CLIMB = ((NETWORK.sizes[0], 2), *((size, 8) for size in NETWORK.sizes))
 """Side of the images, images a step."""
 STEPS_NEEDED = 2  # of each size: one to warm up, one to time
 
@@ -50,7 +50,7 @@ def measure_control(device: Device, format: str, seconds: float) -> ControlRate:
     batch_size = BATCH_SIZE
     while True:
         try:
-            graph = resnet50((3, SIZE, SIZE), CLASSES)
+            graph = NETWORK.graph(SIZE)
             return time_steps(graph, device, format, batch_size, LEAST_STEPS, LEAST_SECONDS)
         except torch.OutOfMemoryError:
             if batch_size == 1:
@@ -79,7 +79,7 @@ def time_steps(
 
 def _climbed(device: Device, format: str, seconds: float) -> ControlRate:
     """One network for all sizes: its weights do not depend on the size of the images."""
-    network = placed(resnet50((3, SIZE, SIZE), CLASSES), device)
+    network = placed(NETWORK.graph(SIZE), device)
     training_step(network, device, format, *reversed(CLIMB[0]))  # what torch loads for its first optimizer
     until, found = perf_counter() + seconds, None
     for size, batch_size in CLIMB:

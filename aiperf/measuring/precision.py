@@ -15,7 +15,7 @@ from torch.nn.functional import conv2d
 
 from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT
-from aiperf.rules.who import PRODUCTS
+from aiperf.wire.formats import PRODUCTS
 
 # Bits of the fraction, and whether 2^100 is a number: IEEE 754 for fp32 and fp16; bf16 and TF32 of
 # "NVIDIA A100 Tensor Core GPU Architecture", 2020, figure 9.

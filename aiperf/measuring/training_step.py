@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from aiperf.device import Device
@@ -19,6 +20,14 @@ def placed(graph: Graph, device: Device) -> Network:
     network.load(initial(graph, seed=0))
     network.place(device.torch)
     return network
+
+
+def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Tensor, Tensor]:
+    """Random square images of this size, (batch_size, channels, size, size), and labels, on the device."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(batch_size, graph.input[0], size, size, generator=generator)
+    labels = torch.randint(graph.classes, (batch_size,), generator=generator)
+    return images.to(device.torch, memory_format=torch.channels_last), labels.to(device.torch)
 
 
 def training_step(
@@ -37,11 +46,7 @@ def training_step(
 
 def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:
     """What makes the forward and the backward pass of one step when it is called."""
-    channels, classes = network.graph.input[0], network.graph.classes
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(batch_size, channels, size, size, generator=generator)
-    images = images.to(device.torch, memory_format=torch.channels_last)
-    labels = torch.randint(classes, (batch_size,), generator=generator).to(device.torch)
+    images, labels = batch(network.graph, device, batch_size, size)
 
     def both() -> None:
         with device.autocast(format):

@@ -39,6 +39,8 @@ LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "glo
 class Ddp:
     """Data parallelism by torch.distributed."""
 
+    wraps_network = True
+
     def __init__(
         self,
         device: Device,

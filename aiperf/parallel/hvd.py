@@ -17,6 +17,8 @@ LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
 class Hvd:
     """Data parallelism by Horovod."""
 
+    wraps_network = False
+
     def __init__(self, device: Device, compression: str, comm: Any) -> None:
         """`comm` is mpi4py's, of the ranks of the group. Raises WorldError."""
         self._hvd = _horovod()

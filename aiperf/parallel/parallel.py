@@ -16,6 +16,8 @@ class Parallel(Protocol):
     rank: int
     """Position in the group; 0 leads it."""
     ranks: int
+    wraps_network: bool
+    """Whether the network that `wrap` returns is another one, whose backward pass also averages."""
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
@@ -48,6 +50,15 @@ def agree(parallel: Parallel, flag: bool) -> bool:
     return parallel.total(int(flag))[0] > 0
 
 
+def everyone(parallel: Parallel, *numbers: int) -> list[tuple[int, ...]]:
+    """What each rank gives, by rank, on every rank; all give as many numbers."""
+    size = len(numbers)
+    own = [0] * (size * parallel.ranks)
+    own[parallel.rank * size : (parallel.rank + 1) * size] = numbers
+    found = parallel.total(*own)
+    return [found[first : first + size] for first in range(0, len(own), size)]
+
+
 def gathered(parallel: Parallel, own: bytes) -> bytes:
     """The bytes of all ranks of the group, one after the other, on every rank. All give as many; up to the
     next multiple of eight they are filled with zeros."""
@@ -64,6 +75,7 @@ class Solo:
 
     rank = 0
     ranks = 1
+    wraps_network = False
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer

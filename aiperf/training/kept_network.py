@@ -54,6 +54,15 @@ def write_kept(path: Path, kept: Kept) -> str:
 
 def read_kept(path: Path) -> Kept:
     """Raises DataError for a file that is absent, damaged, or does not fit its own architecture."""
+    kept = read_any_kept(path)
+    found = {name: array.shape for name, array in kept.weights.items()}
+    if found != {**kept.graph.weights, **kept.graph.statistics}:
+        raise DataError(f"{path}: the kept weights do not fit the architecture beside them")
+    return kept
+
+
+def read_any_kept(path: Path) -> Kept:
+    """The same, whatever its arrays are of. Raises DataError for a file that is absent or damaged."""
     try:
         opened(path).close()  # the library would wait for a pipe
         with safe_open(path, framework="numpy") as file:
@@ -61,11 +70,7 @@ def read_kept(path: Path) -> Kept:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, RecordError, ShapeError) as error:
         raise DataError(f"{path}: the kept weights cannot be read ({error})") from None
-    kept = Kept(graph, _under(_WEIGHTS, tensors), _under(_MOMENTUM, tensors))
-    found = {name: array.shape for name, array in kept.weights.items()}
-    if found != {**graph.weights, **graph.statistics}:
-        raise DataError(f"{path}: the kept weights do not fit the architecture beside them")
-    return kept
+    return Kept(graph, _under(_WEIGHTS, tensors), _under(_MOMENTUM, tensors))
 
 
 def _under(prefix: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
+
+from aiperf.tally import Tally
 
 
 class OwnLog(Protocol):
@@ -16,8 +19,8 @@ class OwnLog(Protocol):
     def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
         """A block of steps, and the images of them that this rank trained on."""
 
-    def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
-        """The validation that closed a segment: right answers, of the images that this rank judged."""
+    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
+        """The validation that closed a segment: what this rank found of its share."""
 
     def digest(self) -> bytes:
         """SHA-256 of all that was written so far; nothing where nobody will read it."""
@@ -29,7 +32,7 @@ class NoLog:
     def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
         pass
 
-    def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
+    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
         pass
 
     def digest(self) -> bytes:
@@ -59,8 +62,8 @@ class StepLog:
     def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
         self._write(trial=trial, attempt=attempt, segment=segment, steps=steps, images=images)
 
-    def answers(self, trial: int, attempt: int, segment: int, correct: int, of: int) -> None:
-        self._write(trial=trial, attempt=attempt, segment=segment, correct=correct, of=of)
+    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
+        self._write(trial=trial, attempt=attempt, segment=segment, **asdict(tally))
 
     def digest(self) -> bytes:
         return self._hash.digest()

@@ -12,29 +12,28 @@ from aiperf.data import Split, load
 from aiperf.device import bind
 from aiperf.errors import DataError, JournalError
 from aiperf.files import RunFiles
+from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.score.lineage import rebuild
+from aiperf.tally import Tally
+from aiperf.training.built_trial import Rank
+from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import read_kept
-from aiperf.training.train import Rank, evaluate
 from nas.bounded import file_digest
 from nas.modules import Network
 
-# Another device or thread count adds in another order, which may turn an image that lies on the fence.
-TOLERATED_SHARE = 0.002
-
 
 @dataclass(frozen=True)
-class Answers:
-    """To the images of one part."""
+class Again:
+    """One part, evaluated a second time."""
 
-    correct: int
-    recorded: int
-    of: int
+    found: Tally
+    recorded: Tally
 
     @property
-    def agree(self) -> bool:
-        return abs(self.correct - self.recorded) <= max(1, TOLERATED_SHARE * self.of)
+    def agrees(self) -> bool:
+        return self.found.agrees(self.recorded)
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,21 @@ class Reevaluation:
     """What the kept network really does, beside what the journal says."""
 
     trial: int
-    test: Answers
-    validation: Answers
+    test: Again
+    validation: Again
 
     @property
     def agrees(self) -> bool:
-        return self.test.agree and self.validation.agree
+        return self.test.agrees and self.validation.agrees
 
 
 def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevaluation:
     """`path` is the data's folder here, or empty for the one that the run read.
 
-    Raises JournalError where run, weights and data do not belong together, DataError where one is missing.
+    Raises AiperfError for a run that was not measured, JournalError where run, weights and data do not belong
+    together, DataError where one is missing.
     """
+    refuse_marked(replay.opened.origin, files.directory, "be evaluated again")
     tested = replay.tested
     if tested is None:
         raise JournalError(f"{files.journal}: no network was tested in this run; there is nothing to replay")
@@ -71,7 +72,7 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     config = replay.opened.config
     device = bind(kind, 0)
     device.declare(config.training.format)
-    data_config = replace(config.data, path=path) if path else config.data
+    data_config = replace(config.data, path=path or config.data.path, stage="")
     data = load(data_config, device.torch, config.random_seed)
     if data.manifest != dict(replay.manifest):
         raise DataError(
@@ -82,9 +83,9 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     network.place(device.torch)
     rank = Rank(device, data, config.training, Solo())
 
-    def answers(split: Split, recorded: int) -> Answers:
-        correct, of, _ = evaluate(rank, network, split)
-        return Answers(correct, recorded, of)
+    def again(split: Split, recorded: Tally) -> Again:
+        found, _ = evaluate(rank, network, split)
+        return Again(found, recorded)
 
-    in_test, in_validation = tested.correct, validated.segment.correct
-    return Reevaluation(tested.trial, answers(data.test, in_test), answers(data.validation, in_validation))
+    test, validation = again(data.test, tested.tally), again(data.validation, validated.segment.tally)
+    return Reevaluation(tested.trial, test, validation)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import logging
+import math
 import os
 import queue
 import signal
@@ -28,20 +29,28 @@ from typing import Any, Protocol
 import torch
 
 from aiperf.code import code_hash
+from aiperf.config import EAGER, ENGINES
 from aiperf.data import load
 from aiperf.device import Device, bind, chosen_kind, count_devices
 from aiperf.device.surroundings import read_settings
+from aiperf.engines.made import refuse_unusable
 from aiperf.errors import AiperfError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import SeedWork, measure
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.precision import format_rates, observed
+from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, agree, lead
+from aiperf.proposing.engine import Expected, choose
+from aiperf.proposing.pace import Pace
 from aiperf.telemetry.recorder import Recorder
+from aiperf.training.built_trial import BuiltTrial, Rank, build
+from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
+from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
-from aiperf.training.train import BuiltTrial, Elsewhere, Here, NotFinite, Pace, Rank, build, evaluate, train
+from aiperf.training.train import Elsewhere, Here, NotFinite, train
 from aiperf.trial import State, Trial
 from aiperf.warned import ALL, held, outlive
 from aiperf.wire.layout import Described, Place
@@ -50,6 +59,7 @@ from aiperf.wire.messages import (
     Control,
     Evaluate,
     Evaluated,
+    Fallback,
     Finished,
     FromGroup,
     Join,
@@ -63,6 +73,7 @@ from aiperf.wire.messages import (
     Setup,
     Started,
     Steps,
+    StepTime,
     Stop,
     ToGroup,
     Validated,
@@ -71,12 +82,14 @@ from aiperf.wire.messages import (
     unpack,
 )
 from nas.modules import Network
+from nas.ops import TENSOR_OPS
 from nas.record import decode, encode, graph_from_json
 from nas.weights import digest, initial
 
 log = logging.getLogger(__name__)
 
-PROBE_SECONDS = 5.0  # a network file system shows a new file late: it remembers that there was none
+STEPS_SHARE = 0.5
+"""Of the time for the ceilings, once more, for the engines' steps."""
 
 
 class Channel(Protocol):
@@ -122,6 +135,7 @@ class Worker:
         self.writing = ThreadPoolExecutor(1, "write")
         self.last: tuple[int, Kept] | None = None
         self.recorder: Recorder | None = None
+        self.step_times: Mapping[str, StepTime] = {}
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
@@ -129,6 +143,7 @@ class Worker:
         # First of all: what is wrong with it is told before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        refuse_unusable(self.device, self.config.training, self.parallel.ranks)
         self.formats = format_rates(self.device)
         self.multiplies = observed(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
@@ -166,26 +181,13 @@ class Worker:
             seconds=seconds,
             device_id=self.device.identity,
             visible_devices=count_devices(self.device.kind),
-            sees_run=self._sees_run(),
+            sees_run=sees_run(self.files, self.probe),
             multiplies=self.multiplies,
             formats=self.formats,
             processor=self.device.processor,
             settings=read_settings(os.environ),
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
-
-    def _sees_run(self) -> bool:
-        until = time.monotonic() + PROBE_SECONDS
-        while self.probe:
-            try:
-                if self.files.probe.read_text(encoding="utf-8") == self.probe:
-                    return True
-            except OSError as error:
-                log.info("%s: %s", self.files.probe, error.strerror)
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.5)
-        return True
 
     def _listen(self) -> None:
         """Turns messages into work. Ends the process when the master is gone: nobody would use its work."""
@@ -200,8 +202,7 @@ class Worker:
                 self.work.put(_Prepared(message, attempt, time.perf_counter()))
             elif isinstance(message, Release):
                 self.work.put(message)
-                if message.seconds_left is not None:
-                    self.pace.deadline = time.perf_counter() + message.seconds_left
+                self.pace.release(message.seconds_left, message.block_seconds)
             elif isinstance(message, Stop):
                 self.halted.set()
             elif isinstance(message, Observe):
@@ -222,6 +223,7 @@ class Worker:
             elif isinstance(job, Release):
                 if threads := job.threads.get(str(self.place.rank)):  # of this thread, so here
                     self.device.use_threads(threads)
+                self.step_times = job.steps or self.step_times
             elif lead(self.parallel, int(self.pace.must_close())):
                 self._drop(job)
             else:
@@ -232,7 +234,18 @@ class Worker:
         training = self.config.training
         work = SeedWork(self.seed, training.format, training.batch_size // self.parallel.ranks)
         rank, rate = self.place.rank, self.formats[training.format]
-        self.channel.send(measure(self.device, work, self.parallel, rank, self.host, rate, seconds))
+        measured = measure(self.device, work, self.parallel, rank, self.host, rate, seconds)
+        if training.step != EAGER:
+            images = max(training.epochs) * self.rank.data.train.num_images
+            longest = Longest(images // training.batch_size, 60 * self.config.limits.minutes or math.inf)
+            share = STEPS_SHARE * seconds
+            self.step_times = measure_steps(
+                self.device, work, training, measured.seed, longest, self.parallel, share
+            )
+            found = self.step_times.get(training.step)
+            reason = found.why_not if found else ""
+            refuse_unusable(self.device, training, self.parallel.ranks, reason)
+        self.channel.send(replace(measured, steps=self.step_times))
         self.device.clean()
 
     def _measure_control(self, seconds: float) -> None:
@@ -280,8 +293,11 @@ class Worker:
         try:
             attempt = self._prepared(job)
             key = attempt.network.graph.key
-            self._say(Started(trial.number, number, key, time.perf_counter() - job.asked))
-            state, reason, kept = train(self.rank, attempt, self.pace, self._say)
+            waited = time.perf_counter() - job.asked
+            attempt.wanted, why = self._choose(attempt)
+            self._say(Started(trial.number, number, key, waited, attempt.wanted, why))
+            with contextlib.closing(attempt):
+                state, reason, kept = train(self.rank, attempt, self.pace, self._say)
         except Elsewhere as error:
             log.info("%s failed on another rank", error)
             self.device.clean()
@@ -296,6 +312,16 @@ class Worker:
             ended = time.perf_counter()
             self.writing.submit(self._finish, trial.number, number, state, reason, kept, ended)
 
+    def _choose(self, attempt: BuiltTrial) -> tuple[str, str]:
+        """The engine for a trial, and why: on all ranks the one that the leader chooses."""
+        graph, left = attempt.network.graph, self.pace.seconds_left()
+        size = graph.cost.train.price(TENSOR_OPS) / self.seed.cost.train.price(TENSOR_OPS)
+        size *= attempt.trial.hyper.batch_size / self.config.training.batch_size
+        layers = len(graph.nodes) / len(self.seed.nodes)
+        expected = Expected(attempt.plan.steps, size, layers, left)
+        name, why = choose(self.config.training.step, self.step_times, expected)
+        return ENGINES[lead(self.parallel, ENGINES.index(name))], why
+
     def _prepared(self, job: _Prepared) -> BuiltTrial:
         """Raises Here, or Elsewhere, when the preparation failed."""
         failure = job.attempt.exception()
@@ -303,7 +329,7 @@ class Worker:
             raise (Here if failure else Elsewhere)(f"trial {job.assign.trial.number}: building") from failure
         return job.attempt.result()
 
-    def _say(self, message: Started | Steps | Validated | Working | Finished | Evaluated) -> None:
+    def _say(self, message: Started | Fallback | Steps | Validated | Working | Finished | Evaluated) -> None:
         """What the group says once, its leader says."""
         if self.place.leads:
             self.channel.send(message)
@@ -352,8 +378,8 @@ class Worker:
         network = Network(kept.graph)
         network.load(kept.weights)
         network.place(self.device.torch)
-        correct, of, seconds = evaluate(self.rank, network, self.rank.data.test)
-        self._say(Evaluated(trial, correct, of, seconds))
+        tally, seconds = evaluate(self.rank, network, self.rank.data.test)
+        self._say(Evaluated(trial, tally, seconds))
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"

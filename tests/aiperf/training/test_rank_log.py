@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 
 
@@ -17,11 +18,11 @@ def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path
         with StepLog(path) as log:
             assert log.digest() == sha256(path.read_bytes()).digest()
             log.steps(0, 1, 0, 2, 100)
-            log.answers(0, 1, 0, 3, 4)
+            log.answers(0, 1, 0, Classified(4, 3))
             assert log.digest() == sha256(path.read_bytes()).digest()
     assert path.read_text().splitlines() == 2 * [
         '{"trial": 0, "attempt": 1, "segment": 0, "steps": 2, "images": 100}',
-        '{"trial": 0, "attempt": 1, "segment": 0, "correct": 3, "of": 4}',
+        '{"trial": 0, "attempt": 1, "segment": 0, "of": 4, "correct": 3}',
     ]
 
 
@@ -53,6 +54,6 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(OSError, match="No space left"):
                 log.steps(0, 1, 0, 3, 150)
         assert path.read_bytes() == whole
-        log.answers(0, 1, 0, 3, 4)
+        log.answers(0, 1, 0, Classified(4, 3))
         assert log.digest() == sha256(path.read_bytes()).digest()
         assert len(path.read_text().splitlines()) == 2

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from aiperf.data import load
-from aiperf.errors import DataError, JournalError
+from aiperf.errors import AiperfError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import Closed, Ended, Event, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
+from aiperf.tally import Classified
 from aiperf.training.kept_network import Kept, write_kept
-from aiperf.training.reevaluation import Answers, Reevaluation, reevaluate
+from aiperf.training.reevaluation import Again, Reevaluation, reevaluate
 from nas.seeds import residual
 from nas.weights import initial
 from tests.aiperf.journals import Scene, told, within
@@ -32,8 +33,8 @@ class Best:
     files: RunFiles
     number: int
     digest: str
-    correct: int
-    validated: int = 0
+    test: Classified
+    validation: Classified
 
     def replay(self, change: Callable[[Event], Event] = lambda event: event) -> Replay:
         """The run as if it had kept and tested these, on the images that are here."""
@@ -44,9 +45,9 @@ class Best:
             elif isinstance(event, RankReady):
                 event = replace(event, ready=replace(event.ready, data=manifest()))
             elif isinstance(event, events.Tested):
-                event = within(event, correct=self.correct)
+                event = within(event, tally=self.test)
             elif isinstance(event, Closed) and event.segment.trial == self.number:
-                event = within(event, correct=self.validated)
+                event = within(event, tally=self.validation)
             found.add(t, change(event))
         return found
 
@@ -66,24 +67,25 @@ def best(tmp_path: Path) -> Best:
     assert run.tested is not None
     graph = rebuild(run, run.tested.trial)
     digest = write_kept(files.weights(run.tested.trial), Kept(graph, initial(graph, 1), {}))
-    unknown = Best(files, run.tested.trial, digest, 0)
+    unknown = Best(files, run.tested.trial, digest, Classified(1197, 0), Classified(400, 0))
     seen = unknown.again()
-    return replace(unknown, correct=seen.test.correct, validated=seen.validation.correct)
+    return replace(unknown, test=seen.test.found, validation=seen.validation.found)
 
 
 def test_the_right_answers_that_a_network_gives_agree_and_others_do_not(best: Best) -> None:
-    test, validation = (Answers(n, n, of) for n, of in ((best.correct, 1197), (best.validated, 400)))
+    test, validation = Again(best.test, best.test), Again(best.validation, best.validation)
     assert best.again() == Reevaluation(best.number, test, validation)
+    assert (best.test.of, best.validation.of) == (1197, 400)
     assert best.again().agrees
-    assert replace(best, correct=best.correct + 2).again().agrees  # of images that lie on the fence
-    assert not replace(best, correct=best.correct + 3).again().agrees
+    assert replace(best, test=best.test + Classified(0, 2)).again().agrees  # of images that lie on the fence
+    assert not replace(best, test=best.test + Classified(0, 3)).again().agrees
 
 
 def test_the_validation_that_chose_a_network_is_asked_again_too(best: Best) -> None:
     """Weights that were trained on the test images afterwards agree in the test alone."""
-    assert replace(best, validated=best.validated + 1).again().agrees
-    seen = replace(best, validated=best.validated + 2).again()
-    assert (seen.test.agree, seen.validation.agree, seen.agrees) == (True, False, False)
+    assert replace(best, validation=best.validation + Classified(0, 1)).again().agrees
+    seen = replace(best, validation=best.validation + Classified(0, 2)).again()
+    assert (seen.test.agrees, seen.validation.agrees, seen.agrees) == (True, False, False)
 
 
 def test_another_file_is_refused(best: Best) -> None:
@@ -120,3 +122,11 @@ def test_a_run_without_a_test_has_nothing_to_replay(best: Best) -> None:
             run.add(t, event)
     with pytest.raises(JournalError, match="nothing to replay"):
         reevaluate(run, best.files, "cpu", "")
+
+
+def test_what_was_pretended_has_no_weights_to_evaluate(best: Best) -> None:
+    def pretended(event: Event) -> Event:
+        return replace(event, origin=events.Origin.PRETENDED) if isinstance(event, events.Opened) else event
+
+    with pytest.raises(AiperfError, match="cannot be evaluated again: the run is pretended"):
+        best.again(pretended)

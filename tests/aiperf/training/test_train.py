@@ -14,8 +14,10 @@ import torch
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
+from aiperf.proposing.pace import Pace
+from aiperf.training.built_trial import LOSS_SCALE, Rank, build
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import LOSS_SCALE, Pace, Rank, build, train
+from aiperf.training.train import train
 from aiperf.trial import State, Trial
 from aiperf.wire.messages import Validated
 from nas.modules import Network
@@ -143,7 +145,7 @@ def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:
 
 def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is credited whole, so it must not grow for ever."""
-    monkeypatch.setattr("aiperf.training.train.SEGMENT_SECONDS", 1e-9)
+    monkeypatch.setattr("aiperf.proposing.pace.SEGMENT_SECONDS", 1e-9)
     rank, told = alone(), list[object]()
     train(rank, build(rank, chosen(), 1, START), Pace(lambda: False), told.append)
     closed = [message.segment.steps for message in told if isinstance(message, Validated)]

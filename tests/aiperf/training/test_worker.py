@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -24,8 +25,8 @@ from aiperf.files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
 from aiperf.training import worker as worker_module
+from aiperf.training.built_trial import InAdvance, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
-from aiperf.training.train import Rank, build
 from aiperf.training.worker import Worker
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
@@ -160,7 +161,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     log = own_log(tmp_path, 1)
     assert [line["images"] for line in log if "images" in line] == [block.images for block in blocks]
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
-    assert [line["correct"] for line in log if "of" in line] == [segment.correct for segment in closed]
+    assert [line["correct"] for line in log if "of" in line] == [segment.tally.correct for segment in closed]
 
 
 def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path) -> None:
@@ -307,11 +308,11 @@ def test_the_best_network_is_tested(tmp_path: Path) -> None:
         channel.tell(Assign(trial(0), 1))
         channel.wait(Finished)
         channel.tell(Evaluate(0))
-        assert channel.wait(Evaluated).of == 24
+        assert channel.wait(Evaluated).tally.of == 24
 
 
 def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr("aiperf.training.probe.PROBE_SECONDS", 0.0)
     with working(tmp_path, probe="1234") as channel:
         assert channel.wait(Ready).sees_run is False
     RunFiles(tmp_path).probe.write_text("1234")
@@ -377,7 +378,7 @@ def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp
     logs = [own_log(tmp_path, rank) for rank in (1, 2)]
     assert [sum(line.get("images", 0) for line in log) for log in logs] == [64, 64]
     for count in ("correct", "of"):
-        closed = [getattr(m.segment, count) for m in leader.said if isinstance(m, Validated)]
+        closed = [getattr(m.segment.tally, count) for m in leader.said if isinstance(m, Validated)]
         shares = [[line[count] for line in log if count in line] for log in logs]
         assert [a + b for a, b in zip(*shares)] == closed
 
@@ -416,7 +417,8 @@ def test_what_fails_in_the_middle_of_a_step_is_told_and_breaks_the_group(
     def build(rank: Any, *others: Any) -> Any:
         attempt = real(rank, *others)
         if rank.parallel.rank == 1:
-            attempt.batches = iter([next(attempt.batches) for _ in range(5)])
+            stream = rank.data.train.stream(8, 1, rank.parallel.rank, rank.parallel.ranks)
+            attempt.batches = InAdvance(islice(stream, 5), rank.device)
         return attempt
 
     monkeypatch.setattr(worker_module, "build", build)

@@ -1,0 +1,1 @@
+"""The ways to make a training step: eager, captured as a graph, compiled."""

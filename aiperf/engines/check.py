@@ -1,0 +1,211 @@
+"""Whether an engine makes the same step as the eager one: the same loss and gradients, within a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import isfinite, sqrt
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from aiperf.device.device import SIXTEEN_BIT
+from aiperf.engines.engine import Engine, unchanged
+from aiperf.engines.made import KINDS
+from nas.modules import Network
+
+log = logging.getLogger(__name__)
+
+BOUNDS: Mapping[str, float] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
+"""By format of multiplications: how far the loss, and each tensor's gradient, may be from the expected one,
+as a share of it. Another order of additions makes less."""
+ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
+"""Also so many times as far as the eager step is from one in more digits, all gradients together and each
+tensor's: in bf16 those of deep networks are a tenth off, and in fp32 a sum over many images loses digits."""
+
+ELSEWHERE = "on another rank of its group"
+
+Made = tuple[Tensor, dict[str, Tensor]]
+"""The loss () of a step, and its gradients by name."""
+Work = TypeVar("Work")
+
+
+class Together(Protocol):
+    """What the ranks of a group do together here: `aiperf.parallel.parallel.Parallel`."""
+
+    ranks: int
+
+    def sum(self, values: Tensor) -> Tensor: ...
+
+    def total(self, *numbers: int) -> tuple[int, ...]: ...
+
+
+def begun(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+    """The engine of that name, prepared and checked; and why no rank of the group uses it, empty if all do.
+
+    A compiler, or a library that is captured, may raise anything: that is then the reason. While one rank may
+    fail alone none waits for it: what is prepared meets no other rank, and then all agree. The steps of a
+    wrapped network do meet: what they raise is raised here, and ends the group as it does in any step.
+    """
+
+    def prepared() -> tuple[Made | None, Engine]:
+        engine = _engine(name, eager)
+        return _prepared(eager, engine, images, labels), engine
+
+    made, reason = _tried(name, group, prepared)
+    if made is None or reason:
+        return eager, reason
+    (expected, engine), differs = made, ""
+    if eager.is_wrapped:
+        expected = _over_group(expected, group)
+        differs = _difference(expected, eager, engine, images, labels)
+    else:
+        found, reason = _tried(name, group, lambda: _difference(expected, eager, engine, images, labels))
+        differs = reason or found or ""
+    if reason := _of_all(group, differs):
+        engine.release()
+        return eager, reason
+    return engine, ""
+
+
+def ready(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+    """The same without the check, of an engine that made the seed's step right and is not made anew."""
+
+    def prepared() -> Engine:
+        engine = _engine(name, eager)
+        with unchanged(eager.passes):
+            engine.prepare(images, labels)
+        return engine
+
+    engine, reason = _tried(name, group, prepared)
+    return (eager, reason) if engine is None or reason else (engine, "")
+
+
+def moved(engine: Engine, images: Tensor, labels: Tensor, group: Together) -> str:
+    """Why it makes no steps any more, on any rank, now that the group has moved its network's tensors."""
+
+    def again() -> None:
+        with unchanged(engine.passes):
+            engine.moved(images, labels)
+
+    return _tried(engine.name, group, again)[1]
+
+
+def difference(eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> str:
+    """How the step of `other` differs from the eager one on this batch, on this rank; empty if it does not.
+
+    Prepares `other`, on the same images in another order: a step that does not look at its images shows.
+    Statistics, random numbers and gradients are as before afterwards. Raises what `other` raises.
+    """
+    return _difference(_prepared(eager, other, images, labels), eager, other, images, labels)
+
+
+def _engine(name: str, eager: Engine) -> Engine:
+    engine = KINDS[name](eager.passes)
+    engine.module = eager.module if eager.is_wrapped else engine.module
+    return engine
+
+
+def _prepared(eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> Made | None:
+    """The step in more digits, if there is one, and `other` is prepared. Meets no other rank."""
+    expected = _exact(eager, images, labels)
+    with unchanged(eager.passes):
+        other.prepare(images.flip(0), labels.flip(0))
+    return expected
+
+
+def _difference(expected: Made | None, eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> str:
+    by_eager, by_other = (_made(engine, images, labels) for engine in (eager, other))
+    return _compared(BOUNDS[eager.passes.format], expected or by_eager, by_eager, by_other)
+
+
+def _tried(name: str, group: Together, work: Callable[[], Work]) -> tuple[Work | None, str]:
+    """What the work gives, and why it failed on any rank of the group."""
+    found, reason = None, ""
+    try:
+        found = work()
+    except Exception as error:
+        log.exception("no %s steps", name)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return found, _of_all(group, reason)
+
+
+def _of_all(group: Together, reason: str) -> str:
+    """Empty where it is on every rank."""
+    (failing,) = group.total(int(bool(reason)))
+    return reason or (ELSEWHERE if failing else "")
+
+
+def _over_group(own: Made | None, group: Together) -> Made | None:
+    """With the mean gradients of all ranks, as a wrapped network makes them; None where one rank has none."""
+    if _of_all(group, "" if own else "none") or own is None:
+        return None
+    return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
+
+
+def _exact(eager: Engine, images: Tensor, labels: Tensor) -> Made | None:
+    """The step in more digits: on a processor in fp64, where the device multiplies in 16 bits in fp32; None
+    where there is no such step, or no memory for it. Of this rank's own images: by the bare network."""
+    passes = replace(eager.passes, format="fp32")
+    engine = Engine(passes)
+    if passes.device.kind == "cpu" and not eager.is_wrapped:
+        with _doubled(passes.network):
+            return _made(engine, images.double(), labels)
+    if eager.passes.format not in SIXTEEN_BIT:
+        return None
+    try:
+        return _made(engine, images, labels)
+    except torch.OutOfMemoryError:
+        passes.device.clean()
+        return None
+
+
+@contextlib.contextmanager
+def _doubled(network: Network) -> Iterator[None]:
+    """Its tensors are fp64, and afterwards what they were, to the last bit."""
+    network.double()
+    try:
+        yield
+    finally:
+        network.float()
+
+
+def _made(engine: Engine, images: Tensor, labels: Tensor) -> Made:
+    tensors = engine.passes.network.tensors()
+    with unchanged(engine.passes):
+        loss = engine.step(images, labels).clone()
+        return loss, {name: each.grad.clone() for name, each in tensors.items() if each.grad is not None}
+
+
+def _compared(bound: float, expected: Made, by_eager: Made, found: Made) -> str:
+    """Written so that what is no number differs."""
+    if expected[1].keys() != found[1].keys():
+        return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
+    wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
+    if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
+        return ""  # an overflow, which the scaler answers: there is nothing to compare with
+    if not abs(loss - wanted) <= ROUNDINGS["tensor"] * abs(eager - wanted) + bound * max(1.0, abs(wanted)):
+        return f"the loss is {loss:.6g} instead of {wanted:.6g}"
+    size, rounded = _norm(expected[1].values()), _distance(by_eager, expected)
+    entries = sum(tensor.numel() for tensor in expected[1].values())
+    for name, gradient in expected[1].items():
+        # Few numbers may be rounded well by chance, or be nearly nothing: so an even share of all is added.
+        share = sqrt(gradient.numel() / entries)
+        own = float((by_eager[1][name] - gradient).norm()) + share * rounded
+        most = ROUNDINGS["tensor"] * own + bound * (float(gradient.norm()) + share * size)
+        if not (away := float((found[1][name] - gradient).norm())) <= most:
+            return f"the gradient of {name} is {away:.3g} from the expected one, and may be {most:.3g}"
+    if not (away := _distance(found, expected)) <= (most := ROUNDINGS["whole"] * rounded + bound * size):
+        return f"the gradient is {away:.3g} from the expected one, and may be {most:.3g}"
+    return ""
+
+
+def _distance(one: Made, other: Made) -> float:
+    return _norm(one[1][name] - tensor for name, tensor in other[1].items())
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))

@@ -1,0 +1,72 @@
+"""The compiled engine: torch.compile, region by region, so that equal blocks are compiled once.
+
+What was compiled is used again by later trials of the process, and by later runs from inductor's own files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from aiperf.device import Device
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.regions import Region, Regions
+
+COMPILERS = (os.environ.get("CXX", ""), "g++", "clang++")
+DIFFERENT_REGIONS = 1024
+"""That are remembered, with their shapes; torch's own limit of 8 is meant for a function that was written
+once, and a search writes new blocks in every trial."""
+
+
+class Compiled(Engine):
+    name: ClassVar[str] = "compiled"
+    is_made_anew: ClassVar[bool] = True
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        _allow_many()
+        self.bare = Regions(passes.network)
+        for region in self.bare:
+            assert isinstance(region, Region)
+            # Whole graphs only: where it cannot compile, or no longer will, it says so and is not half eager.
+            region.compile(fullgraph=True, dynamic=False)
+        self.module = self.bare
+        self._shape = torch.Size()
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        """Inductor writes C++ for a processor, and Triton for all else."""
+        if device.kind == "cpu" and not any(map(shutil.which, filter(None, COMPILERS))):
+            return f"no C++ compiler is installed here ({', '.join(filter(None, COMPILERS))})"
+        if device.kind != "cpu" and find_spec("triton") is None:
+            return "the package triton is not installed here"
+        return ""
+
+    def prepare(self, images: Tensor, labels: Tensor) -> None:
+        self._shape = images.shape
+        self.step(images, labels)
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        if images.shape != self._shape:  # a last smaller step is not worth a compilation
+            with _not_compiled():
+                return super().step(images, labels)
+        return super().step(images, labels)
+
+
+def _allow_many() -> None:
+    """Also: the random numbers of dropout are torch's own, so that a compiled step drops what an eager one
+    drops."""
+    torch._dynamo.config.recompile_limit = DIFFERENT_REGIONS
+    torch._dynamo.config.accumulated_recompile_limit = DIFFERENT_REGIONS
+    torch._inductor.config.fallback_random = True
+
+
+def _not_compiled() -> AbstractContextManager[None]:
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance

@@ -1,0 +1,175 @@
+"""Compiles the kernels for the processor that this process is on, once for each processor and compiler."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MAIN = HERE / "kernels.c"
+SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
+
+# Nothing of -ffast-math: NaN and infinity must pass. What is allowed lets loops become vectors.
+# -O3 takes twice as long and makes nothing faster.
+VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
+FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+OTHERS_WRITE = 0o022
+SECONDS = 120
+"""Longest time of a compilation; it takes 3 s on one core of today."""
+
+# What a user sets to keep torch and oneDNN from instructions that the processor has: ours obey as well. The
+# order is from the lowest; each is what the compiler is told instead of, or beside, -march=native.
+LOWERED: Mapping[str, tuple[str, ...]] = {
+    "baseline": ("-march=x86-64",),
+    "sse41": ("-march=x86-64", "-msse4.1"),
+    "avx": ("-march=x86-64", "-mavx"),
+    "avx2": ("-march=native", "-mno-avx512f"),
+}
+LIMITS: Mapping[str, Mapping[str, str]] = {
+    "ATEN_CPU_CAPABILITY": {"default": "baseline", "avx2": "avx2"},
+    "ONEDNN_MAX_CPU_ISA": {
+        "SSE41": "sse41",
+        "AVX": "avx",
+        "AVX2": "avx2",
+        "AVX2_VNNI": "avx2",
+        "AVX2_VNNI_2": "avx2",
+    },
+}
+"""Values that lead to less than -march=native; the rest (AVX512_CORE…) is not below what the kernels use."""
+
+
+class NotBuilt(Exception):
+    """Why there are no kernels, in one line."""
+
+
+def built(environment: Mapping[str, str]) -> Path:
+    """The shared library for this processor, compiled if this compiler has made none that is whole.
+
+    A node without a compiler takes what a compiler made elsewhere for the same processor: compute nodes often
+    have none, and share the user's cache with the login node that does. Raises NotBuilt.
+    """
+    words = environment.get("CC", "").split() or ["cc"]
+    program = shutil.which(words[0], path=environment.get("PATH"))
+    flags = _processor_flags(environment)
+    try:
+        folder, kind = _folder(environment), f"kernels-{_kind(flags)}"
+        if program is None:
+            if (file := _whole(folder, kind)) is None:
+                raise NotBuilt(f"no C compiler: {words[0]} is not in PATH; install one, or set CC")
+            return file
+        name = f"{kind}-{_version(program, words)}"
+        command = [program, *words[1:], *FLAGS, *flags]
+        return _whole(folder, name) or _compile(command, folder, name)
+    # RuntimeError: a user without a home.
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise NotBuilt(f"{program or words[0]} does not compile the kernels: {error}") from error
+
+
+def _whole(folder: Path, name: str) -> Path | None:
+    return next(filter(_is_whole, sorted(folder.glob(f"{name}-*.so"))), None)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether its bytes are those of its name: to load a file that is cut off ends the process."""
+    try:
+        return file.stem.endswith(f"-{_digest(file)}")
+    except OSError:
+        return False
+
+
+def _digest(file: Path) -> str:
+    return sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ("-mcpu=native",)
+    asked = [known.get(environment.get(name, "")) for name, known in LIMITS.items()]
+    for level, flags in LOWERED.items():
+        if level in asked:
+            return flags
+    return ("-march=native", *(("-mprefer-vector-width=512",) if "avx512f" in _instructions() else ()))
+
+
+def _kind(flags: tuple[str, ...]) -> str:
+    """Of what the file is for: sources, instruction sets, and the processor."""
+    asked = "\0".join((*FLAGS, *flags)).encode()
+    return _short(
+        *(source.read_bytes() for source in SOURCES),
+        asked,
+        platform.machine().encode(),
+        _instructions().encode(),
+    )
+
+
+def _version(program: str, words: list[str]) -> str:
+    """Of what makes the file: the compiler, what it says of itself, and what the user has it told."""
+    answer = subprocess.run(
+        [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
+    )
+    return _short(program.encode(), answer.stdout, "\0".join(words[1:]).encode())
+
+
+def _short(*parts: bytes) -> str:
+    whole = sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "little") + part)
+    return whole.hexdigest()[:16]
+
+
+def _instructions() -> str:
+    """What identifies the processor for the compiler: its model and its instruction sets."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part")
+    first: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in fields:
+            first.setdefault(name.strip(), value.strip())
+    return "\n".join(f"{name}: {value}" for name, value in sorted(first.items()))
+
+
+def _folder(environment: Mapping[str, str]) -> Path:
+    """The user's cache, or one among the temporary files where that is not writable. Raises NotBuilt."""
+    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache"
+    last = NotBuilt("no folder to compile into")
+    temporary = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}"
+    for folder in (Path(home) / "aiperf-hpc", temporary):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Code is loaded from it: nobody else may have put it there.
+            state = folder.stat()
+            own = state.st_uid == os.getuid() and not state.st_mode & OTHERS_WRITE
+            if own and os.access(folder, os.W_OK | os.X_OK):
+                return folder
+            last = NotBuilt(f"{folder} can be written by others than this user; set XDG_CACHE_HOME")
+        except OSError as error:
+            last = NotBuilt(f"{folder}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written")
+    raise last
+
+
+def _compile(command: list[str], folder: Path, name: str) -> Path:
+    """Into a file of this process, which then takes its name at once: many ranks may compile together."""
+    handle, own = tempfile.mkstemp(suffix=".so", dir=folder)
+    os.close(handle)
+    try:
+        whole = [*command, "-o", own, str(MAIN), "-lm"]
+        done = subprocess.run(
+            whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
+        )
+        if done.returncode:
+            told = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+            said = told[0] if told else f"exit status {done.returncode} of {' '.join(whole)}"
+            raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
+        return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
+    finally:
+        Path(own).unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""What the kernels take, and how tensors are given to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from aiperf.engines.fused.library import TYPES
+
+
+class Unfit(RuntimeError):
+    """Something that the kernels do not compute. What the search makes is never so."""
+
+
+def refuse_unfit(images: Tensor) -> None:
+    """Raises Unfit where images (batch, channels, height, width) do not lie as the kernels read them."""
+    # Right are also images of one pixel or channel, whose strides can be of either order.
+    if not (
+        images.dtype in TYPES
+        and images.device.type == "cpu"
+        and images.is_contiguous(memory_format=torch.channels_last)
+        and images.numel() > 0
+    ):
+        raise Unfit(f"fused steps read images in fp32 or bf16 with the channels last, not {_text(images)}")
+
+
+def refuse_unlike(images: Tensor, beside: Tensor, shape: torch.Size) -> None:
+    """Raises Unfit where what is added to images, or multiplies them, is of another type or shape."""
+    if beside.dtype != images.dtype or beside.shape != shape:
+        raise Unfit(f"fused steps read two tensors of one type, not {_text(images)} and {_text(beside)}")
+
+
+def is_own(module: nn.Module) -> bool:
+    """Whether a module computes what its class says: no hook, and no other `forward` in its place."""
+    return not (module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__)
+
+
+def _text(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} with strides {tensor.stride()}"
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def empty_like(images: Tensor) -> Tensor:
+    return torch.empty_like(images, memory_format=torch.channels_last)
+
+
+def for_readers(images: Tensor, readers: int) -> tuple[Tensor, ...]:
+    """The same memory as one tensor for each reader, so that each reader's gradient arrives by itself.
+
+    They are no views of each other, for autograd would add up the gradients of views. Nobody may write them.
+    """
+    others = (
+        torch.empty(0, dtype=images.dtype).set_(
+            images.untyped_storage(), images.storage_offset(), images.shape, images.stride()
+        )
+        for _ in range(readers - 1)
+    )
+    return (images, *others)
+
+
+def two(gradients: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None] | None:
+    """The gradients of all readers as one or two tensors, channels last; None if no reader has one."""
+    found = [
+        gradient.contiguous(memory_format=torch.channels_last)
+        for gradient in gradients
+        if gradient is not None
+    ]
+    if not found:
+        return None
+    while len(found) > 2:
+        found.append(found.pop(0) + found.pop(0))
+    return found[0], found[1] if len(found) == 2 else None

@@ -1,0 +1,88 @@
+"""The graphed engine: forward and backward pass captured once for the shape of a batch, then replayed.
+
+A replay starts all of a step's kernels by one call, from the same addresses each time, so that the host has
+nothing to do between them. The optimizer stays outside, and with Horovod so does the all-reduce; with DDP
+it is captured, after so many eager steps as torch asks for.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from aiperf.device import Device
+from aiperf.device.device import Capture
+from aiperf.engines.engine import Engine, Passes
+
+WARM_UP = 3
+"""Passes before a capture: libraries choose their kernels and take their workspaces."""
+WARM_UP_WRAPPED = 11
+"""Steps of DDP before its passes can be captured: https://docs.pytorch.org/docs/stable/notes/cuda.html,
+"Usage with DistributedDataParallel"."""
+
+
+class Graphed(Engine):
+    name: ClassVar[str] = "graphed"
+    is_made_anew: ClassVar[bool] = True
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self._parameters = [each for each in passes.network.parameters() if each.requires_grad]
+        self._capture: Capture | None = None
+        self._images, self._labels = torch.empty(0), torch.empty(0)
+        self._loss = torch.empty(0)
+        self._gradients: list[Tensor] = []
+        self._lends = True
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        return "" if device.captures else f"work of {device.kind} devices cannot be captured"
+
+    @classmethod
+    def begins(cls, wrapped: bool) -> int:
+        return WARM_UP_WRAPPED if wrapped else 0
+
+    def prepare(self, images: Tensor, labels: Tensor) -> None:
+        """The passes before the capture are without hooks, and a capture submits nothing: no rank is met."""
+        self._images, self._labels = images.clone(), labels.clone()
+        capture = self.passes.device.capture()
+        for _ in range(WARM_UP):
+            capture.warm_up(self._alone)
+        capture.record(self._with_hooks if self.is_wrapped else self._alone)
+        self._capture = capture
+
+    def moved(self, images: Tensor, labels: Tensor) -> None:
+        """Captured anew; from now on it gives gradients of its own to whoever changes them."""
+        self._lends = False
+        self.prepare(images, labels)
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        if images.shape != self._images.shape:
+            return super().step(images, labels)
+        assert self._capture is not None
+        self._images.copy_(images, non_blocking=True)
+        self._labels.copy_(labels, non_blocking=True)
+        self._capture.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients):
+            parameter.grad = gradient if self._lends else torch.empty_like(parameter).copy_(gradient)
+        return self._loss.clone()
+
+    def release(self) -> None:
+        """The graph and its memory."""
+        self._capture, self._gradients, self._images = None, [], torch.empty(0)
+
+    def _with_hooks(self) -> None:
+        """Of what wraps the network: they fill its buckets, and only `backward` calls them."""
+        self.passes.network.zero_grad(set_to_none=True)
+        loss = self.passes.loss(self.module, self._images, self._labels)
+        self.passes.scaler.scale(loss).backward()
+        self._gradients = [each.grad for each in self._parameters if each.grad is not None]
+        self._loss = loss.detach()
+
+    def _alone(self) -> None:
+        """Horovod's hooks would send."""
+        loss = self.passes.loss(self.bare, self._images, self._labels)
+        self._gradients = list(torch.autograd.grad(self.passes.scaler.scale(loss), self._parameters))
+        self._loss = loss.detach()

@@ -1,0 +1,33 @@
+"""The engines by name, and which of them this process can use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiperf.config import AUTO_STEP, TrainingConfig
+from aiperf.device import Device
+from aiperf.engines.compiled import Compiled
+from aiperf.engines.engine import Engine
+from aiperf.engines.fused import Fused
+from aiperf.engines.graphed import Graphed
+from aiperf.errors import WorldError
+
+KINDS: Mapping[str, type[Engine]] = {kind.name: kind for kind in (Engine, Fused, Graphed, Compiled)}
+
+
+OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
+
+
+def why_not(name: str, device: Device, training: TrainingConfig, ranks: int) -> str:
+    """Why a group of so many ranks cannot use the engine of that name; empty where it can."""
+    if name != Engine.name and training.normalises_over(ranks):
+        return OVER_GROUP
+    return KINDS[name].why_not(device)
+
+
+def refuse_unusable(device: Device, training: TrainingConfig, ranks: int, measured: str = "") -> None:
+    """Raises WorldError where `training.step` names an engine that cannot be used; `measured` is the reason
+    that was found by trying it."""
+    step = training.step
+    if step != AUTO_STEP and (reason := why_not(step, device, training, ranks) or measured):
+        raise WorldError(f"training.step is {step}, but {reason}; use --step auto")

@@ -1,0 +1,94 @@
+"""The loader's rate beside the device's, and what bounds a run, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiperf.config import Config
+from aiperf.data import Data, load
+from aiperf.device import Device
+from aiperf.measuring.before_span import SeedWork, images_per_second
+from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
+from aiperf.wording import figure
+from nas.graph import Graph
+
+
+def bench_text(
+    configs: Sequence[Config],
+    seed: Graph,
+    device: Device,
+    products: Mapping[str, float],
+    ranks: int,
+    seconds: float,
+) -> str:
+    """Of the first configuration all; of the others, which differ in their images, the rate of the loader.
+
+    `products` are the rates of `format_rates`; `ranks` share the cores of this host. Raises AiperfError.
+    """
+    config = configs[0]
+    sets = [_loaded(each, device, ranks) for each in configs]
+    loaders = measure_loaders([each.train for each in sets], device, config.training.batch_size, seconds)
+    format = config.training.format
+    work = SeedWork(seed, format, config.training.batch_size)
+    needed, measured = images_per_second(device, work, products[format], seconds)
+    origin = "measured" if measured else "estimated, for one step takes too long"
+    who = f"{device.name} with the seed {config.seed_architecture}, {format}"
+    lines = [
+        ("images", _images(config)),
+        *_rates(loaders[0]),
+        *(
+            (f"  {name} alone", f"{figure(rate)} images per second")
+            for name, rate in loaders[0].stages.items()
+        ),
+        ("the device needs", f"{figure(needed)} images per second: {who} ({origin})"),
+        ("bottleneck", bottleneck(loaders[0], needed)),
+    ]
+    for other, loader, images in zip(configs[1:], loaders[1:], sets[1:]):
+        # Packed images have the SHA-256 of the folder that they were packed from.
+        same = images.manifest["sha256"] == sets[0].manifest["sha256"]
+        lines += [
+            ("beside it", _images(other) + ("" if same else "; these are other images")),
+            *_rates(loader, f"; {_compared(loaders[0].images_per_second, loader.images_per_second)}"),
+        ]
+    return "\n".join(f"{name + ' ':.<22} {text}" for name, text in lines)
+
+
+def bottleneck(loader: LoaderRate, needed: float) -> str:
+    """What a run waits for."""
+    times = loader.images_per_second / needed
+    if times < 1:
+        return f"{loader.slowest}: the loader gives {times:.0%} of what the device needs"
+    if loader.stages and loader.first_pass < needed:
+        return (
+            f"the disk, in the first pass: it gives {loader.first_pass / needed:.0%} of what the device "
+            f"needs; from the file cache none, the loader is {figure(times)} times as fast as needed"
+        )
+    return f"none: the loader is {figure(times)} times as fast as the device needs"
+
+
+def _rates(loader: LoaderRate, more: str = "") -> list[tuple[str, str]]:
+    """Arrays have no stages: they lie on the device, and nothing is read."""
+    cached = f" from the file cache, median of {PASSES} passes" if loader.stages else ""
+    rate = ("loader", f"{figure(loader.images_per_second)} images per second for one rank{cached}{more}")
+    first = (
+        "  first pass",
+        f"{figure(loader.first_pass)} images per second, with the files as they were found",
+    )
+    return [rate, first] if loader.stages else [rate]
+
+
+def _compared(first: float, other: float) -> str:
+    """By the factor that is above 1."""
+    if first >= other:
+        return f"the first loader is {first / other:.1f} times as fast"
+    return f"this loader is {other / first:.1f} times as fast as the first"
+
+
+def _loaded(config: Config, device: Device, ranks: int) -> Data:
+    return load(config.data, device.torch, config.random_seed, ranks)
+
+
+def _images(config: Config) -> str:
+    data = config.data
+    shape = f"{data.size} x {data.size} x {data.channels}"
+    return f"{data.name} {data.path}, {shape}, augmentation {data.augmentation}".replace(" ,", ",")

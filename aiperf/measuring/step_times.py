@@ -1,0 +1,150 @@
+"""The seed's training step by every engine that this device can use, timed before the span."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from aiperf.config import AUTO_STEP, TrainingConfig
+from aiperf.device import Device
+from aiperf.engines.check import begun
+from aiperf.engines.engine import Engine, Passes, unchanged
+from aiperf.engines.made import KINDS, why_not
+from aiperf.measuring.before_span import LEAST_BATCH, SeedWork
+from aiperf.measuring.training_step import batch, placed
+from aiperf.parallel.parallel import Parallel, Solo, everyone
+from aiperf.wire.messages import Rate, StepTime
+
+ROUNDS = (3, 20)
+"""Steps of each engine that are timed, at the least and at the most, in turn with the others'."""
+LONG_TRIAL_SECONDS = 600.0
+"""Of a trial of the seed: a processor compiles for minutes, and for shorter ones it is not tried."""
+COMPILED = "compiled"
+NANO = 1e9
+"""A second in the whole numbers that a group can sum exactly, on any device."""
+
+
+@dataclass(frozen=True)
+class Longest:
+    """What the longest trial of a run can be."""
+
+    steps: int
+    seconds: float
+    """Of the span; infinite without a limit."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    engine: Engine
+    prepare_seconds: float
+    why_not: str = ""
+
+
+def measure_steps(
+    device: Device,
+    work: SeedWork,
+    training: TrainingConfig,
+    rate: Rate | None,
+    longest: Longest,
+    parallel: Parallel,
+    seconds: float,
+) -> Mapping[str, StepTime]:
+    """By engine, on random images; about so many seconds of steps once they are prepared. Of the eager engine
+    and the one that `training.step` names, or of all.
+
+    `rate` is that of the seed. Where a step takes too long on a rank, all time a smaller one; where even that
+    does, none is timed. An engine that makes another step than the eager one is not timed.
+    """
+    own = seconds * rate.typical / (ROUNDS[0] * len(KINDS) * work.operations(1)) if rate else 0
+    (fitting,) = min(everyone(parallel, min(int(own), work.batch_size)))
+    if fitting < min(LEAST_BATCH, work.batch_size):
+        return {}
+    times = _measured(device, work, fitting, training, parallel.ranks, longest, seconds)
+    return shared(times, work.batch_size / fitting, parallel)
+
+
+def _measured(
+    device: Device,
+    work: SeedWork,
+    num_images: int,
+    training: TrainingConfig,
+    ranks: int,
+    longest: Longest,
+    seconds: float,
+) -> Mapping[str, StepTime]:
+    """On this rank, by steps of so many images."""
+    images, labels = batch(work.seed, device, num_images, work.seed.input[1])
+    scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
+    passes = Passes(placed(work.seed, device), device, work.format, scaler)
+    eager = Engine(passes)
+    _timed(eager, images, labels)  # the first one also loads what it needs
+    eager_seconds = _timed(eager, images, labels) * work.batch_size / num_images
+    candidates = {eager.name: _Candidate(eager, 0.0)}
+    for name in KINDS:
+        if name == eager.name or training.step not in (AUTO_STEP, name):
+            continue
+        reason = why_not(name, device, training, ranks)
+        if not reason and training.step == AUTO_STEP and name == COMPILED and device.kind == "cpu":
+            expected = min(longest.steps * eager_seconds, longest.seconds)
+            if expected < LONG_TRIAL_SECONDS:
+                reason = f"no trial is long enough to compile for: {expected:.0f} s at most"
+        without = _Candidate(eager, 0.0, reason)
+        candidates[name] = without if reason else _prepared(name, eager, images, labels)
+    usable = {name: each.engine for name, each in candidates.items() if not each.why_not}
+    times = _in_turn(usable, images, labels, seconds)
+    for engine in usable.values():
+        engine.release()
+    return {
+        name: StepTime(times.get(name, 0.0), each.prepare_seconds, each.why_not)
+        for name, each in candidates.items()
+    }
+
+
+def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> Mapping[str, StepTime]:
+    """Those of the slowest rank of a group, of steps so many times as large: all then choose alike. What one
+    of them cannot use, none does."""
+    own = [
+        value
+        for time in times.values()
+        for value in (round(time.seconds * larger * NANO), round(time.prepare_seconds * NANO))
+    ]
+    ranks = everyone(parallel, *own)
+    found = {}
+    for place, (name, time) in enumerate(times.items()):
+        seconds, ready = ([rank[2 * place + part] / NANO for rank in ranks] for part in (0, 1))
+        usable = min(seconds) > 0
+        why_not = "" if usable else time.why_not or "another rank cannot use it"
+        found[name] = StepTime(max(seconds) if usable else 0.0, max(ready), why_not)
+    return found
+
+
+def _prepared(name: str, eager: Engine, images: torch.Tensor, labels: torch.Tensor) -> _Candidate:
+    began = perf_counter()
+    engine, reason = begun(name, eager, images, labels, Solo())  # `shared` agrees
+    # What is not made anew was made now for all trials.
+    return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
+
+
+def _in_turn(
+    engines: Mapping[str, Engine], images: torch.Tensor, labels: torch.Tensor, seconds: float
+) -> Mapping[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    until, least, most = perf_counter() + seconds, *ROUNDS
+    while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
+        for name, engine in engines.items():
+            times[name].append(_timed(engine, images, labels))
+    return {name: median(each) for name, each in times.items()}
+
+
+def _timed(engine: Engine, images: torch.Tensor, labels: torch.Tensor) -> float:
+    device = engine.passes.device
+    with unchanged(engine.passes):
+        device.synchronise()
+        began = perf_counter()
+        engine.step(images, labels)
+        device.synchronise()
+        return perf_counter() - began

@@ -1,0 +1,1 @@
+"""What is learnt: journal, ranks, master and score know no task, and rules ask this one."""

@@ -1,0 +1,72 @@
+"""Image classification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiperf.config import DATA_SETS, DataConfig
+from aiperf.known_sets import IMAGENET_1K, PACKED, packed_side
+from aiperf.tasks.task import ControlNetwork, Examples, Manifest, RankedLimits, Task
+from nas.graph import Graph
+from nas.morphisms import MIX
+from nas.seeds import SEEDS, resnet50
+
+CONTROL_SIZES = (32, 64, 112, 160, 224)
+CONTROL_CLASSES = 1000
+IMAGENET: Mapping[str, Any] = {
+    "classes": IMAGENET_1K.classes,
+    "channels": 3,
+    "size": 224,
+    "synthetic": False,
+    "official_training_images": IMAGENET_1K.official_training_images,
+    "test_images": IMAGENET_1K.test_images,
+    "test_images_a_class": list(IMAGENET_1K.test_images_a_class),
+}
+PACKED_SIDE = 256
+"""At least: of smaller ones a crop of 224 would be enlarged, and is less work to read."""
+VALIDATION_IMAGES = 50_000
+"""Of the official training images: with more, validation would be credited in place of training."""
+MOST_ERROR = 0.30
+
+
+def _examples(data: DataConfig) -> Examples:
+    return Examples((data.channels, data.size, data.size), data.classes)
+
+
+def _control(size: int) -> Graph:
+    return resnet50((3, size, size), CONTROL_CLASSES)
+
+
+def _unlike_imagenet(manifest: Manifest) -> list[str]:
+    wrong = [
+        f"{name} is {manifest.get(name)!r}, not {value!r}"
+        for name, value in IMAGENET.items()
+        if manifest.get(name) != value
+    ]
+    if manifest.get("name") == PACKED and packed_side(manifest) < PACKED_SIDE:
+        wrong.append(f"the images are packed at {packed_side(manifest)}², not {PACKED_SIDE}² or more")
+    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
+    if not wrong and used != IMAGENET["official_training_images"]:
+        wrong = [f"training and validation use {used} of the official training images, not all"]
+    if not wrong and manifest.get("validation_images") != VALIDATION_IMAGES:
+        wrong = [f"validation_images is {manifest.get('validation_images')!r}, not {VALIDATION_IMAGES}"]
+    return wrong
+
+
+IMAGES = Task(
+    name="images",
+    example="image",
+    data_sets=DATA_SETS,
+    examples=_examples,
+    seeds=SEEDS,
+    morphisms=MIX,
+    control=ControlNetwork("ResNet-50 v1.5", CONTROL_SIZES, _control),
+    ranked=RankedLimits(
+        seed="resnet50",
+        most_error=MOST_ERROR,
+        control_size=CONTROL_SIZES[-1],
+        data="ImageNet-1k, whole, 224²",
+        data_faults=_unlike_imagenet,
+    ),
+)

@@ -1,0 +1,157 @@
+"""A trial that is built: network, optimizer and the first batch are on the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+from torch.nn.functional import dropout
+
+from aiperf.clock import duration
+from aiperf.config import TrainingConfig
+from aiperf.data import Data
+from aiperf.data.split import Batch
+from aiperf.device import Device
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import Classification
+from aiperf.parallel.batchnorm import synchronise
+from aiperf.parallel.parallel import Parallel
+from aiperf.proposing.plan import Plan, plan
+from aiperf.training.kept_network import Kept
+from aiperf.training.rank_log import NoLog, OwnLog
+from aiperf.trial import Trial
+from nas.modules import Network
+
+LOSS_SCALE = 2.0**13  # fp16 only; it halves at each overflow and never grows, so overflows can be counted
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What a rank has for the whole run."""
+
+    device: Device
+    data: Data
+    training: TrainingConfig
+    parallel: Parallel
+    log: OwnLog = field(default_factory=NoLog)
+    """Of this rank's own work, written before it is reported."""
+
+
+class InAdvance:
+    """Batches, each loaded beside the step before it; the first is loaded already."""
+
+    def __init__(self, batches: Iterator[Batch], device: Device) -> None:
+        self._batches, self._aside = batches, device.aside()
+        self._loaded = next(batches)
+
+    @property
+    def next(self) -> Batch:
+        self._aside.join(*self._loaded)
+        return self._loaded
+
+    def load(self) -> None:
+        """To be called when the step of the batch before is submitted."""
+        with self._aside.begin():
+            self._loaded = next(self._batches)
+
+
+@dataclass
+class BuiltTrial:
+    """A trial that is built: its next step can be made at once."""
+
+    trial: Trial
+    number: int
+    network: Network
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    plan: Plan
+    batches: InAdvance
+    prepare_seconds: float
+    engine: Engine
+    """That makes its steps: the eager one until another was prepared and checked."""
+    wanted: str = Engine.name
+    """The engine that is to."""
+    step_seconds: float = math.inf
+    """Of the last block; before the first, not known."""
+    overflows: int = 0
+    """Steps that were skipped in closed segments."""
+
+    def close(self) -> None:
+        self.engine.release()
+
+    def new_overflows(self) -> int:
+        """Steps skipped since this was last asked: the scale halves at each and never grows."""
+        scaler, before = self.scaler, self.overflows
+        self.overflows = round(math.log2(LOSS_SCALE / scaler.get_scale())) if scaler.is_enabled() else 0
+        return self.overflows - before
+
+
+def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
+    """The network with its starting weights and momentum on the device, and its first batch loaded."""
+    began = perf_counter()
+    device, parallel = rank.device, rank.parallel
+    network = Network(start.graph)
+    network.load(start.weights)
+    network.place(device.torch)
+    _drop_out(network, trial.hyper.dropout)
+    if rank.training.normalises_over(parallel.ranks):
+        synchronise(network, parallel.sum)
+    optimizer = _optimizer(network, trial, device)
+    _set_momentum(network, optimizer, start)
+    scaler = torch.amp.GradScaler(
+        device.kind,
+        init_scale=LOSS_SCALE,
+        growth_interval=1 << 30,
+        enabled=rank.training.format == "fp16",
+    )
+    passes = Passes(
+        network, device, rank.training.format, scaler, Classification(trial.hyper.label_smoothing)
+    )
+    batches = rank.data.train.stream(trial.hyper.batch_size, trial.seed, parallel.rank, parallel.ranks)
+    return BuiltTrial(
+        trial=trial,
+        number=attempt,
+        network=network,
+        optimizer=optimizer,
+        scaler=scaler,
+        plan=plan(trial, rank.training, rank.data.train.num_images),
+        batches=InAdvance(batches, device),
+        prepare_seconds=duration(perf_counter() - began),
+        engine=Engine(passes),
+    )
+
+
+def _optimizer(network: Network, trial: Trial, device: Device) -> torch.optim.SGD:
+    hyper = trial.hyper
+    parameters = [tensor for tensor in network.tensors().values() if tensor.requires_grad]
+    decayed = [tensor for tensor in parameters if tensor.ndim > 1]
+    plain = [tensor for tensor in parameters if tensor.ndim <= 1]  # batch norm and biases
+    return torch.optim.SGD(
+        [
+            {"params": decayed, "weight_decay": hyper.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ],
+        lr=hyper.learning_rate,
+        momentum=hyper.momentum,
+        fused=device.kind in ("cpu", "cuda", "xpu"),
+    )
+
+
+def _drop_out(network: Network, rate: float) -> None:
+    """Sets a share of what the last layer with weights reads to zero, in training only."""
+    weighted = [module for module in network.layers if any(True for _ in module.parameters(recurse=False))]
+    if rate and weighted:
+        weighted[-1].register_forward_pre_hook(
+            lambda module, inputs: (dropout(inputs[0], rate, module.training),)
+        )
+
+
+def _set_momentum(network: Network, optimizer: torch.optim.SGD, start: Kept) -> None:
+    tensors = network.tensors()
+    for name, array in start.momentum.items():
+        buffer = torch.empty_like(tensors[name])
+        buffer.copy_(torch.from_numpy(array))
+        optimizer.state[tensors[name]]["momentum_buffer"] = buffer

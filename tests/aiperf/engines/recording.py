@@ -1,0 +1,69 @@
+"""A processor whose captures do their work again: what a graph would replay, over the same lines of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aiperf.device.cpu import Cpu
+from aiperf.engines.engine import Passes
+from nas.graph import Graph
+from nas.modules import Network
+from nas.weights import initial
+
+
+@dataclass
+class Again:
+    """Work that is done at each replay, not when it is recorded, and reads what memory holds then."""
+
+    done: list[str] = field(default_factory=list)
+    work: Callable[[], None] | None = None
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        self.done.append("warm up")
+        work()
+
+    def record(self, work: Callable[[], None]) -> None:
+        self.done.append("record")
+        self.work = work
+
+    def replay(self) -> None:
+        assert self.work is not None
+        self.done.append("replay")
+        self.work()
+
+
+@dataclass(frozen=True)
+class Recording(Cpu):
+    captured: list[Again] = field(default_factory=list)
+
+    @property
+    def captures(self) -> bool:
+        return True
+
+    def capture(self) -> Again:
+        self.captured.append(Again())
+        return self.captured[-1]
+
+
+def recording() -> Recording:
+    cpu = Cpu.bind(0)
+    return Recording(cpu.index, cpu.name, cpu.memory_bytes)
+
+
+def passes_of(graph: Graph, device: Cpu | None = None, **others: Any) -> Passes:
+    network = Network(graph)
+    network.load(initial(graph, 1))
+    device = device or recording()
+    network.place(device.torch)
+    format = others.pop("format", "fp32")
+    return Passes(network, device, format, torch.amp.GradScaler("cpu", enabled=format == "fp16"), **others)
+
+
+def batch_of(graph: Graph, images: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shown = torch.randn(images, *graph.input, generator=generator).to(memory_format=torch.channels_last)
+    return shown, torch.randint(graph.classes, (images,), generator=generator)

@@ -1,0 +1,234 @@
+"""Fused batch norm, addition and ReLU against torch's own operations in fp64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+
+from aiperf.engines.fused import unavailable
+from aiperf.engines.fused.batchnorm import Activation, Normalise
+from aiperf.engines.fused.tensors import Unfit
+from aiperf.parallel.batchnorm import synchronise
+
+SHAPES = [
+    (1, 3, 5, 7),
+    (2, 1, 3, 3),
+    (5, 4, 9, 7),
+    (3, 12, 8, 8),
+    (2, 16, 4, 4),
+    (3, 33, 6, 5),
+    (7, 64, 1, 1),
+    (2, 2051, 2, 1),  # its vectors cannot be made a multiple of a register's width
+]
+LONG = (50, 4, 32, 32)  # enough for threads, and for several runs of blocks in one
+# Of the largest number that is compared. bf16 has 8 bits: half a unit in the last place is 2⁻⁹ of a number,
+# and what is rounded twice (a sum of two gradients) may be off by a whole one.
+BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7}
+WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
+"""Type, readers, whether a residual is added, activation: a case of the kernels each."""
+ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS)]
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def norm(channels: int) -> nn.BatchNorm2d:
+    module = nn.BatchNorm2d(channels)
+    module.num_batches_tracked = None
+    module.weight.data.uniform_(0.5, 2).mul_(torch.randn(channels).sign())
+    module.bias.data.normal_()
+    assert module.running_mean is not None
+    assert module.running_var is not None
+    module.running_mean.normal_()
+    module.running_var.uniform_(0.5, 2)
+    return module
+
+
+def images(shape: tuple[int, ...], dtype: torch.dtype, offset: float = 0.5) -> Tensor:
+    return (torch.randn(shape) * 2 + offset).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
+
+
+def expect_close(found: Tensor | None, expected: Tensor | None, bound: float) -> None:
+    assert found is not None
+    assert expected is not None
+    assert found.shape == expected.shape
+    scale = float(expected.detach().abs().max()) + 1e-3
+    assert float((found.detach().double() - expected.detach()).abs().max()) <= bound * scale
+
+
+def test_there_are_kernels() -> None:
+    assert unavailable() == ""
+
+
+@pytest.mark.parametrize(("shape", "dtype", "readers", "added", "activation"), ROUND, ids=str)
+def test_training_is_torchs_in_fp64(
+    shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
+) -> None:
+    expect_training(shape, dtype, readers, added, activation)
+
+
+@pytest.mark.parametrize("way", WAYS[2::7], ids=str)
+def test_so_it_is_on_threads(way: tuple[torch.dtype, int, bool, Activation], threads: int) -> None:
+    expect_training(LONG, *way)
+
+
+def expect_training(
+    shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
+) -> None:
+    torch.manual_seed(1)
+    module, x, r = norm(shape[1]), images(shape, dtype), images(shape, dtype)
+    wide = copy.deepcopy(module).double()
+    gradients = [images(shape, dtype).detach() for _ in range(readers)]
+    reads = (x, r) if added else (x,)
+    found = Normalise(module, activation, readers)(*reads)
+    outs = found if readers > 1 else (found,)
+    torch.autograd.backward(outs, gradients)
+
+    x64, r64 = (tensor.detach().double().requires_grad_() for tensor in (x, r))
+    before = batch_norm(x64, wide.running_mean, wide.running_var, wide.weight, wide.bias, True, 0.1, 1e-5)
+    before = before + r64 if added else before
+    expected = before.clamp(min=0) if activation else before
+    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
+    for out in outs:
+        assert out.is_contiguous(memory_format=torch.channels_last)
+        expect_close(out, expected, BOUNDS[dtype])
+    # At a tie only rounding says on which side of 0 or 6 a number is: what our own output says is taken.
+    passes = torch.ones_like(before)
+    passes = passes * (outs[0] > 0) if activation else passes
+    passes = passes * (outs[0] < 6) if activation is Activation.RELU6 else passes
+    before.backward(sum(gradient.double() for gradient in gradients) * passes)
+    bound = 2 * BOUNDS[dtype]
+    expect_close(x.grad, x64.grad, bound)
+    if added:
+        expect_close(r.grad, r64.grad, bound)
+    expect_close(module.weight.grad, wide.weight.grad, bound)
+    expect_close(module.bias.grad, wide.bias.grad, bound)
+    expect_close(module.running_mean, wide.running_mean, 1e-5)
+    expect_close(module.running_var, wide.running_var, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(("shape", "activation"), [*zip(SHAPES, 3 * list(Activation)), (LONG, 1)], ids=str)
+def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    module, x, r = norm(shape[1]).eval(), images(shape, dtype), images(shape, dtype)
+    before = copy.deepcopy(module.state_dict())
+    with torch.no_grad():
+        found = Normalise(module, activation)(x, r)
+        expected: Tensor = copy.deepcopy(module).double()(x.double()) + r.double()
+    expected = expected.clamp(min=0) if activation else expected
+    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
+    expect_close(found, expected, BOUNDS[dtype])
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+@pytest.mark.parametrize("offset", [1000.0, -3e4])  # E[x²] − E[x]² in fp32 would fail
+def test_a_mean_far_from_zero_costs_no_digits(offset: float) -> None:
+    torch.manual_seed(3)
+    module, x = norm(4), images((6, 4, 20, 20), torch.float32, offset)
+    found = Normalise(module)(x)
+    wide = copy.deepcopy(module).double()
+    expected = batch_norm(x.detach().double(), None, None, wide.weight, wide.bias, True)
+    # What the mean cannot hold in fp32, half a unit in its last place, shifts all.
+    expect_close(found, expected, 1e-5 + abs(offset) * 2**-24)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("activation", Activation)
+def test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(
+    activation: Activation, wrong: float
+) -> None:
+    torch.manual_seed(4)
+    x = images((3, 5, 4, 4), torch.float32)
+    with torch.no_grad():
+        x[1, 2, 3, 0] = wrong
+    module = norm(5)
+    found = Normalise(module, activation)(x)
+    found.backward(torch.ones_like(found))
+    assert found[:, 2].isnan().all()
+    assert x.grad is not None
+    assert x.grad[:, 2].isnan().all()
+    assert module.weight.grad is not None
+    assert module.weight.grad.isfinite().tolist() == [True, True, False, True, True]
+    assert found[:, [0, 1, 3, 4]].isfinite().all()
+
+
+def test_no_nan_is_rounded_away() -> None:
+    """One of all ones is above what a rounding may add to."""
+    module, x = norm(3).eval(), images((2, 3, 4, 5), torch.bfloat16)
+    with torch.no_grad():
+        module.bias[1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+        found = Normalise(module)(x)
+    assert found[:, 1].isnan().all()
+    assert found[:, [0, 2]].isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_not_hidden(wrong: float) -> None:
+    torch.manual_seed(5)
+    module, x, r = norm(3), images((2, 3, 4, 4), torch.bfloat16), images((2, 3, 4, 4), torch.bfloat16, 9)
+    found = Normalise(module, Activation.RELU)(x, r)
+    gradient = torch.ones_like(found)
+    place = (found[:, 1] > 0).nonzero()[0].tolist()
+    gradient[place[0], 1, place[1], place[2]] = wrong
+    found.backward(gradient)
+    assert x.grad is not None
+    assert r.grad is not None
+    assert not x.grad[:, 1].isfinite().any()
+    assert x.grad[:, [0, 2]].isfinite().all()
+    assert int((~r.grad.isfinite()).sum()) == 1
+
+
+def test_what_the_kernels_do_not_take_is_refused() -> None:
+    torch.manual_seed(6)
+    x, whole = images((2, 3, 4, 5), torch.float32), Normalise(norm(3))
+    assert whole(x).requires_grad  # else what follows could be refused for anything
+    for wrong in (x.contiguous(), x.double(), x.half(), x[:0], x.to("meta")):
+        with pytest.raises(Unfit, match=r"in fp32 or bf16 with the channels last, not \w+ \(\d, 3, 4, 5\)"):
+            whole(wrong)
+        with pytest.raises(Unfit):
+            whole(x, wrong)
+    for wrong in (x.bfloat16(), x[:1]):
+        with pytest.raises(Unfit, match="two tensors of one type"):
+            whole(x, wrong)
+    with pytest.raises(Unfit, match="parameters in fp32"):
+        Normalise(norm(3).double())(x)
+    with pytest.raises(Unfit, match="no gradient through statistics"):
+        Normalise(norm(3).eval())(x)
+
+
+def test_one_value_of_a_channel_teaches_nothing() -> None:
+    """Torch says the same; the variance would be divided by zero."""
+    one = torch.ones(1, 3, 1, 1).to(memory_format=torch.channels_last)
+    for module in (norm(3), Normalise(norm(3))):
+        with pytest.raises(ValueError, match="more than 1 value"):
+            module(one)
+    with torch.no_grad():
+        assert Normalise(norm(3).eval())(one).isfinite().all()
+
+
+def test_a_batch_norm_over_a_group_is_refused_when_the_step_is_made() -> None:
+    module = norm(3)
+    synchronise(module, lambda values: values)
+    with pytest.raises(Unfit, match="as over a group"):
+        Normalise(module)
+
+
+def test_gradients_in_another_order_of_memory_are_taken() -> None:
+    torch.manual_seed(8)
+    module, x = norm(4), images((3, 4, 5, 6), torch.float32)
+    found = Normalise(module)(x)
+    (expected,) = torch.autograd.grad(found, x, torch.ones_like(found), retain_graph=True)
+    (given,) = torch.autograd.grad(found, x, torch.ones(1).expand(3, 4, 5, 6))
+    torch.testing.assert_close(given, expected)

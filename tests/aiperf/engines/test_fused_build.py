@@ -1,0 +1,204 @@
+"""Compiling the kernels: where, for what, by many processes at once, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.engines.fused import build
+from aiperf.engines.fused.build import NotBuilt, built
+
+SAYS = "from aiperf.engines.fused import unavailable; print(unavailable())"
+COPIES = """#!/bin/sh
+if [ "$1" = --version ]; then echo compiler 1; exit; fi
+while [ "$1" != -o ]; do shift; done
+cp {library} "$2"
+echo compiled >> {log}
+"""
+"""A compiler that takes no time: what another one made of the same sources is its answer."""
+
+
+def environment(cache: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "XDG_CACHE_HOME": str(cache), **more}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Path:
+    """By the compiler of this machine, once for all tests that load the kernels."""
+    return built(os.environ)
+
+
+@pytest.fixture
+def copies(compiled: Path, tmp_path: Path) -> dict[str, str]:
+    """An environment with that compiler and a cache of its own. It writes a line for each file it makes."""
+    compiler = tmp_path / "copies"
+    compiler.write_text(COPIES.format(library=compiled, log=tmp_path / "log"))
+    compiler.chmod(0o755)
+    return environment(tmp_path / "cache", CC=str(compiler))
+
+
+def times_compiled(tmp_path: Path) -> int:
+    return len((tmp_path / "log").read_text().splitlines())
+
+
+def test_no_compiler_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NotBuilt) as raised:
+        built(environment(tmp_path, CC="none-of-this-name"))
+    assert str(raised.value) == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
+    assert list(tmp_path.rglob("*.so")) == []
+
+
+def test_a_file_is_compiled_once(copies: dict[str, str], compiled: Path, tmp_path: Path) -> None:
+    file = built(copies)
+    assert built(copies) == file
+    assert times_compiled(tmp_path) == 1
+    assert file.read_bytes() == compiled.read_bytes()
+    assert built({**copies, "CC": f"{copies['CC']} -g"}) != file  # the user has another one made
+    assert times_compiled(tmp_path) == 2
+
+
+def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(
+        NotBuilt, match=r"^.*false does not compile the kernels: exit status 1 of .*false .*kernels.c -lm$"
+    ):
+        built(environment(tmp_path, CC="false"))
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+def test_a_cache_that_is_a_file_is_replaced_by_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = build._folder(environment(tmp_path / "file"))
+    assert folder == tmp_path / f"aiperf-hpc-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_folder_at_all_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
+    with pytest.raises(NotBuilt, match="Not a directory; set XDG_CACHE_HOME to a folder that can be written"):
+        build._folder(environment(tmp_path / "file"))
+
+
+def test_the_name_says_processor_flags_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {build._kind(("-mavx",)), build._kind(("-mavx2",))}
+    monkeypatch.setattr(build, "_instructions", lambda: "another processor")
+    names.add(build._kind(("-mavx",)))
+    changed = tmp_path / "kernels.c"
+    changed.write_text("int other;")
+    monkeypatch.setattr(build, "SOURCES", (changed,))
+    names.add(build._kind(("-mavx",)))
+    assert len(names) == 4
+
+
+@pytest.mark.skipif(build.platform.machine() != "x86_64", reason="x86 names")
+@pytest.mark.parametrize(
+    ("name", "value", "flags"),
+    [
+        ("ATEN_CPU_CAPABILITY", "default", ("-march=x86-64",)),
+        ("ATEN_CPU_CAPABILITY", "avx2", ("-march=native", "-mno-avx512f")),
+        ("ONEDNN_MAX_CPU_ISA", "SSE41", ("-march=x86-64", "-msse4.1")),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", ("-march=native", "-mno-avx512f")),
+    ],
+)
+def test_what_a_user_forbids_torch_is_not_used(name: str, value: str, flags: tuple[str, ...]) -> None:
+    assert build._processor_flags({name: value}) == flags
+    both = {"ONEDNN_MAX_CPU_ISA": "AVX2", name: value}
+    assert build._processor_flags(both) == flags  # the lower of the two
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"#!/no/such/interpreter\n"])
+def test_what_cannot_be_started_is_one_line(content: bytes, tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_bytes(content)
+    compiler.chmod(0o755)
+    with pytest.raises(NotBuilt, match="compiler does not compile the kernels: "):
+        built({**os.environ, "CC": str(compiler), "XDG_CACHE_HOME": str(tmp_path)})
+
+
+def test_a_compiler_of_blanks_is_the_usual_one(copies: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "copies").rename(tmp_path / "cc")
+    usual = {**copies, "CC": "  ", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert built(usual).is_file()
+    assert times_compiled(tmp_path) == 1
+
+
+def test_a_file_that_was_cut_off_is_compiled_again(copies: dict[str, str], tmp_path: Path) -> None:
+    """To load it would end the process by SIGBUS."""
+    file = built(copies)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:20000])
+    assert built(copies) == file
+    assert file.read_bytes() == whole
+    assert times_compiled(tmp_path) == 2
+
+
+def test_a_node_without_a_compiler_takes_what_another_node_made(copies: dict[str, str]) -> None:
+    file = built(copies)
+    assert built({**copies, "CC": "none-of-this-name"}) == file
+    with pytest.raises(NotBuilt, match="none-of-this-name is not in PATH"):
+        built({**copies, "CC": "none-of-this-name", "ATEN_CPU_CAPABILITY": "default"})
+
+
+def test_code_is_not_loaded_from_a_folder_that_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "aiperf-hpc"
+    folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+    (tmp_path / "none").write_text("no folder")
+    with pytest.raises(NotBuilt):
+        built({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+
+
+RUNTIMES = r"""
+import os, re, sys, torch
+from pathlib import Path
+from aiperf.engines.fused import unavailable
+from aiperf.engines.fused.library import kernels
+
+def runtimes():
+    return len(set(re.findall(r"\S*/lib(?:gomp|iomp5|omp)\S*", Path("/proc/self/maps").read_text())))
+
+print(unavailable())
+del os.environ["CC"]
+os.environ["XDG_CACHE_HOME"] = sys.argv[1]
+before = runtimes()
+kernels()
+print(before, runtimes())
+"""
+
+
+def test_a_process_says_why_it_has_no_kernels_and_loads_no_further_runtime(
+    compiled: Path, tmp_path: Path
+) -> None:
+    """In a process of its own: other libraries, as scikit-learn, bring OpenMP runtimes of theirs."""
+    command = [sys.executable, "-c", RUNTIMES, str(compiled.parent.parent)]
+    without = environment(tmp_path, CC="none-of-this-name")
+    answer = subprocess.run(command, env=without, capture_output=True, text=True, check=True)
+    said, counted = answer.stdout.splitlines()
+    assert said == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
+    before, after = counted.split()
+    assert before == after != "0"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_many_ranks_may_compile_at_once(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SAYS], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [rank.communicate(timeout=180)[0].strip() for rank in ranks] == ["", "", ""]
+    (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
+    assert re.fullmatch(r"kernels(-[0-9a-f]{16}){3}\.so", file.name)

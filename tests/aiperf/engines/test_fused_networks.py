@@ -1,0 +1,172 @@
+"""Fused networks against the same networks run by torch alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from aiperf.device.cpu import Cpu
+from aiperf.engines.fused import Fused, fuse
+from aiperf.engines.fused.batchnorm import Normalise
+from aiperf.engines.fused.images import Gated, Mean, OfPixels, Pixels
+from nas.graph import Graph
+from nas.layers import Dropout
+from nas.modules import Network
+from nas.morphisms import Skip, SqueezeExcite
+from nas.seeds import residual, resnet50
+from tests.aiperf.engines.recording import batch_of, passes_of
+from tests.nas.grown import PARENTS, proposal, randomised
+
+BATCH = 6
+
+
+def edited(parent: str, seed: int, edits: int = 6) -> Graph:
+    graph, rng = PARENTS[parent](), random.Random(seed)
+    for _ in range(edits):
+        graph = proposal(graph, rng).apply(graph)
+    return graph
+
+
+def network(graph: Graph, weights: Mapping[str, np.ndarray], is_fused: bool) -> Network:
+    made = Network(graph)
+    made.load(weights)
+    made.place(torch.device("cpu"))
+    if is_fused:
+        fuse(made)
+    return made
+
+
+def passes(made: Network, half: bool = False, kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Logits and all gradients as one row, of images that are the same for each network of a shape."""
+    generator = torch.Generator().manual_seed(5)
+    images = torch.randn(BATCH, *made.graph.input, generator=generator, dtype=torch.float64).to(kind)
+    labels = torch.randint(made.graph.classes, (BATCH,), generator=generator)
+    torch.manual_seed(6)  # of dropout
+    made.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logits = made(images.to(memory_format=torch.channels_last))
+        loss = cross_entropy(logits, labels)
+    loss.backward()
+    gradients = [p.grad.flatten().double() for p in made.parameters() if p.grad is not None]
+    assert len(gradients) == len(list(made.parameters()))
+    return logits.detach().double(), torch.cat(gradients)
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_grown_network_computes_the_same(parent: str, seed: int) -> None:
+    graph = edited(parent, seed)
+    weights = randomised(graph, seed)
+    eager, fused = network(graph, weights, False), network(graph, weights, True)
+    assert list(fused.tensors()) == list(eager.tensors())
+    (logits, gradients), (expected, expected_gradients) = passes(fused), passes(eager)
+    assert distance(logits, expected) < 1e-4
+    # A number so close to 0 that its sign is a matter of rounding passes a gradient in one and not the other.
+    assert distance(gradients, expected_gradients) < 1e-2
+    for name, tensor in eager.tensors().items():  # running statistics have moved
+        torch.testing.assert_close(fused.tensors()[name], tensor, rtol=1e-4, atol=1e-5)
+    fused.eval(), eager.eval()
+    images = torch.randn(3, *graph.input).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert distance(fused(images).double(), eager(images).double()) < 1e-4
+
+
+def of_the_digits(seed: int) -> Graph:
+    """The seed of the preset `digits` after 0 to 16 morphisms of any kind."""
+    graph, rng = residual(), random.Random(seed)
+    for _ in range(4 * (seed % 5)):
+        graph = proposal(graph, rng).apply(graph)
+    return graph
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_real_run_meets_nothing_that_the_kernels_do_not_take(seed: int, format: str) -> None:
+    """Each step raises Unfit for such images: in training and evaluation, by one image and by several."""
+    graph = of_the_digits(seed)
+    device = Cpu.bind(0)
+    engine = Fused(passes_of(graph, device, format=format))
+    for many in (5, 1):
+        shown = batch_of(graph, many)
+        engine.prepare(*shown)
+        assert engine.step(*shown).isfinite()
+        engine.answers.eval()
+        with torch.inference_mode(), device.autocast(format):
+            assert engine.answers(shown[0]).isfinite().all()
+        engine.answers.train()
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_it_is_as_close_to_fp64_as_torch(half: bool) -> None:
+    """Of ten grown networks: bf16 differs between the two as much as each does from the truth."""
+    errors: dict[bool, list[Tensor]] = {False: [], True: []}
+    for seed in range(10):
+        graph = edited("residual", seed)
+        assert not any(isinstance(node.layer, Dropout) for node in graph.nodes)
+        weights = randomised(graph, seed)
+        true = passes(network(graph, weights, False).double(), kind=torch.float64)
+        for is_fused, into in errors.items():
+            found = passes(network(graph, weights, is_fused), half)
+            into.append(torch.tensor([distance(*pair) for pair in zip(found, true)]))
+    eager, fused = (torch.stack(into).log().mean(dim=0).exp() for into in errors.values())
+    assert (eager > 0).all()
+    assert (fused < 1.25 * eager).all(), (fused, eager)
+
+
+def test_the_plan_of_a_network_with_all_that_is_fused() -> None:
+    graph = residual((1, 8, 8), 5, (4, 8))
+    graph = SqueezeExcite.propose(graph, random.Random(0)).apply(graph)
+    graph = Skip.propose(graph, random.Random(3)).apply(graph)
+    made = Network(graph)
+    fuse(made)
+    kinds = {type(run) for run, *_ in made.plan}
+    assert kinds >= {Normalise, Gated, Mean, Pixels, OfPixels}
+    assert not kinds & {torch.nn.ReLU6, torch.nn.BatchNorm2d}
+
+
+def test_all_of_resnet50_between_its_convolutions_is_fused() -> None:
+    made = Network(resnet50((3, 32, 32), 10))
+    fuse(made)
+    kinds = [type(run).__name__ for run, *_ in made.plan if type(run).__name__ != "_Pick"]
+    assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
+        "Conv2d": 50,
+        "Normalise": 53,
+        "MaxPool2d": 1,
+        "Pixels": 3,
+        "OfPixels": 3,
+        "Mean": 1,
+        "Linear": 1,
+    }
+
+
+def test_training_goes_on_as_without() -> None:
+    """Twenty steps of momentum in fp32: rounding grows, but the losses stay together."""
+    graph = edited("grown", 1, 2)
+    weights = randomised(graph, 1)
+    losses = []
+    for is_fused in (False, True):
+        made = network(graph, weights, is_fused)
+        optimizer = torch.optim.SGD(made.parameters(), lr=0.01, momentum=0.9)
+        generator = torch.Generator().manual_seed(1)
+        images = torch.randn(8, *graph.input, generator=generator).to(memory_format=torch.channels_last)
+        labels = torch.randint(graph.classes, (8,), generator=generator)
+        course = []
+        for _ in range(20):
+            loss = cross_entropy(made(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            course.append(float(loss.detach()))
+        losses.append(course)
+    assert losses[0][-1] < losses[0][0] / 2
+    assert losses[1] == pytest.approx(losses[0], rel=2e-2, abs=1e-3)

@@ -1,0 +1,130 @@
+"""The graphed engine over captures that do their work again: buffers, shapes, groups, memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from aiperf.device import bind
+from aiperf.engines.check import difference
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
+from aiperf.engines.objective import Classification
+from nas.seeds import residual
+from tests.aiperf.engines.recording import Recording, batch_of, passes_of, recording
+
+SEED = residual((1, 8, 8), 3)
+
+
+class Averaging(nn.Module):
+    """What averages gradients over a group: around the network, by hooks on its parameters."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.heard = network, 0
+        for parameter in network.parameters():
+            parameter.register_post_accumulate_grad_hook(self._hear)
+
+    def _hear(self, parameter: torch.Tensor) -> None:
+        self.heard += 1
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.network(images)
+        return answer
+
+
+def gradients(passes: Passes) -> list[torch.Tensor]:
+    return [each.grad.clone() for each in passes.network.parameters() if each.grad is not None]
+
+
+def begun(passes: Passes) -> Graphed:
+    engine = Graphed(passes)
+    engine.prepare(*batch_of(SEED, 4, seed=9))
+    return engine
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+def test_a_replay_makes_the_step_of_the_batch_that_it_is_given(format: str) -> None:
+    passes = passes_of(SEED, format=format, objective=Classification(0.1))
+    engine, eager = begun(passes), Engine(passes)
+    for seed in range(3):
+        images, labels = batch_of(SEED, 4, seed)
+        loss, found = engine.step(images, labels), gradients(passes)
+        assert torch.equal(loss, eager.step(images, labels))
+        assert all(map(torch.equal, found, gradients(passes)))
+    assert captured(passes).done == ["warm up"] * WARM_UP + ["record"] + ["replay"] * 3
+
+
+def captured(passes: Passes) -> object:
+    assert isinstance(passes.device, Recording)
+    return passes.device.captured[-1]
+
+
+def test_a_last_smaller_step_is_eager() -> None:
+    passes = passes_of(SEED)
+    engine = begun(passes)
+    engine.step(*batch_of(SEED, 3))
+    assert "replay" not in captured(passes).done
+    assert len(gradients(passes)) == len(list(passes.network.parameters()))
+
+
+def test_the_memory_of_a_graph_is_given_back() -> None:
+    engine = begun(passes_of(SEED))
+    engine.release()
+    assert engine._capture is None
+    assert engine._gradients == []
+
+
+def test_after_a_move_it_is_captured_anew_and_lends_no_memory() -> None:
+    """Horovod lays the parameters out anew, and gives gradients other memory."""
+    passes = passes_of(SEED)
+    engine = begun(passes)
+    passes.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    engine.moved(*batch_of(SEED, 4))
+    for seed in range(2):
+        images, labels = batch_of(SEED, 4, seed)
+        engine.step(images, labels)
+        found = gradients(passes)
+        for parameter in passes.network.parameters():
+            assert parameter.grad is not None
+            assert parameter.grad.stride() == parameter.stride()
+            parameter.grad.fill_(9.0)  # as what averages them may
+        Engine(passes).step(images, labels)
+        assert all(map(torch.equal, found, gradients(passes)))
+    assert passes.device.captured[-1].done.count("record") == 1  # type: ignore[attr-defined]
+
+
+def test_alone_no_hook_is_called_inside_a_capture() -> None:
+    """Horovod sends in one, which must not be captured."""
+    passes = passes_of(SEED)
+    averaging = Averaging(passes.network)
+    begun(passes).step(*batch_of(SEED, 4))
+    assert averaging.heard == 0
+
+
+def test_what_wraps_the_network_is_captured_with_its_hooks_and_after_enough_steps() -> None:
+    passes = passes_of(SEED)
+    engine = Graphed(passes)
+    engine.module = averaging = Averaging(passes.network)
+    engine.prepare(*batch_of(SEED, 4))
+    assert averaging.heard == 0  # no rank waits while another may still fail
+    engine.step(*batch_of(SEED, 4, seed=5))
+    assert averaging.heard == len(list(passes.network.parameters()))
+    assert Graphed.begins(wrapped=True) == WARM_UP_WRAPPED
+    assert Graphed.begins(wrapped=False) == 0
+
+
+def test_a_graph_that_is_replayed_with_old_images_is_seen() -> None:
+    class Forgetful(Graphed):
+        def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return super().step(self._images.clone(), labels)
+
+    passes = passes_of(SEED)
+    assert difference(Engine(passes), Graphed(passes), *batch_of(SEED, 4)) == ""
+    assert difference(Engine(passes), Forgetful(passes), *batch_of(SEED, 4)) != ""
+
+
+def test_a_processor_cannot_capture() -> None:
+    assert "cannot be captured" in Graphed.why_not(bind("cpu", 0))
+    assert Graphed.why_not(recording()) == ""

@@ -1,0 +1,116 @@
+"""The seed's step by every engine, timed on this processor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from aiperf.config import TrainingConfig
+from aiperf.device import bind
+from aiperf.engines.made import OVER_GROUP, refuse_unusable
+from aiperf.errors import WorldError
+from aiperf.measuring import step_times
+from aiperf.measuring.before_span import SeedWork
+from aiperf.measuring.step_times import Longest, measure_steps, shared
+from aiperf.parallel.parallel import Solo
+from aiperf.wire.messages import Rate, StepTime
+from nas.seeds import residual
+from tests.aiperf.engines.recording import recording
+
+SEED = residual((1, 8, 8), 3)
+WORK = SeedWork(SEED, "fp32", 16)
+FAST = Rate(1e10, 1e10, 0.0)
+SHORT = Longest(100, inf)
+AUTO = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
+
+
+def test_engines_are_timed_and_the_others_have_a_reason() -> None:
+    times = measure_steps(recording(), WORK, AUTO, FAST, SHORT, Solo(), 0.2)
+    assert 0 < times["eager"].seconds < 1
+    assert times["eager"].prepare_seconds == 0
+    assert 0 < times["graphed"].seconds < 1
+    assert times["graphed"].prepare_seconds > 0
+    assert times["compiled"].seconds == 0
+    assert "no trial is long enough to compile for" in times["compiled"].why_not
+
+
+def test_an_engine_that_makes_another_step_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "the loss is 2 instead of 1"
+    monkeypatch.setattr(step_times, "begun", lambda name, eager, *others: (eager, reason))
+    found = measure_steps(recording(), WORK, AUTO, FAST, SHORT, Solo(), 0.1)["graphed"]
+    assert (found.seconds, found.why_not) == (0.0, reason)
+
+
+def test_only_the_engine_that_the_configuration_names_is_timed_beside_the_eager_one() -> None:
+    only = replace(AUTO, step="graphed")
+    assert list(measure_steps(recording(), WORK, only, FAST, SHORT, Solo(), 0.1)) == ["eager", "graphed"]
+
+
+def test_a_seed_of_which_no_step_fits_is_not_timed() -> None:
+    assert measure_steps(recording(), WORK, AUTO, None, SHORT, Solo(), 0.2) == {}
+    assert measure_steps(recording(), WORK, AUTO, Rate(10.0, 10.0, 0.0), SHORT, Solo(), 0.2) == {}
+
+
+class Two(Solo):
+    """Two ranks, of which the other takes three times as long, and cannot use what is last."""
+
+    ranks = 2
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        own = numbers[: len(numbers) // 2]
+        return (*own, *(3 * number for number in own[:-2]), 0, 0)
+
+
+def test_a_group_has_one_time_and_uses_what_all_can() -> None:
+    own = {"eager": StepTime(1.0), "graphed": StepTime(0.5, 2.0), "compiled": StepTime(0.25, 9.0)}
+    assert shared(own, 2.0, Two()) == {
+        "eager": StepTime(6.0),
+        "graphed": StepTime(3.0, 6.0),
+        "compiled": StepTime(0.0, 9.0, "another rank cannot use it"),
+    }
+    assert shared(own, 1.0, Solo()) == own
+
+
+class Alike(Solo):
+    """Two ranks that are one as the other."""
+
+    ranks = 2
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        half = numbers[: len(numbers) // 2]
+        return half + half
+
+
+def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:
+    over = replace(AUTO, batch_norm="synchronised")
+    found = measure_steps(recording(), WORK, over, FAST, SHORT, Alike(), 0.1)
+    assert {name for name, time in found.items() if time.seconds > 0} == {"eager"}
+    assert {time.why_not for name, time in found.items() if name != "eager"} == {OVER_GROUP}
+    assert measure_steps(recording(), WORK, over, FAST, SHORT, Solo(), 0.1)["graphed"].seconds > 0
+
+
+def test_who_names_an_engine_that_a_group_cannot_use_is_told() -> None:
+    graphed = replace(AUTO, step="graphed", batch_norm="synchronised")
+    refuse_unusable(recording(), graphed, 1)
+    refuse_unusable(recording(), replace(graphed, step="auto"), 2)
+    refuse_unusable(recording(), replace(graphed, step="eager"), 2)
+    with pytest.raises(WorldError, match=f"^training.step is graphed, but {OVER_GROUP}; use --step auto$"):
+        refuse_unusable(recording(), graphed, 2)
+    with pytest.raises(WorldError, match="but work of cpu devices cannot be captured; use --step auto"):
+        refuse_unusable(bind("cpu", 0), replace(graphed, batch_norm="local"), 2)
+
+
+class Slower(Solo):
+    """The other rank of two could not even measure the seed."""
+
+    ranks = 2
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return (*numbers[: len(numbers) // 2], *([0] * (len(numbers) // 2)))
+
+
+def test_no_rank_measures_what_another_cannot() -> None:
+    """It would wait for that one's times for ever."""
+    assert measure_steps(recording(), WORK, AUTO, FAST, SHORT, Slower(), 0.2) == {}

@@ -1,0 +1,116 @@
+"""A trial by another engine: the same steps, or a fallback that is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aiperf.data import load
+from aiperf.engines import made
+from aiperf.engines.engine import Engine
+from aiperf.engines.fused import Fused
+from aiperf.engines.fused.tensors import Unfit
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.proposing.pace import Pace
+from aiperf.tally import Tally
+from aiperf.training.built_trial import Rank, build
+from aiperf.training.train import train
+from aiperf.wire.messages import Fallback, FromGroup, Validated
+from tests.aiperf.engines.recording import Again, Recording, recording
+from tests.aiperf.training.test_train import START, alone, chosen
+from tests.aiperf.training.test_worker import CONFIG
+
+
+class Wrong(Engine):
+    name = "graphed"
+    is_made_anew = True
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        return 2 * super().step(images, labels)
+
+
+def trained(
+    wanted: str, device: Recording | None = None, group: Parallel | None = None, **hyper: Any
+) -> tuple[dict[str, Tensor], list[FromGroup], Recording]:
+    device, told = device or recording(), list[Any]()
+    rank = Rank(device, load(CONFIG.data, torch.device("cpu"), 1), alone().training, group or Solo())
+    attempt = build(rank, chosen(**hyper), 1, START)
+    attempt.wanted = wanted
+    train(rank, attempt, Pace(lambda: False), told.append)
+    return {name: each.detach() for name, each in attempt.network.tensors().items()}, told, device
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_captured_steps_train_as_eager_ones_do(dropout: float) -> None:
+    """The last step of an epoch of 64 images, 24 at once, is as large as the others: passes run on."""
+    eager, told, _ = trained("eager", dropout=dropout, batch_size=24)
+    graphed, same, device = trained("graphed", dropout=dropout, batch_size=24)
+    (capture,) = device.captured
+    assert capture.done.count("replay") == 1 + 3  # checked, then three steps
+    assert all(torch.equal(graphed[name], values) for name, values in eager.items())
+    assert validated(told) == validated(same)
+    assert not any(isinstance(message, Fallback) for message in same)
+
+
+def test_a_wrong_engine_is_not_used_and_the_trial_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    eager, told, _ = trained("eager")
+    monkeypatch.setitem(made.KINDS, "graphed", Wrong)  # type: ignore[misc]
+    found, same, _ = trained("graphed")
+    (fallback,) = [message for message in same if isinstance(message, Fallback)]
+    assert fallback.engine == "graphed"
+    assert fallback.reason.startswith("the loss is")
+    assert all(torch.equal(found[name], values) for name, values in eager.items())
+    assert validated(told) == validated(same)
+
+
+def test_fused_steps_are_asked_once_whether_they_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, told, _ = trained("fused")
+    assert not any(isinstance(message, Fallback) for message in told)
+
+    def refuse(*_: object) -> None:
+        raise Unfit("not so")
+
+    monkeypatch.setattr(Fused, "prepare", refuse)
+    eager, _, _ = trained("eager")
+    found, same, _ = trained("fused")
+    assert [each.reason for each in same if isinstance(each, Fallback)] == ["Unfit: not so"]
+    assert all(torch.equal(found[name], values) for name, values in eager.items())
+
+
+class AsHorovod(Solo):
+    """A group of two ranks that are one as the other; nothing wraps their network."""
+
+    ranks = 2
+
+    def sum(self, values: Tensor) -> Tensor:
+        return 2 * values
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return tuple(2 * number for number in numbers)
+
+
+class Once(Recording):
+    """It captures once, and no more."""
+
+    def capture(self) -> Again:
+        if self.captured:
+            raise RuntimeError("no second capture")
+        return super().capture()
+
+
+def test_an_engine_that_is_not_ready_again_after_the_group_moved_its_tensors_is_replaced() -> None:
+    eager, told, _ = trained("eager", group=AsHorovod())
+    cpu = recording()
+    device = Once(cpu.index, cpu.name, cpu.memory_bytes)
+    found, same, _ = trained("graphed", device, AsHorovod())
+    (fallback,) = [message for message in same if isinstance(message, Fallback)]
+    assert (fallback.engine, fallback.reason) == ("graphed", "RuntimeError: no second capture")
+    assert all(torch.equal(found[name], values) for name, values in eager.items())
+    assert validated(told) == validated(same)
+
+
+def validated(told: list[FromGroup]) -> list[tuple[int, Tally]]:
+    return [(each.segment.steps, each.segment.tally) for each in told if isinstance(each, Validated)]

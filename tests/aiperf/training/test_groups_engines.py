@@ -1,0 +1,61 @@
+"""The ranks of a group make their steps by one engine: what fails on one of them is used by none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from aiperf.engines.check import ELSEWHERE
+
+SECONDS = 100.0
+"""Each waits for the other in an all-reduce where they do not agree."""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Any]]]:
+    command = [sys.executable, "-m", "tests.aiperf.training.two_ranks"]
+    folder = str(tmp_path_factory.mktemp("group"))
+    started = [
+        subprocess.Popen([*command, str(rank), folder], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    try:
+        return [json.loads(rank.communicate(timeout=SECONDS)[0]) for rank in started]
+    finally:
+        for rank in started:
+            rank.kill()
+            rank.wait()
+
+
+def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
+    ranks: list[dict[str, list[Any]]],
+) -> None:
+    for one in ranks:
+        assert one["captured"] == [[], ranks[0]["eager"][1]]
+        assert one["captured in bf16"] == [[], ranks[0]["eager in bf16"][1]]
+
+
+def test_what_is_not_captured_on_one_rank_is_eager_on_all(ranks: list[dict[str, list[Any]]]) -> None:
+    learnt = ranks[0]["eager in bf16"][1]
+    assert ranks[0]["not captured"] == [[ELSEWHERE], learnt]
+    assert ranks[1]["not captured"] == [["RuntimeError: no capture here"], learnt]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "eager", "said"),
+    [
+        ("another loss", "eager", "the loss is "),
+        ("other gradients", "eager in bf16", "the gradient of "),  # from the mean of both ranks
+    ],
+)
+def test_a_check_that_fails_on_one_rank_fails_on_all(
+    wrong: str, eager: str, said: str, ranks: list[dict[str, list[Any]]]
+) -> None:
+    learnt = ranks[0][eager][1]
+    assert ranks[0][wrong] == [[ELSEWHERE], learnt]
+    (reason,), own = ranks[1][wrong]
+    assert reason.startswith(said)
+    assert own == learnt

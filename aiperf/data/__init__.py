@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -13,46 +14,70 @@ from aiperf.data.digits import load_digits_set
 from aiperf.data.found import Look, divided
 from aiperf.data.idx import load_idx, look_at_idx
 from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
+from aiperf.data.packed.loading import load_packed, look_at_packed
+from aiperf.data.packed.shards import MANIFEST, is_packed
 from aiperf.data.split import Batch, Data, Split
 from aiperf.data.synthetic import load_synthetic
 from aiperf.errors import DataError
 
 __all__ = ["Batch", "Data", "Split", "load", "look"]
 
-LOOKS: Mapping[str, Callable[[Path], Look]] = {
-    "idx": look_at_idx,
-    "cifar10": look_at_cifar10,
-    "imagefolder": look_at_imagefolder,
+
+class Destination(NamedTuple):
+    """Where the images are to lie, and what else their reading depends on."""
+
+    device: torch.device
+    seed: int
+    """Of generated images; real ones are split alike in every run."""
+    local_ranks: int
+    """On this host, which share its cores for decoding, unless each is bound to cores of its own."""
+
+
+class DataSource(NamedTuple):
+    """Where images come from: what a value of `data.name` stands for."""
+
+    load: Callable[[DataConfig, Destination], Data]
+    look: Callable[[Path], Look] | None = None
+    """At the files in a folder; None where there are none."""
+
+
+SOURCES: Mapping[str, DataSource] = {
+    "digits": DataSource(lambda config, to: load_digits_set(config, to.device)),
+    "idx": DataSource(lambda config, to: load_idx(config, to.device), look_at_idx),
+    "cifar10": DataSource(lambda config, to: load_cifar10(config, to.device), look_at_cifar10),
+    "imagefolder": DataSource(
+        lambda config, to: load_imagefolder(config, to.device, to.local_ranks),
+        look_at_imagefolder,
+    ),
+    "packed": DataSource(lambda config, to: load_packed(config, to.device, to.local_ranks), look_at_packed),
+    "synthetic": DataSource(lambda config, to: load_synthetic(config, to.device, to.seed)),
 }
-"""By the name of what lies in a folder."""
+"""By `data.name`."""
 
 
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
-    """Reads and checks the whole set and puts it where training reads it.
+    """Reads and checks the whole set and puts it where training reads it: `Destination`.
 
-    `seed` makes the generated images of `synthetic`; real images are split alike in every run.
-    `local_ranks` on this host share its cores for decoding, unless each is bound to cores of its own.
     Raises DataError, which names the file, what is wrong and the remedy.
     """
-    if config.name in LOOKS and not Path(config.path or "?").is_dir():
+    source = SOURCES[config.name]
+    if source.look is not None:
+        _refuse_another_set(config)
+    return source.load(config, Destination(device, seed, local_ranks))
+
+
+def _refuse_another_set(config: DataConfig) -> None:
+    """Raises DataError where the folder is none, or holds what another `data.name` stands for."""
+    folder = Path(config.path or "?")
+    if not folder.is_dir():
         raise DataError(
             f"data.path is {config.path!r}, which is no folder; set it to the folder of the {config.name} "
             "files"
         )
-    if config.name == "digits":
-        return load_digits_set(config, device)
-    kinds = _kinds(Path(config.path)) if config.name in LOOKS else ()
+    kinds = _kinds(Path(config.path))
     if kinds and config.name not in kinds:
-        found = LOOKS[kinds[0]](Path(config.path))
+        found = _look(kinds[0], folder)
         divided(config, found.training, found.test)  # refuses the name, with all else that does not fit
-    if config.name == "idx":
-        return load_idx(config, device)
-    if config.name == "cifar10":
-        return load_cifar10(config, device)
-    if config.name == "imagefolder":
-        return load_imagefolder(config, device, local_ranks)
-    assert config.name == "synthetic", config.name
-    return load_synthetic(config, device, seed)
 
 
 def look(folder: Path) -> Look:
@@ -65,20 +90,29 @@ def look(folder: Path) -> Look:
     if not kinds:
         raise DataError(
             f"{folder}: holds neither a folder train/ with a folder for each class, nor IDX files "
-            "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin); give the folder that does"
+            "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
+            f"({MANIFEST}); give the folder that does"
         )
-    return LOOKS[kinds[0]](folder)
+    return _look(kinds[0], folder)
+
+
+def _look(kind: str, folder: Path) -> Look:
+    look_at = SOURCES[kind].look
+    assert look_at is not None, kind
+    return look_at(folder)
 
 
 def _kinds(folder: Path) -> tuple[str, ...]:
     """Each `data.name` that the names in a folder call for."""
     try:
         names = [entry.name for entry in folder.iterdir()]
+        packed = is_packed(folder)  # which looks into files, and may read the names alone
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}; make it readable") from None
     there = {
         "imagefolder": "train" in names,
         "idx": any(name.removesuffix(".gz").endswith("ubyte") for name in names),
+        "packed": packed,
         "cifar10": not {"test_batch.bin", "test_batch.png"}.isdisjoint(names),
     }
     return tuple(kind for kind, is_there in there.items() if is_there)

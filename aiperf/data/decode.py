@@ -62,7 +62,7 @@ def decode(path: str, channels: int, size: int, draws: str) -> NDArray[np.uint8]
     from PIL.Image import Resampling, Transpose
 
     with _open(path) as file:
-        image = file.convert(MODES[channels])
+        image = _pixels(file, channels)
     flip = False
     if draws:
         source = random.Random(draws)
@@ -76,15 +76,34 @@ def decode(path: str, channels: int, size: int, draws: str) -> NDArray[np.uint8]
     return np.asarray(shown).reshape(size, size, channels)
 
 
+def decode_whole(path: str, channels: int, side: int) -> NDArray[np.uint8]:
+    """Bytes (side, side, channels): the centred square of the shorter side, in one step. Raises DataError."""
+    from PIL.Image import Resampling
+
+    try:
+        with _open(path) as file:
+            image = _pixels(file, channels)
+    except Exception as error:  # whatever Pillow meets in a damaged file
+        remedy = "replace it, for without it all shards are to be packed again, into another folder"
+        raise DataError(refusal(path, error, remedy)) from None
+    box = centred_box(*image.size)
+    return np.asarray(image.resize((side, side), Resampling.BILINEAR, box)).reshape(side, side, channels)
+
+
+def centred_box(width: int, height: int, share: float = 1.0) -> Box:
+    """The centred square of this share of the shorter side."""
+    side = min(width, height) * share
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
+
+
 def evaluation_box(width: int, height: int) -> Box:
     """The centred square of 224/256 of the shorter side.
 
     Scaled to `size` in one go it shows what resizing the shorter side to size · 256/224 and then
     cropping the centre shows.
     """
-    side = min(width, height) * EVALUATED_SHARE
-    left, upper = (width - side) / 2, (height - side) / 2
-    return left, upper, left + side, upper + side
+    return centred_box(width, height, EVALUATED_SHARE)
 
 
 def random_box(source: random.Random, width: int, height: int) -> Box:
@@ -101,10 +120,15 @@ def random_box(source: random.Random, width: int, height: int) -> Box:
     return left, upper, left + side, upper + side
 
 
-def refusal(path: str, error: Exception) -> str:
+def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -> str:
     """The one line about a file that cannot be decoded."""
     told = str(error).replace(path, "it").replace("\n", " ")
-    return f"{path}: is no readable JPEG or PNG ({type(error).__name__}: {told}); replace or remove it"
+    return f"{path}: is no readable JPEG or PNG ({type(error).__name__}: {told}); {remedy}"
+
+
+def _pixels(file: Image, channels: int) -> Image:
+    file.info.pop("transparency", None)  # it is not shown, and Pillow would warn of it in every process
+    return file.convert(MODES[channels])
 
 
 def _open(path: str) -> Image:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Generator, Iterator
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -48,7 +49,7 @@ class Decoders:
 
     def __init__(self, channels: int, size: int, processes: int, pin: bool) -> None:
         self._decoder = _Decoder(channels, size)
-        self._processes = processes
+        self.processes = processes
         self._pin = pin
         self._idle: list[tuple[_Plan, DataLoader[Piece]]] = []
         self._busy: WeakSet[Generator[Piece, None, None]] = WeakSet()
@@ -68,6 +69,13 @@ class Decoders:
         atexit.unregister(_close_all)
         atexit.register(_close_all)
         return started
+
+    def here(self, items: list[Item]) -> Tensor:
+        """The images of these items, decoded by this process itself. Raises DataError."""
+        piece = self._decoder.__getitems__(items)
+        if isinstance(piece, str):
+            raise DataError(piece)
+        return piece[0]
 
     def close(self) -> None:
         """Ends every plan and all processes. Those of a later `run` are started anew."""
@@ -95,21 +103,15 @@ class Decoders:
                 self._idle.append((group, loader))
 
     def _start(self) -> tuple[_Plan, DataLoader[Piece]]:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, "PIL.Image"])
-        with held(*ALL):  # for good, and in a decoding process until it has its handlers
-            resource_tracker.ensure_running()
-        with held(*ALL):  # again, for Python 3.11 ends it in there
-            forkserver.ensure_running()
         group = _Plan()
         loader: DataLoader[Piece] = DataLoader(
             self._decoder,
             generator=torch.Generator(),  # else each plan would move the training's own generator on
             batch_sampler=group,
-            num_workers=self._processes,
+            num_workers=self.processes,
             collate_fn=_as_it_is,
             pin_memory=self._pin,
-            multiprocessing_context=context,
+            multiprocessing_context=server(__name__),
             prefetch_factor=PREFETCH,
             persistent_workers=True,
             worker_init_fn=_outlive,
@@ -150,6 +152,17 @@ class _Decoder(Dataset[Piece]):
         return torch.from_numpy(pixels), torch.tensor([item.label for item in items])
 
 
+def server(module: str) -> ForkServerContext:
+    """What starts processes that call this module: without MPI, threads or a device context."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module, "PIL.Image"])
+    with held(*ALL):  # for good, and in a decoding process until it has its handlers
+        resource_tracker.ensure_running()
+    with held(*ALL):  # again, for Python 3.11 ends it in there
+        forkserver.ensure_running()
+    return context
+
+
 _LIVING: WeakSet[Decoders] = WeakSet()
 
 
@@ -161,10 +174,10 @@ def _close_all() -> None:
 def _outlive(worker: int) -> None:
     """The closing validation still needs this process. Torch has just set a handler that would end it."""
     outlive()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """However the process that trains ends. Torch looks at the server, which itself waits for this one."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.config import DataConfig
+from aiperf.data.decode import EVALUATED_SHARE
 from aiperf.data.stratify import Indices, take_validation
 from aiperf.errors import DataError
 
@@ -28,6 +30,8 @@ class Found:
     augmentations: tuple[str, ...]
     classes: str = ""
     """How the classes are told, where it is not by the labels."""
+    packed_side: int = 0
+    """Of packed images, the side at which they are stored; 0 of others."""
 
     def __post_init__(self) -> None:
         used = self.used
@@ -107,5 +111,12 @@ def _contradictions(config: DataConfig, part: Found) -> dict[str, str]:
         may = " or ".join(map(repr, part.augmentations))
         told["augmentation"] = (
             f"data.augmentation {config.augmentation!r} is not for images of this kind; set it to {may}"
+        )
+    if 0 < part.packed_side < config.size:
+        shown, packed = int(part.packed_side * EVALUATED_SHARE), ceil(config.size / EVALUATED_SHARE)
+        told["size"] = (
+            f"images are packed at {part.packed_side} x {part.packed_side}, data.size is {config.size}, so "
+            f"all would be scaled up; set data.size = {shown} or less, or pack the images again with "
+            f"--size {packed} into another folder"
         )
     return told

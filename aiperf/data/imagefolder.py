@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, repeat
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from aiperf.data.listing import FileList, check_files, class_folders, fingerprin
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Data, Split, share, share_of_step
+from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 
 LOOKED_AT = 200
@@ -68,6 +68,15 @@ class FolderSplit(Split):
         plan = (piece for batch in batches for piece in _pieces([self._item(image, "") for image in batch]))
         return self._batches(self._decoders.run(plan), map(len, batches))
 
+    def stages(self, images: int) -> Sequence[Stage]:
+        chosen, _ = Order(self.num_images, seed=0).take(0, images)
+        items = [self._item(image, f"0/{place}") for place, image in enumerate(chosen.tolist())]
+        pixels = self._decoders.here(items).to(self._normalisation.scale.device)
+        return (
+            Stage("decoding", lambda: self._decoders.here(items), self._decoders.processes),
+            Stage("normalising", lambda: self._normalisation(pixels), 1),
+        )
+
     def _item(self, image: int, draws: str) -> Item:
         index = int(self._chosen[image])
         moved = draws if self._augmented else ""
@@ -86,12 +95,12 @@ class FolderSplit(Split):
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
-    training, test = _listed(Path(config.path))
+    training, test = listed(Path(config.path))
     chosen, held_back = divided(config, _found(training), _found(test))
     for listing in (training, test):
         check_files(listing)
 
-    processes = config.loader_processes or _spare_cores(local_ranks)
+    processes = config.loader_processes or spare_cores(local_ranks)
     decoders = Decoders(config.channels, config.size, processes, pin=device.type not in ("cpu", "mps"))
     normalisation = imagenet(config.channels).to(device)
     augmented = config.augmentation != "none"
@@ -108,7 +117,7 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
 
 def look_at_imagefolder(root: Path) -> Look:
     """By all names, and the headers of some images of training. Raises DataError."""
-    training, test = _listed(root)
+    training, test = listed(root)
     total = len(training.names)
     some = np.linspace(0, total - 1, min(total, LOOKED_AT)).astype(np.int64)
     headers = [header(Path(training.path(index))) for index in some]
@@ -121,7 +130,7 @@ def _pieces(items: list[Item]) -> Iterator[list[Item]]:
     return (items[first : first + PIECE] for first in range(0, len(items), PIECE))
 
 
-def _listed(root: Path) -> tuple[FileList, FileList]:
+def listed(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         raise DataError(
@@ -160,7 +169,7 @@ def _test_folder(root: Path) -> Path:
     raise DataError(f"{root}: neither test/ nor val/ holds class folders; put the official test images there")
 
 
-def _spare_cores(local_ranks: int) -> int:
+def spare_cores(local_ranks: int) -> int:
     """Cores of this rank less one: those it is bound to, else its share of the host's."""
     host = os.cpu_count() or 1
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else host

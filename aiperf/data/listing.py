@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.decode import check_file
 from aiperf.errors import DataError
+from aiperf.wording import first_few
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
@@ -20,7 +22,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 CHECKED_FILES = 20_000
 # Threads that wait for the file system.
 READERS = 16
-MOST_TOLD = 5  # damaged files; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ def check_files(listing: FileList) -> None:
             fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
         ]
     if told:
-        more = f" … and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-        raise DataError("; ".join(told[:MOST_TOLD]) + more)
+        raise DataError(first_few(told))
 
 
 def _fault(path: Path) -> str:
@@ -106,10 +106,11 @@ def _unreadable(error: OSError) -> DataError:
 
 
 def _files(folder: Path) -> list[tuple[str, int]]:
-    """Name and bytes, sorted; what has no image's suffix is no image."""
+    """Name and bytes, sorted; what has no image's suffix, or is no regular file, is no image."""
     with os.scandir(folder) as entries:
-        return sorted(
-            (entry.name, entry.stat().st_size)
+        found = [
+            (entry.name, entry.stat())
             for entry in entries
             if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
-        )
+        ]
+    return sorted((name, told.st_size) for name, told in found if stat.S_ISREG(told.st_mode))

@@ -30,6 +30,14 @@ class Normalisation:
         lines = images.flatten(2).to(torch.float32)
         return lines.mul_(self.scale.repeat(width)).add_(self.shift.repeat(width)).view(images.shape)
 
+    def into(self, images: Tensor, out: Tensor) -> Tensor:
+        """The same on the host, into float32 of that shape: image by image, while it is in the cache."""
+        width = images.shape[2]
+        scale, shift = self.scale.repeat(width), self.shift.repeat(width)
+        for image, place in zip(images.flatten(2), out.flatten(2)):
+            place.copy_(image).mul_(scale).add_(shift)
+        return out
+
     def to(self, device: torch.device) -> Normalisation:
         return Normalisation(self.scale.to(device), self.shift.to(device))
 

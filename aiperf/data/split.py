@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -14,6 +14,16 @@ Batch = tuple[Tensor, Tensor]
 
 Both lie on the device. They may be views of a larger block: read them, never write into them.
 """
+
+
+class Stage(NamedTuple):
+    """A part of what a stream does to images, to be timed by itself."""
+
+    name: str
+    once: Callable[[], object]
+    """Does it, on one core."""
+    workers: int
+    """Cores that do it at once in a stream."""
 
 
 class Split(ABC):
@@ -37,6 +47,10 @@ class Split(ABC):
         A batch has at most `batch_size` images over all ranks. Ranks may get different numbers of
         batches, so no collective belongs inside this loop.
         """
+
+    def stages(self, images: int) -> Sequence[Stage]:
+        """What a stream does to so many images, in its order; nothing where they lie on the device."""
+        return ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from aiperf.data.decode import check_file, decode, evaluation_box, random_box
+from aiperf.data.decode import check_file, decode, decode_whole, evaluation_box, random_box
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import pictures
 
@@ -118,3 +118,11 @@ def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path) -> None:
             check_file(file)
         assert str(refused.value).startswith(f"{file}: is no readable JPEG or PNG ({reason}")
         assert str(refused.value).endswith("); replace or remove it")
+
+
+def test_a_palette_with_transparency_is_shown_as_its_colours(tmp_path: Path) -> None:
+    """Without Pillow's warning, which each decoding process would print; here every warning is an error."""
+    image = picture(8, 8).quantize(16)
+    image.save(path := tmp_path / "a.png", transparency=bytes(range(16)))
+    expected = np.asarray(image.convert("RGB"))
+    assert np.array_equal(decode_whole(str(path), 3, 8), expected)

@@ -231,7 +231,7 @@ def test_decoding_takes_the_cores_that_training_leaves(monkeypatch: pytest.Monke
     monkeypatch.setattr(imagefolder.os, "cpu_count", lambda: 64)
     for bound, local_ranks, expected in ((64, 1, 63), (64, 8, 7), (12, 8, 11), (1, 8, 1)):
         monkeypatch.setattr(imagefolder.os, "sched_getaffinity", lambda _, cores=bound: range(cores))
-        assert imagefolder._spare_cores(local_ranks) == expected
+        assert imagefolder.spare_cores(local_ranks) == expected
 
 
 def swept(data: Data) -> int:

@@ -11,6 +11,7 @@ import torch
 
 from aiperf.config import DataConfig
 from aiperf.data import Data, Split, load, resident
+from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_cifar10, write_folders, write_idx
 
 CPU = torch.device("cpu")
@@ -26,6 +27,8 @@ KINDS = (
     "synthetic",
     "imagefolder",
     "imagefolder resized-crop-flip",
+    "packed",
+    "packed resized-crop-flip",
 )
 STILL = [kind for kind in KINDS if " " not in kind]
 
@@ -43,7 +46,10 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Data]:
             "synthetic": SYNTHETIC,
             "idx": write_idx(root / "idx"),
             "cifar10": write_cifar10(root / "cifar10", "bin", 20),
-            "imagefolder": write_folders(root / "folders"),
+            "imagefolder": (folders := write_folders(root / "folders")),
+            "packed": replace(
+                folders, name="packed", path=str(packed(root / "folders", root / "packed")), size=24
+            ),
         }
         found = {}
         for kind in KINDS:

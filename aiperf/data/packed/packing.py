@@ -1,0 +1,129 @@
+"""An image folder to shards: decoded by many processes, restartable, each shard whole or not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from functools import partial
+
+from aiperf.data.packed.alone import alone
+from aiperf.data.packed.packing_process import decode_into
+from aiperf.data.packed.plan import PackingPlan, Planned, with_finished, with_undamaged
+from aiperf.data.packed.record import PackingRecord
+from aiperf.data.packed.shards import PACKING, Packed, Shard, to_disk, write_manifest
+from aiperf.errors import DataError
+from aiperf.wording import first_few
+from nas.bounded import file_digest
+
+PIECE = 32
+"""Images that a process decodes at a time: some hundredths of a second."""
+AHEAD = 4
+"""Pieces for each process that wait for it."""
+HASHERS = 4
+"""Threads that hash finished shards and wait until they are on the disk."""
+
+
+def pack(
+    plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]
+) -> Packed | None:
+    """Makes the shards that are not there yet, then the manifest. `show` is given the images done so far.
+
+    What is there is looked at again, for since the plan was made another packing may have been at work;
+    None where it has made all. Raises DataError, which names the files that cannot be decoded once all
+    other shards are made: with these replaced, the next call makes only theirs.
+    """
+    try:
+        with alone(plan.target, f"{plan.target}: another packing is at work there; wait for its end"):
+            now = with_finished(plan)
+            if now is None:
+                return None
+            return _packed(with_undamaged(now, HASHERS), processes, workers, show)
+    except OSError as error:
+        where = error.filename or plan.target
+        raise DataError(
+            f"{where}: {error.strerror}; once that is put right, the same command goes on where it was"
+        ) from None
+    except BrokenProcessPool:
+        raise DataError(
+            "a packing process was killed, perhaps for want of memory; the same command, with fewer "
+            "--processes, goes on where it was"
+        ) from None
+
+
+def _packed(plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]) -> Packed:
+    with PackingRecord(plan.target / PACKING) as record:
+        hashes = plan.finished | _made(plan, processes, workers, record, show)
+        train, test = (
+            tuple(Shard(shard.images, hashes[shard.name]) for shard in part) for part in plan.parts
+        )
+        bare = plan.result
+        packed = replace(bare, train=replace(bare.train, shards=train), test=replace(bare.test, shards=test))
+        write_manifest(plan.target, packed)
+        record.remove()
+    return packed
+
+
+def _made(
+    plan: PackingPlan, processes: Executor, workers: int, record: PackingRecord, show: Callable[[int], object]
+) -> dict[str, str]:
+    """SHA-256 of the shards that were made, by name."""
+    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}
+    done, faults = plan.images_finished, list[str]()
+    hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], Planned]()
+    pieces = _pieces(plan)
+    # In threads, because they wait for the disk while the processes decode.
+    with ThreadPoolExecutor(HASHERS) as hashers:
+        while True:
+            while len(decoding) < AHEAD * workers and (piece := next(pieces, None)) is not None:
+                decoding[processes.submit(piece[1])] = piece[0]
+            if not decoding:
+                break
+            for future in wait(decoding, return_when=FIRST_COMPLETED).done:
+                shard, (images, told) = decoding.pop(future), future.result()
+                done += images
+                show(done)
+                if told:
+                    faults.append(told)
+                    continue  # one of its pieces stays left, so its shard is not finished
+                left[shard.name] -= 1
+                if not left[shard.name]:
+                    hashes[shard.name] = hashers.submit(_finish, plan, shard, record)
+            if any(future.done() and future.exception() for future in hashes.values()):
+                break  # its fault is raised below, now and not after all other shards
+    made = {name: future.result() for name, future in hashes.items()}
+    if faults:
+        raise DataError(first_few(faults))
+    return made
+
+
+def _pieces(plan: PackingPlan) -> Iterator[tuple[Planned, Callable[[], tuple[int, str]]]]:
+    """Shard by shard. The file of a shard has its whole length before its first piece is written."""
+    side, channels = plan.result.side, plan.result.channels
+    for shard in plan.left:
+        path = plan.target / shard.unfinished
+        with path.open("wb") as file:
+            file.truncate(shard.images * plan.result.image_bytes)
+        for first in range(shard.first, shard.stop, PIECE):
+            files = [shard.listing.path(index) for index in range(first, min(first + PIECE, shard.stop))]
+            offset = (first - shard.first) * plan.result.image_bytes
+            yield shard, partial(decode_into, str(path), offset, files, channels, side)
+
+
+def _finish(plan: PackingPlan, shard: Planned, record: PackingRecord) -> str:
+    """The SHA-256 of a whole shard, which is on the disk before it has its name and stands in the record."""
+    target = plan.target
+    unfinished = target / shard.unfinished
+    to_disk(unfinished)
+    digest = file_digest(unfinished)
+    if plan.expected.get(shard.name, digest) != digest:
+        raise DataError(
+            f"{target / shard.name}: made again, it is not what the manifest says, for files of the "
+            "source were exchanged; remove the folder and pack again"
+        )
+    unfinished.rename(target / shard.name)
+    to_disk(target)
+    record.add(json.dumps({"shard": shard.name, "source": shard.source, "sha256": digest}))
+    return digest

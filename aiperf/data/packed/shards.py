@@ -1,0 +1,208 @@
+"""What lies in a folder of packed images: shards of pixels, and the manifest that describes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.errors import DataError
+from aiperf.wording import first_few
+from nas.bounded import read_text
+from nas.record import RecordError, decode, encode
+
+MANIFEST = "manifest.json"
+PACKING = "packing.jsonl"
+"""The finished shards of a packing that is not finished; removed when the manifest is written."""
+FORMS = "aiperf-hpc/packed/"
+FORM = f"{FORMS}1"
+SIDE = 256
+"""Customary shorter side of ImageNet's images before a crop of 224 (Krizhevsky et al., NIPS 2012)."""
+FILTER = "bilinear, with antialiasing"
+# Each shard is mapped, and keeps a file open: 256 leave room below the usual limit of 1,024 for the shards
+# of test and whatever else a rank opens. Small sets have small shards, so that a packing that was killed
+# loses little of its work.
+MOST_SHARDS, LEAST_IMAGES = 256, 64
+MOST_IMAGES = 10**8
+"""Of a part: the label of each is held in memory."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Images of consecutive numbers: bytes (images, side, side, channels), and nothing else in the file."""
+
+    images: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PackedPart:
+    """Training or test. The images lie in the order of the source: by class, in a class by file name."""
+
+    images_by_class: tuple[int, ...]
+    shards: tuple[Shard, ...]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return np.repeat(np.arange(len(self.images_by_class)), self.images_by_class)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A whole packed set, as its manifest describes it."""
+
+    form: str
+    source_sha256: str
+    """The fingerprint of the image folder, as its own manifest has it."""
+    classes: tuple[str, ...]
+    side: int
+    channels: int
+    resize: str
+    filter: str
+    decoder: str
+    train: PackedPart
+    test: PackedPart
+
+    @property
+    def sha256(self) -> str:
+        """Of all that stands here, so of labels and decoder as well as of all pixels: of its JSON, with
+        sorted keys and without spaces."""
+        text = json.dumps(encode(self), sort_keys=True, separators=(",", ":"))
+        return sha256(text.encode()).hexdigest()
+
+    @property
+    def shards(self) -> list[tuple[str, Shard]]:
+        """All of them with the names of their files."""
+        return [
+            (shard_name(name, number), shard)
+            for name, part in (("train", self.train), ("test", self.test))
+            for number, shard in enumerate(part.shards)
+        ]
+
+    @property
+    def image_bytes(self) -> int:
+        return self.side * self.side * self.channels
+
+    @property
+    def images(self) -> int:
+        return sum(shard.images for _, shard in self.shards)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.images * self.image_bytes
+
+
+def shard_name(part: str, number: int) -> str:
+    return f"{part}-{number:05}.shard"
+
+
+def images_a_shard(images: int) -> int:
+    """By their number alone, so that every site has the same shards."""
+    return max(LEAST_IMAGES, -(-images // MOST_SHARDS))
+
+
+def resize_text(side: int) -> str:
+    return f"shorter side to {side} and centre crop, in one step"
+
+
+def write_manifest(folder: Path, packed: Packed) -> None:
+    write_durably(folder / MANIFEST, json.dumps({**encode(packed), "sha256": packed.sha256}, indent=1) + "\n")
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.part")
+    unfinished.write_text(text, encoding="utf-8")
+    to_disk(unfinished)
+    unfinished.rename(path)
+    to_disk(path.parent)
+
+
+def to_disk(path: Path) -> None:
+    """Waits until a file, or the names in a folder, would survive a loss of power."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether there are packed images, whole or not: many a folder has a manifest.json of something else."""
+    if any((folder / name).exists() for name in (PACKING, shard_name("train", 0))):
+        return True
+    try:
+        record = json.loads(read_text(folder / MANIFEST))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and str(record.get("form", "")).startswith(FORMS)
+
+
+def read_manifest(folder: Path) -> Packed:
+    """Raises DataError for a folder that holds no whole packed set."""
+    path = folder / MANIFEST
+    try:
+        record = json.loads(read_text(path))
+        digest = record.pop("sha256", "") if isinstance(record, dict) else ""
+        packed = decode(Packed, record)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and (folder / PACKING).exists():
+            raise DataError(
+                f"{folder}: its packing is not finished; call `aiperf-hpc data pack` again to go on"
+            ) from None
+        raise DataError(
+            f"{path}: {error.strerror}; give a folder that `aiperf-hpc data pack` wrote"
+        ) from None
+    except (ValueError, RecordError, RecursionError) as error:
+        raise DataError(f"{path}: is no manifest of packed images ({error}); pack the images again") from None
+    told = next(_contradictions(packed), "")
+    if not told and digest != packed.sha256:
+        told = "its own SHA-256 is not that of its content, so it was changed or damaged"
+    if told:
+        raise DataError(f"{path}: {told}; pack the images again")
+    return packed
+
+
+def check_sizes(folder: Path, packed: Packed) -> None:
+    """Raises DataError, which names the shards that are missing or of another size."""
+    if told := wrong_sizes(folder, packed):
+        raise DataError(f"{first_few(told)}; copy the shards again, or pack the images again")
+
+
+def wrong_sizes(folder: Path, packed: Packed) -> list[str]:
+    """A line for each shard that is missing or of another size than the manifest says."""
+    return [told for name, shard in packed.shards if (told := wrong_size(folder / name, packed, shard))]
+
+
+def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
+    """Empty where the size is right."""
+    expected = shard.images * packed.image_bytes
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return "" if found == expected else f"{path}: has {found:,} bytes, not {expected:,}"
+
+
+def _contradictions(packed: Packed) -> Iterator[str]:
+    if packed.form != FORM:
+        yield f"its form is {packed.form!r}, and {FORM!r} is read"
+    if packed.side < 1 or packed.channels not in (1, 3):
+        yield f"images of side {packed.side} and {packed.channels} channels cannot be"
+    for name, part in (("train", packed.train), ("test", packed.test)):
+        by_class, shards = part.images_by_class, [shard.images for shard in part.shards]
+        size = images_a_shard(sum(by_class))
+        if len(by_class) != len(packed.classes) or len(by_class) < 2 or min(by_class) < 1:
+            yield f"{name} does not have images of each of {len(packed.classes)} classes"
+        elif min(shards, default=0) < 1 or sum(shards) != sum(by_class):
+            yield f"{name} has {sum(by_class)} images, and its shards hold {sum(shards)}"
+        elif any(images != size for images in shards[:-1]) or shards[-1] > size:
+            yield f"the shards of {name} do not hold {size} images each"
+        elif sum(by_class) > MOST_IMAGES:
+            yield f"{name} has {sum(by_class):,} images, and at most {MOST_IMAGES:,} are read"

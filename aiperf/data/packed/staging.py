@@ -1,0 +1,98 @@
+"""Shards copied to a disk of the node before they are read, each checked on its way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+from aiperf.data.packed.alone import alone
+from aiperf.data.packed.damage import fault
+from aiperf.data.packed.shards import MANIFEST, Packed, Shard, read_manifest, write_manifest, wrong_sizes
+from aiperf.errors import DataError
+from aiperf.wording import bytes_text
+
+COPIERS = 8
+"""Threads that wait for the shared file system and for the disk."""
+BLOCK_BYTES = 4 << 20
+
+
+def staged(folder: Path, packed: Packed, disk: Path) -> Path:
+    """The folder on this disk, one for each user, that holds the same shards.
+
+    The first rank of a host copies, the others wait for it. What is there is used again: as it is where
+    nothing was written since it was checked, else by its SHA-256. Raises DataError.
+    """
+    target = disk / f"aiperf-packed-{os.getuid()}-{packed.sha256[:16]}"
+    try:
+        if _unchanged(target, packed):  # before the lock, for the folder may be readable only
+            return target
+        with alone(target):
+            if not _unchanged(target, packed):
+                _fill(folder, target, packed)
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a disk of the node"
+        ) from None
+    return target
+
+
+def _unchanged(target: Path, packed: Packed) -> bool:
+    """Whether all shards are there, and none was written after the manifest, which is written last."""
+    try:
+        if read_manifest(target) != packed or wrong_sizes(target, packed):
+            return False
+    except DataError:
+        return False
+    checked = (target / MANIFEST).stat().st_mtime_ns
+    return all((target / name).stat().st_mtime_ns < checked for name, _ in packed.shards)
+
+
+def _fill(folder: Path, target: Path, packed: Packed) -> None:
+    with ThreadPoolExecutor(COPIERS) as copiers:
+        faults = copiers.map(lambda one: fault(target / one[0], packed, one[1]), packed.shards)
+        left = [one for one, told in zip(packed.shards, faults) if told]
+        _refuse_no_room(target, packed, left)
+        told = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
+    if told:
+        raise DataError(f"{told[0]}; `aiperf-hpc data verify {folder}` names all that are damaged")
+    write_manifest(target, packed)
+
+
+def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]]) -> None:
+    needed = sum(shard.images for _, shard in left) * packed.image_bytes
+    free = shutil.disk_usage(target).free
+    if free < needed:
+        raise DataError(
+            f"data.stage: {bytes_text(needed)} are needed in {target} and {bytes_text(free)} are free; make "
+            "room, or leave data.stage out"
+        )
+
+
+def _copied(folder: Path, target: Path, name: str, shard: Shard) -> str:
+    """Empty where the copy is whole and right; else what is wrong with the shard."""
+    digest, unfinished = sha256(), target / f".{name}.part"
+    with unfinished.open("wb") as copy:
+        for block in _blocks(folder / name):
+            digest.update(block)
+            copy.write(block)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if digest.hexdigest() != shard.sha256:
+        unfinished.unlink()
+        return f"{folder / name}: its SHA-256 is not that of the manifest"
+    unfinished.rename(target / name)
+    return ""
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Raises DataError, so that no fault of the source is taken for one of the disk it is copied to."""
+    try:
+        with path.open("rb") as source:
+            while block := source.read(BLOCK_BYTES):
+                yield block
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; copy the shards again, or make them readable") from None

@@ -1,0 +1,311 @@
+"""Packing image folders: what the shards hold, what is refused, and what a killed packing leaves."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from aiperf.data.listing import fingerprint, scan
+from aiperf.data.packed import plan as planning
+from aiperf.data.packed.alone import alone
+from aiperf.data.packed.damage import damaged
+from aiperf.data.packed.packing import pack
+from aiperf.data.packed.plan import plan
+from aiperf.data.packed.record import PackingRecord
+from aiperf.data.packed.shards import images_a_shard, read_manifest
+from aiperf.errors import DataError
+from tests.aiperf.data.packed.pack import call, command, packed
+from tests.aiperf.data.sets import pictures, write_folders
+
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(write_folders(tmp_path_factory.mktemp("source") / "set").path)
+
+
+@pytest.fixture(scope="module")
+def done(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return packed(source, tmp_path_factory.mktemp("done") / "packed", SIDE)
+
+
+def many(root: Path, images: int) -> Path:
+    """So many photographs that their packing takes some time: of 800 x 600, from a few that are copied."""
+    photographs = [Image.fromarray(pictures(1, 30, 3, seed)[0]).resize((800, 600)) for seed in range(4)]
+    for number in range(images):
+        for part in ("train", "val"):
+            folder = root / part / f"class{number % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            if part == "train" or number < 8:
+                photographs[number % 4].save(folder / f"{number:04}.jpg")
+    return root
+
+
+def test_a_shard_holds_the_centred_square_of_each_file_in_the_order_of_the_list(
+    source: Path, done: Path
+) -> None:
+    listing = scan(source / "train")
+    shown = []
+    for index in range(len(listing.names)):
+        with Image.open(listing.path(index)) as file:
+            image = file.convert("RGB")
+        side = min(image.size)
+        left, upper = (image.width - side) / 2, (image.height - side) / 2
+        box = (left, upper, left + side, upper + side)
+        shown.append(np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)))
+    assert (done / "train-00000.shard").read_bytes() == np.stack(shown).tobytes()
+
+
+def test_the_manifest_says_what_the_pixels_follow_from(source: Path, done: Path) -> None:
+    found = json.loads((done / "manifest.json").read_text())
+    decoder = found.pop("decoder")
+    assert found.pop("sha256") == read_manifest(done).sha256
+    assert decoder.startswith(f"Pillow {Image.__version__}, libjpeg")
+    digests = [sha256((done / f"{part}-00000.shard").read_bytes()).hexdigest() for part in ("train", "test")]
+    assert found == {
+        "form": "aiperf-hpc/packed/1",
+        "source_sha256": fingerprint(scan(source / "train"), scan(source / "val")),
+        "classes": ["class0", "class1", "class2"],
+        "side": SIDE,
+        "channels": 3,
+        "resize": "shorter side to 32 and centre crop, in one step",
+        "filter": "bilinear, with antialiasing",
+        "train": {"images_by_class": [12] * 3, "shards": [{"images": 36, "sha256": digests[0]}]},
+        "test": {"images_by_class": [5] * 3, "shards": [{"images": 15, "sha256": digests[1]}]},
+    }
+    assert sorted(path.name for path in done.iterdir()) == [
+        ".lock",
+        "manifest.json",
+        "test-00000.shard",
+        "train-00000.shard",
+    ]
+
+
+def test_what_will_be_done_is_said_before(source: Path, tmp_path: Path) -> None:
+    planned = plan(source, tmp_path / "packed", 256)
+    assert planned is not None
+    assert planned.text.startswith(
+        "36 training and 15 test images of 3 classes at 256 x 256 x 3: 9.562 MiB in 2 shards; decoder Pillow"
+    )
+
+
+def test_imagenet_is_262_gb_in_few_shards() -> None:
+    assert (1_281_167 + 50_000) * 256 * 256 * 3 // 10**9 == 261
+    assert -(-1_281_167 // images_a_shard(1_281_167)) == 256
+
+
+def test_the_same_again_packs_nothing_and_another_size_is_refused(source: Path, done: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in done.iterdir()}
+    again = call("data", "pack", source, done, "--size", SIDE)
+    assert (again.returncode, again.stdout) == (
+        0,
+        f"{done}: already holds these images; `aiperf-hpc data verify` reads them again\n",
+    )
+    assert {path: path.stat().st_mtime_ns for path in done.iterdir()} == before
+    with pytest.raises(
+        DataError, match=r"already holds other packed images \(side, resize differ\); remove it"
+    ):
+        plan(source, done, 2 * SIDE)
+
+
+def test_a_folder_of_other_things_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(DataError, match="holds other files; give an empty or a new folder"):
+        plan(source, tmp_path, SIDE)
+
+
+def test_a_target_among_the_images_is_refused(source: Path) -> None:
+    with pytest.raises(DataError, match=r"packed: lies among the images that are packed; give a folder outs"):
+        plan(source, source / "train/packed", SIDE)
+
+
+def test_what_is_no_file_is_no_image(source: Path, tmp_path: Path) -> None:
+    """To open a pipe that nobody writes to would wait for ever."""
+    root = Path(shutil.copytree(source, tmp_path / "set"))
+    os.mkfifo(root / "train/class0/x.jpg")
+    (root / "train/class0/y.jpg").mkdir()
+    assert list(scan(root / "train").names) == list(scan(source / "train").names)
+    (root / "train/class0/z.jpg").symlink_to(root / "nowhere")
+    with pytest.raises(DataError, match=r"z.jpg: No such file or directory"):
+        scan(root / "train")
+
+
+def test_a_disk_without_room_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(planning.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(DataError, match=r"packed: 153 KiB are needed and 1000 B are free; make room"):
+        plan(source, tmp_path / "packed", SIDE)
+
+
+def test_a_file_that_cannot_be_decoded_is_named_and_only_its_shard_is_made_again(tmp_path: Path) -> None:
+    root = many(tmp_path / "set", 130)
+    listing = scan(root / "train")
+    bad = Path(listing.path(70))  # of the second of three shards
+    kept = bad.read_bytes()
+    bad.write_bytes(kept[: len(kept) // 2])
+    target = tmp_path / "packed"
+    with pytest.raises(DataError, match=f"^{bad}: is no readable JPEG .*; replace it, for without it"):
+        packed(root, target)
+    shards = {path.name: path.stat().st_mtime_ns for path in target.glob("train-*")}
+    assert sorted(shards) == ["train-00000.shard", "train-00002.shard"]
+    bad.write_bytes(kept)
+    packed(root, target)
+    after = {path.name: path.stat().st_mtime_ns for path in target.glob("train-*")}
+    assert shards.items() < after.items()
+
+
+def test_a_shard_that_was_damaged_meanwhile_is_made_again_too(tmp_path: Path) -> None:
+    root, target = many(tmp_path / "set", 130), tmp_path / "packed"
+    bad = Path(scan(root / "train").path(70))
+    kept = bad.read_bytes()
+    bad.write_bytes(kept[:-200])
+    with pytest.raises(DataError, match="is no readable JPEG or PNG"):
+        packed(root, target)
+    bad.write_bytes(kept)
+    shard = target / "train-00000.shard"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    packed(root, target)
+    assert damaged(target, read_manifest(target), 1, lambda images: None) == []
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"short")])
+def test_a_shard_that_a_finished_set_lacks_is_made_again(
+    source: Path, done: Path, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    target = Path(shutil.copytree(done, tmp_path / "packed"))
+    damage(target / "test-00000.shard")
+    kept = (target / "train-00000.shard").stat().st_mtime_ns
+    again = plan(source, target, SIDE)
+    assert again is not None
+    assert [shard.name for shard in again.left] == ["test-00000.shard"]
+    packed(source, target)
+    assert (target / "train-00000.shard").stat().st_mtime_ns == kept
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
+        path.name: path.read_bytes() for path in done.iterdir()
+    }
+
+
+def test_a_shard_is_not_made_again_from_other_pixels(source: Path, done: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(source, tmp_path / "set"))
+    one, other = root / "val/class0/0.jpg", root / "val/class0/1.jpg"
+    size = max(one.stat().st_size, other.stat().st_size)
+    for path in (one, other):  # of one length, so that the list of files cannot tell them apart
+        path.write_bytes(path.read_bytes()[:-2].ljust(size - 2, b"\0") + b"\xff\xd9")
+    target = packed(root, tmp_path / "packed", SIDE)
+    (target / "test-00000.shard").unlink()
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(DataError, match=r"test-00000.shard: made again, it is not what the manifest says"):
+        packed(root, target, SIDE)
+
+
+def test_a_set_of_another_decoder_is_another_set(
+    source: Path, done: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "decoder_name", lambda: "Pillow 1.0, libjpeg 6b")
+    with pytest.raises(DataError, match=r"already holds other packed images \(decoder differ"):
+        plan(source, done, SIDE)
+
+
+@pytest.mark.slow
+def test_a_killed_packing_goes_on_where_it_was(tmp_path: Path) -> None:
+    root, target = many(tmp_path / "set", 400), tmp_path / "packed"
+    words = ("data", "pack", root, target, "--size", 128, "--processes", 2)
+    running = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        record = target / "packing.jsonl"
+        until = time.monotonic() + 60
+        while not (record.exists() and record.read_bytes().count(b"\n") >= 2):
+            assert running.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        children = psutil.Process(running.pid).children(recursive=True)
+    finally:
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+    assert not (target / "manifest.json").exists()
+    with record.open("ab") as file:
+        file.write(b'{"shard": "train-0')  # the kill may come in the midst of a line
+    finished = [line["shard"] for line in PackingRecord.lines(record)]
+    before = {name: (target / name).stat().st_mtime_ns for name in finished}
+    assert 2 <= len(finished) < 8
+    with pytest.raises(DataError, match="its packing is not finished; call `aiperf-hpc data pack` again"):
+        read_manifest(target)
+    went_on = call(*words)
+    assert went_on.returncode == 0, went_on.stderr
+    assert f", of which {len(finished)} are finished; decoder" in went_on.stdout
+    assert {name: (target / name).stat().st_mtime_ns for name in finished} == before
+    assert not list(target.glob("*.part"))
+    whole = packed(root, tmp_path / "whole", 128)  # by other processes, in another order
+    assert read_manifest(target) == read_manifest(whole)
+
+
+def test_a_packing_of_other_images_is_not_continued(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "packed"
+    target.mkdir()
+    with PackingRecord(target / "packing.jsonl") as record:
+        record.add(json.dumps({"shard": "train-00000.shard", "source": "other", "sha256": "0" * 64}))
+    with pytest.raises(
+        DataError, match=r"train-00000.shard was packed from other files, or with another size"
+    ):
+        plan(source, target, SIDE)
+
+
+def test_a_pipe_is_no_record_of_a_packing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read it would wait for ever."""
+    monkeypatch.setattr("nas.bounded.PIPE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "packing.jsonl")
+    with pytest.raises(
+        DataError, match=r"packing.jsonl: nothing came through this pipe in 0.1 s; remove the"
+    ):
+        plan(source, tmp_path, SIDE)
+
+
+def test_two_packings_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(DataError, match="another packing is at work"):
+        packed(source, tmp_path)
+
+
+def test_a_packing_that_was_planned_earlier_leaves_a_finished_set_alone(source: Path, tmp_path: Path) -> None:
+    """It waited for nothing and knew of nothing; by its turn another one has made all."""
+    planned = [plan(source, tmp_path / "packed", SIDE) for _ in range(2)]
+    other = plan(source, tmp_path / "packed", 2 * SIDE)
+    with ThreadPoolExecutor(1) as thread:
+        made = [pack(each, thread, 1, lambda images: None) for each in planned if each]
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()}
+        assert made == [read_manifest(tmp_path / "packed"), None]
+        assert other is not None
+        with pytest.raises(DataError, match="already holds other packed images"):
+            pack(other, thread, 1, lambda images: None)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()} == before
+
+
+def test_a_file_system_without_locks_is_told_as_such(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DataError, match=r"\.lock: cannot be locked \(Function not implemented\); take"):
+        packed(source, tmp_path / "packed")

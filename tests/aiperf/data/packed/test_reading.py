@@ -1,0 +1,421 @@
+"""Packed images as a run reads them: the same on all ranks, checked, and copied to a disk of the node."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import mmap
+import os
+import random
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from aiperf.config import DataConfig
+from aiperf.data import Data, load, look
+from aiperf.data.decode import random_box
+from aiperf.data.packed import staging
+from aiperf.data.packed.blocks import ReusedMemory
+from aiperf.data.packed.maps import Maps
+from aiperf.data.packed.readers import cut
+from aiperf.data.packed.shards import PackedPart, Shard, read_manifest, write_manifest
+from aiperf.errors import ConfigError, DataError
+from tests.aiperf.data.packed.pack import call, packed
+from tests.aiperf.data.sets import pictures, write_folders
+
+CPU = torch.device("cpu")
+AUGMENTED = "resized-crop-flip"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    return write_folders(tmp_path_factory.mktemp("source") / "set")
+
+
+@pytest.fixture(scope="module")
+def written(folders: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    target = packed(Path(folders.path), tmp_path_factory.mktemp("written") / "packed")
+    return replace(folders, name="packed", path=str(target))
+
+
+@pytest.fixture
+def config(written: DataConfig, tmp_path: Path) -> DataConfig:
+    """A copy that a test may damage."""
+    shutil.copytree(written.path, tmp_path / "copy")
+    return replace(written, path=str(tmp_path / "copy"))
+
+
+def anew(path: Path, content: bytes) -> None:
+    """A new file of that name: a file that is cut off while others map it ends them by SIGBUS."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def images(data: Data, ranks: int, steps: int = 7, batch_size: int = 8) -> torch.Tensor:
+    """Of some steps of all ranks, in the order of the steps."""
+    streams = [data.train.stream(batch_size, 3, rank, ranks) for rank in range(ranks)]
+    return torch.cat([next(stream)[0].clone() for _ in range(steps) for stream in streams])
+
+
+@pytest.mark.parametrize("augmentation", ["none", AUGMENTED])
+def test_ranks_see_the_same_images_in_the_same_order(written: DataConfig, augmentation: str) -> None:
+    data = load(replace(written, augmentation=augmentation), CPU, 1)
+    alone = images(data, 1)
+    for ranks in (2, 3):
+        assert torch.equal(alone, images(data, ranks))
+
+
+def test_threads_change_nothing(written: DataConfig) -> None:
+    augmented = replace(written, augmentation=AUGMENTED)
+    one, four = (load(replace(augmented, loader_processes=threads), CPU, 1) for threads in (1, 4))
+    assert torch.equal(images(one, 1, batch_size=100), images(four, 1, batch_size=100))
+
+
+def test_training_keeps_its_threads(written: DataConfig) -> None:
+    """The readers have one thread of OpenMP each, and say so for themselves alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        load(replace(written, loader_processes=3), CPU, 1)
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_validation_is_of_the_images_that_validate_from_the_folder(
+    folders: DataConfig, written: DataConfig
+) -> None:
+    one, other = (load(config, CPU, 1) for config in (folders, written))
+    for name in ("validation", "test"):
+        labels = [torch.cat([label for _, label in getattr(data, name).sweep(4)]) for data in (one, other)]
+        shown = [torch.cat([image for image, _ in getattr(data, name).sweep(4)]) for data in (one, other)]
+        assert torch.equal(*labels)
+        # Resized twice instead of once: not the same pixels, but nearer to their own than to any other.
+        apart = torch.cdist(shown[1].flatten(1), shown[0].flatten(1))
+        assert apart.argmin(1).tolist() == list(range(len(apart)))
+
+
+def test_the_evaluation_crop_of_256_at_224_is_the_pixels_themselves() -> None:
+    image = pictures(1, 256, 3)[0]
+    assert np.array_equal(cut(image, 224, ""), image[16:240, 16:240])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_random_crop_is_what_pillow_makes_of_it(channels: int) -> None:
+    image = np.array(Image.fromarray(pictures(1, 16, 3)[0]).resize((64, 64)))[..., :channels].copy()
+    flips = 0
+    for number in range(20):
+        source = random.Random(f"1/{number}")
+        box = random_box(source, 64, 64)
+        flip = source.random() < 0.5
+        crop = Image.fromarray(image.squeeze()).crop(tuple(map(int, box)))
+        expected = np.asarray(crop.resize((48, 48), Image.Resampling.BILINEAR)).reshape(48, 48, channels)
+        found = cut(image, 48, f"1/{number}").astype(int)
+        # A crop that is mirrored first may round otherwise in its last bit.
+        assert np.abs(found - (expected[:, ::-1] if flip else expected)).max() <= 1
+        flips += flip
+    assert 4 < flips < 16
+
+
+def test_a_batch_that_is_held_is_not_written_into(written: DataConfig) -> None:
+    held = [image for image, _ in islice(load(written, CPU, 1).train.stream(6, 1), 20)]
+    once = [image.clone() for image, _ in islice(load(written, CPU, 1).train.stream(6, 1), 20)]
+    assert torch.equal(torch.cat(held), torch.cat(once))
+
+
+def test_memory_is_used_again_when_nobody_holds_it() -> None:
+    blocks = ReusedMemory(torch.float32, pinned=False)
+    first = blocks.take(4, 5)
+    place, part = first.data_ptr(), first[1:].T
+    del first
+    assert blocks.take(4, 5).data_ptr() != place  # a view of it is still there
+    del part
+    assert blocks.take(2, 3).data_ptr() == place
+
+
+def test_the_manifest_of_a_run_holds_the_packing(folders: DataConfig, written: DataConfig) -> None:
+    shards = read_manifest(Path(written.path))
+    expected = dict(load(folders, CPU, 1).manifest) | {"name": "packed"}
+    expected["packed"] = {
+        "side": 32,
+        "resize": shards.resize,
+        "filter": "bilinear, with antialiasing",
+        "decoder": shards.decoder,
+        "shards": 2,
+        "sha256": shards.sha256,
+    }
+    assert load(written, CPU, 1).manifest == expected
+
+
+def test_a_look_finds_them(written: DataConfig) -> None:
+    found = look(Path(written.path))
+    assert (found.training.name, found.channels, found.size) == ("packed", 3, 24)
+    with pytest.raises(DataError, match=r"is packed, data.name is 'imagefolder'; set data.name = 'packed'"):
+        load(replace(written, name="imagefolder"), CPU, 1)
+
+
+def test_images_that_would_all_be_scaled_up_are_refused(written: DataConfig) -> None:
+    assert load(replace(written, size=32), CPU, 1).manifest["size"] == 32
+    with pytest.raises(DataError) as refused:
+        load(replace(written, size=33), CPU, 1)
+    assert str(refused.value) == (
+        f"{written.path}/manifest.json: images are packed at 32 x 32, data.size is 33, so all would be "
+        "scaled up; set data.size = 28 or less, or pack the images again with --size 38 into another folder"
+    )
+
+
+@pytest.mark.slow
+def test_a_dry_run_refuses_images_that_would_be_scaled_up(written: DataConfig) -> None:
+    done = call("run", "--data", written.path, "--set", "data.size=64", "--dry-run")
+    assert done.returncode == 1
+    assert "images are packed at 32 x 32, data.size is 64, so all would be scaled up; set" in done.stderr
+
+
+@pytest.mark.parametrize("content", ['{"form": "web app"}', '["a"]', "{", "\xff"])
+def test_another_manifest_is_none_of_packed_images(folders: DataConfig, tmp_path: Path, content: str) -> None:
+    root = Path(shutil.copytree(folders.path, tmp_path / "set"))
+    (root / "manifest.json").write_text(content, encoding="latin-1")
+    assert look(root).training.name == "imagefolder"
+
+
+def test_packed_images_that_are_damaged_are_packed_images(
+    config: DataConfig,
+) -> None:
+    folder = Path(config.path)
+    (folder / "train-00000.shard").rename(folder / "away")
+    assert look(folder).training.name == "packed"
+    (folder / "away").rename(folder / "train-00000.shard")
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match="is no manifest of packed images"):
+        look(folder)
+
+
+def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig) -> None:
+    """Else the system would hold memory ready for all shards, in each rank."""
+    folder = Path(written.path)
+    packed_set = read_manifest(folder)
+    assert not Maps(folder, packed_set, "train", packed_set.train)[0].flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOMEM, "raise the limits on memory"), (errno.EACCES, "make it readable")]
+)
+def test_a_shard_that_cannot_be_mapped_is_told(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "why")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(DataError, match=rf"train-00000.shard: cannot be mapped \(why\); {remedy}"):
+        load(config, CPU, 1)
+
+
+def test_a_folder_whose_files_may_not_be_looked_at_is_refused(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its names may be read and nothing else; the superuser of the tests may do both."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(DataError, match=f"^{config.path}: Permission denied; make it readable"):
+        look(Path(config.path))
+
+
+def shorter(path: Path) -> None:
+    anew(path, path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (shorter, "{shard}: has 46,079 bytes, not 46,080; copy the shards again, or pack the images again"),
+        (Path.unlink, "{shard}: No such file or directory; copy the shards again, or pack the images again"),
+    ],
+)
+def test_a_shard_of_a_wrong_size_is_refused_when_it_is_loaded(
+    config: DataConfig, damage: Callable[[Path], None], told: str
+) -> None:
+    shard = Path(config.path) / "test-00000.shard"
+    damage(shard)
+    with pytest.raises(DataError) as refused:
+        load(config, CPU, 1)
+    assert str(refused.value) == told.format(shard=shard)
+
+
+def test_verify_names_the_damaged_shards(config: DataConfig) -> None:
+    folder = Path(config.path)
+    whole = call("data", "verify", folder)
+    assert whole.returncode == 0
+    assert whole.stdout.startswith(f"{folder}: OK, 51 of 51 images verified, ")
+    shard = folder / "train-00000.shard"
+    content = bytearray(shard.read_bytes())
+    content[1234] ^= 1
+    anew(shard, content)
+    (folder / "test-00000.shard").unlink()
+    damaged = call("data", "verify", folder)
+    assert damaged.returncode == 1
+    assert damaged.stdout.splitlines() == [
+        f"{shard}: is damaged: its SHA-256 is not that of the manifest",
+        f"{folder / 'test-00000.shard'}: No such file or directory",
+    ]
+    assert "2 of 2 shards are missing or damaged; copy them again" in damaged.stderr
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(config: DataConfig) -> None:
+    path = Path(config.path) / "manifest.json"
+    path.write_text(path.read_text().replace('"images": 36', '"images": 35'))
+    with pytest.raises(DataError, match="train has 36 images, and its shards hold 35; pack the images again"):
+        load(config, CPU, 1)
+    path.write_text("{")
+    with pytest.raises(DataError, match="is no manifest of packed images"):
+        load(config, CPU, 1)
+
+
+@pytest.mark.parametrize(
+    ("by_class", "shards", "told"),
+    [
+        ((40, 40, 40), (30, 90), "the shards of train do not hold 64 images each"),
+        ((40, 40, 40), (120,), "the shards of train do not hold 64 images each"),
+        ((256, 512, 256 * 10**12), (10**12 + 3,) * 256, "images, and at most 100,000,000 are read"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(
+    config: DataConfig, by_class: tuple[int, ...], shards: tuple[int, ...], told: str
+) -> None:
+    """With a right SHA-256 of the manifest: whoever can write it can compute that."""
+    folder = Path(config.path)
+    part = PackedPart(by_class, tuple(Shard(images, "0" * 64) for images in shards))
+    write_manifest(folder, replace(read_manifest(folder), train=part))
+    with pytest.raises(DataError, match=told):
+        look(folder)
+
+
+def test_labels_that_were_changed_are_refused(config: DataConfig) -> None:
+    """By hand, with the shards as they were: the counts still agree."""
+    path = Path(config.path) / "manifest.json"
+    whole = json.loads(path.read_text())
+    for key, value in (
+        ("train", {**whole["train"], "images_by_class": [11, 13, 12]}),
+        ("classes", ["class1", "class0", "class2"]),
+        ("source_sha256", "0" * 64),
+        ("decoder", "Pillow 1.0"),
+    ):
+        path.write_text(json.dumps({**whole, key: value}))
+        verified = call("data", "verify", config.path) if key == "decoder" else None
+        assert verified is None or verified.returncode == 1
+        with pytest.raises(DataError, match=r"its own SHA-256 is not that of its content, so it was changed"):
+            load(config, CPU, 1)
+
+
+def test_staged_shards_are_copied_once_and_read_there(config: DataConfig, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    staged = replace(config, stage=str(disk))
+    with ThreadPoolExecutor(3) as ranks:  # of one host, all at once
+        together = list(ranks.map(lambda _: load(staged, CPU, 1), range(3)))
+    (copy,) = disk.iterdir()
+    stamps = {path.name: path.stat().st_mtime_ns for path in copy.glob("*.shard")}
+    assert sorted(stamps) == ["test-00000.shard", "train-00000.shard"]
+    for shard in Path(config.path).glob("*.shard"):
+        assert (copy / shard.name).read_bytes() == shard.read_bytes()
+        shard.unlink()
+    assert all(data.manifest == together[0].manifest for data in together)
+    again = load(staged, CPU, 1)  # its source may be gone: what is there was checked
+    assert torch.equal(images(again, 1), images(together[0], 1))
+    assert {path.name: path.stat().st_mtime_ns for path in copy.glob("*.shard")} == stamps
+
+
+def later(path: Path) -> None:
+    """As a file is that was written some seconds from now: clocks of file systems tick slowly."""
+    then = path.stat().st_mtime_ns + 5 * 10**9
+    os.utime(path, ns=(then, then))
+
+
+def damage_shard(copy: Path) -> None:
+    shard = copy / "train-00000.shard"
+    anew(shard, bytes(shard.stat().st_size))
+    later(shard)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        damage_shard,
+        lambda copy: (copy / "manifest.json").write_text("{"),
+        lambda copy: ((copy / "manifest.json").unlink(), damage_shard(copy)),
+        lambda copy: anew(copy / "test-00000.shard", b"short"),
+    ],
+    ids=["shard", "manifest", "interrupted", "size"],
+)
+def test_a_staged_set_that_was_spoilt_is_put_right(
+    config: DataConfig, tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    staged = replace(config, stage=str(tmp_path / "disk"))
+    once = images(load(staged, CPU, 1), 1)
+    (copy,) = (tmp_path / "disk").iterdir()
+    spoil(copy)
+    assert torch.equal(images(load(staged, CPU, 1), 1), once)
+    for shard in Path(config.path).glob("*.shard"):
+        assert (copy / shard.name).read_bytes() == shard.read_bytes()
+
+
+def test_a_whole_staged_set_is_read_without_a_lock(
+    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may belong to another user, or be readable only."""
+    staged = replace(config, stage=str(tmp_path / "disk"))
+    load(staged, CPU, 1)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert len(load(staged, CPU, 1).manifest)
+
+
+def test_a_shard_that_the_source_lacks_is_no_fault_of_the_disk(config: DataConfig, tmp_path: Path) -> None:
+    shard = Path(config.path) / "train-00000.shard"
+    shard.unlink()
+    with pytest.raises(DataError, match=f"^{shard}: No such file or directory; copy the shards again"):
+        load(replace(config, stage=str(tmp_path / "disk")), CPU, 1)
+
+
+def test_a_shard_that_is_damaged_on_its_way_is_not_staged(config: DataConfig, tmp_path: Path) -> None:
+    shard = Path(config.path) / "train-00000.shard"
+    anew(shard, bytes(shard.stat().st_size))
+    with pytest.raises(
+        DataError, match=r"train-00000.shard: its SHA-256 is not that of the manifest; `aiperf"
+    ):
+        load(replace(config, stage=str(tmp_path / "disk")), CPU, 1)
+    (copy,) = (tmp_path / "disk").iterdir()
+    assert not (copy / "manifest.json").exists()
+    assert not (copy / "train-00000.shard").exists()
+
+
+def test_a_disk_without_room_is_refused(
+    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(
+        DataError, match=r"data.stage: 153 KiB are needed in .* and 1000 B are free; make room"
+    ):
+        load(replace(config, stage=str(tmp_path / "disk")), CPU, 1)
+
+
+def test_only_packed_images_are_staged(folders: DataConfig) -> None:
+    with pytest.raises(ConfigError, match=r"data.name is 'imagefolder': only packed images are staged"):
+        replace(folders, stage="/local")

@@ -1,6 +1,6 @@
 """Plain PyTorch that imports nothing of ours: seconds an image, training and evaluating a graph's JSON.
 
-python bare.py GRAPH.json BATCH DTYPE SECONDS HELD_OUT
+python bare.py GRAPH.json BATCH FORMAT SECONDS HELD_OUT [DEVICE]
 """
 
 import json
@@ -10,6 +10,8 @@ import time
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def module(layer, channels):
@@ -50,23 +52,34 @@ class Net(nn.Module):
         return values[name]
 
 
+def synchronise(device):
+    if device != "cpu":
+        getattr(torch, device).synchronize()
+
+
 # The bare loop: everything a training step and an evaluation need, and nothing else.
-def measure(net, image, batch, dtype, seconds, held_out):
-    x = torch.randn(max(4 * batch, held_out), *image).to(memory_format=torch.channels_last)
-    y = torch.randint(10, (len(x),))
-    sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
+def measure(net, image, batch, format, seconds, held_out, device):
+    dtype = DTYPES[format]
+    torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = format == "tf32", True
+    x = torch.randn(max(4 * batch, held_out), *image).to(device, memory_format=torch.channels_last)
+    y = torch.randint(10, (len(x),)).to(device)
+    fused = device in ("cpu", "cuda", "xpu")
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
 
     def train(step):
         part = slice(step % 4 * batch, (step % 4 + 1) * batch)
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
             loss = cross_entropy(net(x[part]), y[part], label_smoothing=0.1)
         sgd.zero_grad(set_to_none=True)
-        loss.backward()
-        sgd.step()
+        scaler.scale(loss).backward()
+        scaler.step(sgd)
+        scaler.update()
 
     @torch.inference_mode()
     def evaluate(step):
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
             return (net(x[:held_out]).argmax(1) == y[:held_out]).sum().item()
 
     def timed(work, images, repeats=5):
@@ -74,10 +87,12 @@ def measure(net, image, batch, dtype, seconds, held_out):
             work(step)
         rates = []
         for _ in range(repeats):
+            synchronise(device)
             began, steps = time.perf_counter(), 0
             while time.perf_counter() - began < seconds / repeats:
                 work(steps)
                 steps += 1
+            synchronise(device)
             rates.append((time.perf_counter() - began) / (steps * images))
         return sorted(rates)
 
@@ -87,9 +102,10 @@ def measure(net, image, batch, dtype, seconds, held_out):
 
 
 if __name__ == "__main__":
-    path, batch, dtype, seconds, held_out = sys.argv[1:]
+    path, batch, format, seconds, held_out, *device = sys.argv[1:]
+    where = device[0] if device else "cpu"
     with open(path) as file:
         graph = json.load(file)
-    net = Net(graph).to(memory_format=torch.channels_last)
-    rates = measure(net, graph["input"], int(batch), getattr(torch, dtype), float(seconds), int(held_out))
+    net = Net(graph).to(where, memory_format=torch.channels_last)
+    rates = measure(net, graph["input"], int(batch), format, float(seconds), int(held_out), where)
     print(json.dumps(rates))

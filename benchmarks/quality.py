@@ -23,14 +23,19 @@ from dataclasses import dataclass, replace
 
 import torch
 
+import aiperf.training.built_trial
+import aiperf.training.evaluation
 import aiperf.training.train
 from aiperf.config import Config, DataConfig, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
+from aiperf.proposing.pace import Pace
 from aiperf.run.run import starting_graph
+from aiperf.training.built_trial import Rank, build
+from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import Pace, Rank, build, evaluate, train
+from aiperf.training.train import train
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Validated
 from nas.graph import Graph
@@ -76,7 +81,8 @@ class Arm:
     """A span of training on this thread."""
 
     def __init__(self, config: Config, seconds: float) -> None:
-        aiperf.training.train.perf_counter = now  # type: ignore[attr-defined]
+        for module in (aiperf.training.built_trial, aiperf.training.evaluation, aiperf.training.train):
+            module.perf_counter = now  # type: ignore[attr-defined]
         torch.set_num_threads(1)
         device = bind("cpu", 0)
         data = load(config.data, device.torch, config.random_seed)
@@ -164,9 +170,9 @@ def run(arm: str, config: Config, seconds: float) -> Result:
     network = Network(job.best.graph)
     network.load(job.best.weights)
     network.place(job.rank.device.torch)
-    correct, of, _ = evaluate(job.rank, network, job.rank.data.test)
+    tested, _ = evaluate(job.rank, network, job.rank.data.test)
     growth = job.best.graph.operations / job.seed.operations
-    return Result(arm, config.random_seed, job.best_error, 1 - correct / of, job.trials, growth)
+    return Result(arm, config.random_seed, job.best_error, tested.error, job.trials, growth)
 
 
 def main() -> None:

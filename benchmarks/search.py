@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 
-import aiperf.training.train
 from aiperf.config import Config, DataConfig, load_preset, with_overrides
 from aiperf.data import Data, load
 from aiperf.device import bind
@@ -38,9 +37,12 @@ from aiperf.journal.events import Began, Closed, Dispatched, Ended, LegBegan, Op
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.pace import Pace
 from aiperf.run.run import starting_graph
+from aiperf.training.built_trial import Rank, build
+from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import NotFinite, Pace, Rank, build, evaluate, train
+from aiperf.training.train import NotFinite, train
 from aiperf.trial import HyperParameters, Segment, State, Trial
 from aiperf.wire.messages import Finished, Ready, Started, Steps, Validated
 from benchmarks.quality import FASHION, FASHION_ROUNDS
@@ -91,12 +93,13 @@ class Run:
 
     def __init__(self, config: Config, budget: int) -> None:
         torch.set_num_threads(1)
-        aiperf.training.train.BLOCK_SECONDS = 0.05  # so that a run ends within a few steps of its operations
         device = bind("cpu", 0)
         self.config, self.seed, self.spent = config, starting_graph(config), Spent(budget)
         data = _images(config.data, config.random_seed)
         self.rank = Rank(device, data, config.training, Solo())
-        self.pace = Pace(lambda: self.spent.over)
+        self.pace = Pace(
+            lambda: self.spent.over, block_seconds=0.05
+        )  # it ends within a few steps of its operations
         self.kept: dict[int, Kept] = {}
         self.best: tuple[float, int, Kept] | None = None
         self.used: dict[int, int] = {}
@@ -277,7 +280,7 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
     network = Network(kept.graph)
     network.load(kept.weights)
     network.place(run.rank.device.torch)
-    correct, of, _ = evaluate(run.rank, network, run.rank.data.test)
+    tested, _ = evaluate(run.rank, network, run.rank.data.test)
     lineage = run.used[number] if ANEW in name else run.lineage_operations(number)
     return Result(
         data=data,
@@ -286,7 +289,7 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
         operations=run.spent.operations,
         trials=trials,
         validation_error=error,
-        test_error=1 - correct / of,
+        test_error=tested.error,
         growth=kept.graph.operations / run.seed.operations,
         lineage_operations=lineage,
         curve=run.spent.curve,

@@ -1,0 +1,156 @@
+"""The work of `dispatch.py` under another program; run by it in the scratch environment.
+
+    python benchmarks/dispatch_others.py mpi4py|ray|dask|parsl WORKERS SECONDS
+
+As many calls are in flight as there are workers; each that ends is followed by a new one. A call does nothing
+but look at the monotonic clock, which all processes of a host share. It prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+WARM_SECONDS = 2.0
+Seen = tuple[int, float, float]
+Submit = Callable[[], None]
+Next = Callable[[], Seen]
+
+
+def noop() -> Seen:
+    """Which process did it, when it began, when it ended. Parsl sends the function without its module."""
+    import os
+    import time
+
+    began = time.monotonic()
+    return os.getpid(), began, time.monotonic()
+
+
+def main() -> None:
+    name, workers, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    with PROGRAMS[name](workers) as (submit, following):
+        for _ in range(workers):
+            submit()
+        _replaced(submit, following, WARM_SECONDS)
+        seen, took = _replaced(submit, following, seconds)
+        for _ in range(workers):
+            following()
+    print(json.dumps({"done": len(seen), "seconds": took, "delays": _delays(seen)}), flush=True)
+
+
+def _replaced(submit: Submit, following: Next, seconds: float) -> tuple[list[Seen], float]:
+    """What ended in about so many seconds, each end followed by a new call."""
+    seen: list[Seen] = []
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        seen.append(following())
+        submit()
+    return seen, time.monotonic() - began
+
+
+def _delays(seen: list[Seen]) -> list[float]:
+    """From the end of a call to the beginning of the next one in the same process."""
+    of: dict[int, list[Seen]] = defaultdict(list)
+    for one in seen:
+        of[one[0]].append(one)
+    return [
+        later[1] - earlier[2]
+        for each in of.values()
+        for earlier, later in pairwise(sorted(each, key=lambda one: one[1]))
+    ]
+
+
+def _by_callback(submit: Callable[[], Future[Seen]]) -> tuple[Submit, Next]:
+    """Of a program whose futures are those of the standard library."""
+    ended: queue.SimpleQueue[Future[Seen]] = queue.SimpleQueue()
+
+    def following() -> Seen:
+        return ended.get().result()
+
+    return lambda: submit().add_done_callback(ended.put), following
+
+
+@contextmanager
+def _mpi4py(workers: int) -> Iterator[tuple[Submit, Next]]:
+    from mpi4py.futures import MPIPoolExecutor
+
+    with MPIPoolExecutor() as executor:  # the ranks that mpiexec started
+        assert executor.num_workers == workers, executor.num_workers
+        yield _by_callback(lambda: executor.submit(noop))
+
+
+@contextmanager
+def _ray(workers: int) -> Iterator[tuple[Submit, Next]]:
+    import ray
+
+    ray.init(num_cpus=workers, include_dashboard=False, logging_level="error", log_to_driver=False)
+    remote: Any = ray.remote(noop)
+    flying: list[Any] = []
+
+    def submit() -> None:
+        flying.append(remote.remote())
+
+    def following() -> Seen:
+        (first,), flying[:] = ray.wait(flying, num_returns=1)
+        seen: Seen = ray.get(first)
+        return seen
+
+    yield submit, following
+    ray.shutdown()
+
+
+@contextmanager
+def _dask(workers: int) -> Iterator[tuple[Submit, Next]]:
+    from dask import config
+    from distributed import Client, LocalCluster, as_completed
+
+    config.set(
+        {"distributed.comm.timeouts.connect": "300s", "distributed.deploy.lost-worker-timeout": "300s"}
+    )
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(workers)
+        ended = as_completed(with_results=True)
+        yield (
+            lambda: ended.add(client.submit(noop, pure=False)),
+            lambda: next(ended)[1],
+        )
+
+
+@contextmanager
+def _parsl(workers: int) -> Iterator[tuple[Submit, Next]]:
+    import parsl
+    from parsl.executors import HighThroughputExecutor
+    from parsl.providers import LocalProvider
+
+    executor = HighThroughputExecutor(
+        label="dispatch",
+        address="127.0.0.1",
+        max_workers_per_node=workers,
+        cores_per_worker=1e-6,
+        provider=LocalProvider(init_blocks=1, max_blocks=1),
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        parsl.load(parsl.Config(executors=[executor], run_dir=folder, usage_tracking=0)),
+    ):
+        yield _by_callback(parsl.python_app(noop))
+
+
+PROGRAMS = {"mpi4py": _mpi4py, "ray": _ray, "dask": _dask, "parsl": _parsl}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""A rank of `aiperf-hpc run --pretend` that notes when an outcome leaves and when the next candidate arrives.
+
+    python benchmarks/dispatch_rank.py FOLDER [--ranks N] -- ARGUMENTS OF aiperf-hpc
+
+It writes FOLDER/RANK: "F" (Finished is sent) or "A" (Assign has arrived) and the monotonic time [s]. With
+--ranks it starts so many itself, joined by sockets as those of torchrun are: they are forked when all is
+imported, so that 512 of them start in seconds and share their memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from aiperf.commands.main import main as aiperf_hpc
+from aiperf.ranks import relay
+from aiperf.ranks.launched import launched
+from aiperf.ranks.link import Waited
+from aiperf.ranks.post import Post
+from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup
+
+
+class TimedPost(Post):
+    """The way of a rank to the master, with a clock beside it."""
+
+    noted: ClassVar[list[str]] = []
+
+    def receive(self, seconds: float, beside: Waited | None = None) -> ToGroup | None:
+        message = super().receive(seconds, beside)
+        if isinstance(message, Assign):
+            self.noted.append(f"A {time.monotonic()}\n")
+        return message
+
+    def send(self, message: FromGroup) -> None:
+        if isinstance(message, Finished):
+            self.noted.append(f"F {time.monotonic()}\n")
+        super().send(message)
+
+
+def main() -> int:
+    before, arguments = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
+    folder = Path(before[0])
+    if "--ranks" not in before:
+        return _rank(folder, arguments)
+    size = int(before[before.index("--ranks") + 1])
+    children = []
+    for rank in range(size):
+        if not (child := os.fork()):
+            told = {
+                "RANK": rank,
+                "WORLD_SIZE": size,
+                "LOCAL_WORLD_SIZE": size,
+                "TORCHELASTIC_RUN_ID": "dispatch",
+            }
+            os.environ |= {name: str(value) for name, value in told.items()} | {
+                "MASTER_PORT": str(os.getppid())
+            }
+            return _rank(folder, arguments)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return next((code for code in codes[1:] if code), codes[0])
+
+
+def _rank(folder: Path, arguments: list[str]) -> int:
+    relay.Post = TimedPost  # type: ignore[misc]
+    sys.argv = ["aiperf-hpc", *arguments]
+    own = launched(os.environ)
+    if own is not None and own.rank:
+        atexit.register(lambda: (folder / str(own.rank)).write_text("".join(TimedPost.noted)))
+    return aiperf_hpc()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

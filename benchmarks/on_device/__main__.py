@@ -1,0 +1,67 @@
+"""One part, in this process: its figures go to a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import platform
+import socket
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aiperf import __version__
+from aiperf.code import code_hash
+from aiperf.device import KINDS, Device, bind
+from benchmarks.on_device.parts import BY_NAME, IDENTITY, Setting
+from benchmarks.on_device.rows import figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=(*BY_NAME, IDENTITY.name))
+    parser.add_argument("--device", required=True, choices=KINDS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--span", type=float, required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    setting = Setting(options.device, options.out, options.span)
+    identity = identify(bind(setting.kind, 0))
+    found = figures([])
+    if options.part != IDENTITY.name:
+        part = BY_NAME[options.part]
+        found = import_module(f"benchmarks.on_device.{part.module}").measure(setting, *part.words)
+    result = {"identity": identity, "figures": _plain(found)}
+    options.result.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+
+
+def identify(device: Device) -> dict[str, str]:
+    """What all figures of a folder are of."""
+    found = {
+        "device": device.name,
+        "memory": f"{device.memory_bytes / 2**30:.1f} GiB",
+        "host": f"{socket.gethostname()}, {platform.machine()}",
+        **device.software(),
+        "program": f"aiperf-hpc {__version__}, code {code_hash()[:12]}",
+    }
+    if device.identity:
+        found["identity"] = device.identity
+    return {name: str(text) for name, text in found.items()} | {"torch": torch.__version__}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: what is no finite number is unknown."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What the device does at the most in each format, by `aiperf-hpc peak`, against the list of peaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from aiperf.journal.strict import once
+from aiperf.score.peak import listed, peak_ops_per_second
+from analysis.readings.limits import Machine
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+from nas.record import decode, encode
+
+SECONDS, SMALL_SECONDS = 40.0, 6.0
+BEYOND = 1.02
+"""Times a listed peak: more means a wrong list, or a clock above the vendor's boost."""
+LEAST_SHARE = 0.5
+"""Of a listed peak: a product of large matrices that is slower has something in its way."""
+FULL_FORMATS = ("bf16", "fp16")
+
+
+def measure(setting: Setting) -> Figures:
+    """More than the listed peak is a fault, and less than half of it in 16 bits."""
+    machine = _measured(setting)
+    rows, faults = [], []
+    for format in dict.fromkeys(record.format for record in machine.products):
+        best = machine.fastest(format)
+        assert best is not None
+        peak = peak_ops_per_second(machine.device, format, machine.memory_bytes)
+        side = f"{best.side:,}²" if best.side else "tall"
+        rows.append(row(f"{format} products, {side}", best.rate.fastest, "OPS", peak, "list of peaks"))
+        rows.append(row(f"{format} products, typical", best.rate.typical, "OPS"))
+        if peak and best.rate.fastest > BEYOND * peak:
+            faults.append(f"{format}: more than the listed peak: look at the list and at the clocks")
+        if peak and format in FULL_FORMATS and best.rate.fastest < LEAST_SHARE * peak:
+            faults.append(f"{format}: less than half of the listed peak: look at power and clocks")
+    rows.append(row("memory, read and written", machine.copy.fastest, "B/s"))
+    if machine.upload is not None:
+        rows.append(row("from the host, pinned", machine.upload.fastest, "B/s"))
+    peak_of = listed(machine.device)
+    source = f"listed peaks: {peak_of.source.document}" if peak_of else "this device has no listed peak"
+    smaller = f"{SMALL_SECONDS:.0f} s in place of {SECONDS:.0f}" if setting.is_small else ""
+    return figures(rows, faults=faults, notes=[source], smaller=smaller, peak=encode(machine))
+
+
+def _measured(setting: Setting) -> Machine:
+    path = setting.folder / "peak.json"
+    seconds = SMALL_SECONDS if setting.is_small else SECONDS
+    command = [sys.executable, "-m", "aiperf", "peak", "--device", setting.kind]
+    subprocess.run([*command, "--seconds", str(seconds), "-o", str(path)], check=True)
+    return read(path)
+
+
+def read(path: Path) -> Machine:
+    """What `peak -o` wrote."""
+    return decode(Machine, json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once))

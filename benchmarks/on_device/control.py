@@ -1,0 +1,196 @@
+"""Training steps of ResNet-50 v1.5 by every engine in turn, beside published rates and what is possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from aiperf.device import Device, bind
+from aiperf.engines.check import begun
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.made import KINDS
+from aiperf.measuring.ceiling import measure_copy, measure_products
+from aiperf.measuring.training_step import batch, placed
+from aiperf.parallel.parallel import Solo
+from aiperf.score.peak import peak_ops_per_second
+from analysis.readings.limits import Limits
+from analysis.readings.roofline import image_seconds
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+from nas.seeds import resnet50
+
+SIDE, CLASSES, BATCH = 224, 1000, 256
+SMALL_SIDE, SMALL_BATCH = 64, 8
+ROUNDS, SMALL_ROUNDS = 7, 3
+ROUND_SECONDS, SMALL_ROUND_SECONDS = 3.0, 1.5
+COMPILED = "compiled"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A rate that others published, or that is aimed at."""
+
+    who: str
+    device: str
+    images_per_second: float
+
+
+H200 = "NVIDIA H200"
+MARKS = (
+    Mark("milabench, H200", H200, 4868.0),
+    Mark("MLPerf 4.0, H200 of 8", H200, 7950.0),
+    Mark("goal, H200, separate", H200, 6500.0),
+    Mark("H200 roofline, separate", H200, 7700.0),
+    Mark("H200 roofline, fused", H200, 10400.0),
+    Mark("milabench, H100", "NVIDIA H100 80GB HBM3", 4013.0),
+    Mark("MLPerf 4.0, H100 of 8", "NVIDIA H100 80GB HBM3", 7161.0),
+    Mark("MXNet, A100", "NVIDIA A100-SXM4-80GB", 3410.0),
+    Mark("PyTorch AMP, A100", "NVIDIA A100-SXM4-80GB", 2470.0),
+)
+"""ResNet-50 v1.5 at 224² in 16 bits; those of MLPerf are steps that NVIDIA tuned by hand. Sources stand in
+docs/performance.md. A device of which there is none is shown beside the H200's, without a ratio."""
+NOTE = (
+    "A ratio to a mark stands only where device, format and size are the mark's own. Separate, fused: "
+    "with batch norm read and written by itself, or joined with its neighbours."
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The engines that make the eager step, on one batch."""
+
+    eager: Engine
+    engines: dict[str, Engine]
+    seconds: dict[str, float]
+    """To prepare each."""
+    unusable: dict[str, str]
+    images: Tensor
+    labels: Tensor
+
+
+def measure(setting: Setting) -> Figures:
+    """Images per second by engine; an engine that can be used and does not make the eager step is a fault."""
+    device = bind(setting.kind, 0)
+    side = SMALL_SIDE if setting.is_small else SIDE
+    format = "bf16" if "bf16" in device.formats else device.formats[0]
+    graph = resnet50((3, side, side), CLASSES)
+    device.declare(format)
+    products = max(measure_products(device, format), key=lambda product: product.rate.fastest)
+    limits = Limits(device.name, format, products.rate.fastest, measure_copy(device).fastest)
+    device.clean()
+    prepared = _fitting(device, graph, format, setting)
+    rates = _in_turn(prepared, setting)
+    medians = {name: median(each) for name, each in rates.items()}
+    per_image = graph.cost.train.price(TENSOR_OPS)
+    at_most = 1 / image_seconds(graph, limits, len(prepared.images))
+    rows = [row("images in a step", len(prepared.images)), row("format", format)]
+    for name, rate in medians.items():
+        rows.append(row(f"{name}: rate", rate, "images/s", at_most, "roofline, measured"))
+        ours = rate * per_image
+        rows.append(row(f"{name}: tensor OPS", ours, "OPS", limits.ops_per_second, "ceiling, measured"))
+        if (peak := peak_ops_per_second(device.name, format, device.memory_bytes)) is not None:
+            rows.append(row(f"{name}: MFU", ours, "OPS", peak, "listed peak"))
+        rows.append(row(f"{name}: prepared in", prepared.seconds[name], "s"))
+    rows += [row(name, f"not used: {reason}") for name, reason in prepared.unusable.items()]
+    best = max(medians, key=lambda name: medians[name])
+    own = device.name if any(mark.device == device.name for mark in MARKS) else H200
+    for mark in (mark for mark in MARKS if mark.device == own):
+        same = mark.device == device.name and not setting.is_small and format == "bf16"
+        rows.append(
+            row(f"{best} beside", medians[best], "images/s", mark.images_per_second, mark.who, compared=same)
+        )
+    left_out = device.kind == "cpu" and COMPILED in prepared.unusable
+    faults = [
+        f"{name}: {reason}"
+        for name, reason in prepared.unusable.items()
+        if not KINDS[name].why_not(device) and not (left_out and name == COMPILED)
+    ]
+    return figures(
+        rows,
+        faults=faults,
+        notes=[NOTE],
+        smaller=f"{side}² in place of {SIDE}², {len(prepared.images)} images a step"
+        if setting.is_small
+        else "",
+        images_per_second={name: sorted(each) for name, each in rates.items()},
+        operations_per_image=per_image,
+        limits={"ops_per_second": limits.ops_per_second, "bytes_per_second": limits.bytes_per_second},
+    )
+
+
+def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
+    """With half the batch as long as one of the engines has no room beside the others."""
+    size = SMALL_BATCH if setting.is_small else BATCH
+    while size > 2:
+        try:
+            prepared = _prepared(device, graph, format, size)
+            if not any("OutOfMemoryError" in reason for reason in prepared.unusable.values()):
+                return prepared
+            for engine in prepared.engines.values():
+                engine.release()
+            del prepared  # with its memory, before the next are made
+        except torch.OutOfMemoryError:
+            pass  # of the eager engine: the same remedy
+        size //= 2
+        device.clean()
+    return _prepared(device, graph, format, size)
+
+
+def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
+    scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
+    eager = Engine(Passes(placed(graph, device), device, format, scaler))
+    images, labels = batch(graph, device, size, graph.input[1])
+    eager.step(images, labels)
+    engines, seconds, unusable = {eager.name: eager}, {eager.name: 0.0}, {}
+    for name in KINDS:
+        if name == eager.name:
+            continue
+        if device.kind == "cpu" and name == COMPILED:
+            unusable[name] = "a processor compiles a network of this size for minutes"
+            continue
+        began = perf_counter()
+        reason = KINDS[name].why_not(device)
+        if not reason:
+            engine, reason = begun(name, eager, images, labels, Solo())
+        if reason:
+            unusable[name] = reason
+        else:
+            engines[name], seconds[name] = engine, perf_counter() - began
+    return Prepared(eager, engines, seconds, unusable, images, labels)
+
+
+def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
+    """Images per second of each engine in each round: forward, backward and optimizer, synchronised at both
+    ends of a round."""
+    passes = prepared.eager.passes
+    device, parameters = passes.device, list(passes.network.parameters())
+    fused = device.kind in ("cpu", "cuda", "xpu")
+    optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
+    seconds = SMALL_ROUND_SECONDS if setting.is_small else ROUND_SECONDS
+
+    def once(engine: Engine, steps: int) -> float:
+        device.synchronise()
+        began = perf_counter()
+        for _ in range(steps):
+            engine.step(prepared.images, prepared.labels)
+            passes.scaler.step(optimizer)
+            passes.scaler.update()
+        device.synchronise()
+        return perf_counter() - began
+
+    steps = {}
+    for name, engine in prepared.engines.items():
+        once(engine, 1)
+        steps[name] = max(1, round(seconds / once(engine, 1)))
+    rates: dict[str, list[float]] = {name: [] for name in prepared.engines}
+    for _ in range(SMALL_ROUNDS if setting.is_small else ROUNDS):
+        for name, engine in prepared.engines.items():
+            images = steps[name] * len(prepared.images)
+            rates[name].append(images / once(engine, steps[name]))
+    return rates

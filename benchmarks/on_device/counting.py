@@ -1,0 +1,89 @@
+"""The count of operations against two witnesses that know nothing of it: torch's counter and its profiler."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiperf.device import Device, bind
+from aiperf.measuring.training_step import batch, placed
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+from nas.seeds import residual, resnet50
+
+COUNTER, PROFILER = "FlopCounterMode", "torch.profiler"
+KERNELS = 8
+"""Longest ones that are recorded in the JSON."""
+
+
+def measure(setting: Setting) -> Figures:
+    """Tensor operations of one training image; another number than the counter's is a fault."""
+    device = bind(setting.kind, 0)
+    device.declare(device.formats[0])
+    side, images = (64, 2) if setting.is_small else (224, 8)
+    networks = {"digits' seed": residual(), f"ResNet-50 at {side}²": resnet50((3, side, side))}
+    rows, faults, kernels = [], [], {}
+    for name, graph in networks.items():
+        ours = graph.cost.forward.price(TENSOR_OPS), graph.cost.backward.price(TENSOR_OPS)
+        theirs = _counted(device, graph, images)
+        for direction, own, counted in zip(("forward", "backward"), ours, theirs):
+            rows.append(row(f"{name}: {direction}", own, "", counted, COUNTER))
+            if own != counted:
+                faults.append(f"{name}, {direction}: {own:,} operations here, {counted:,} by {COUNTER}")
+        profiled, kernels[name] = _profiled(device, graph, images), _kernels(device, graph, images)
+        rows.append(row(f"{name}: forward", ours[0], "", profiled, PROFILER))
+    smaller = f"ResNet-50 at {side}²" if setting.is_small else ""
+    notes = [f"{PROFILER} counts convolutions and products of matrices of the forward pass, by their shapes"]
+    return figures(rows, faults=faults, notes=notes, smaller=smaller, kernels=kernels)
+
+
+def _gradients(grad: Any, reads: Any, weight: Any, *rest: Any, out_shape: Any = None) -> int:
+    """Of a convolution: each that is wanted has the products of the forward pass. Torch 2.13's own formula
+    multiplies the weights' by the number of groups."""
+    wanted = rest[-1]
+    return int(2 * sum(wanted[:2]) * prod(grad) * prod(weight[1:]))
+
+
+def _counted(device: Device, graph: Graph, images: int) -> tuple[int, int]:
+    """Operations for one image, forward and backward, as they are submitted to the device."""
+    network, (pixels, labels) = placed(graph, device), batch(graph, device, images, graph.input[1])
+    formulas = {torch.ops.aten.convolution_backward: _gradients}
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+        with device.autocast(device.formats[0]):
+            loss = cross_entropy(network(pixels), labels)
+        forward = counter.get_total_flops()
+        loss.backward()
+    return forward // images, (counter.get_total_flops() - forward) // images
+
+
+def _profiled(device: Device, graph: Graph, images: int) -> int:
+    """Operations of one image's forward pass, without autocast, under which each is recorded twice."""
+    network, (pixels, _) = placed(graph, device), batch(graph, device, images, graph.input[1])
+    with profile(activities=[ProfilerActivity.CPU], with_flops=True) as record, torch.no_grad():
+        network(pixels)
+        device.synchronise()
+    return int(sum(event.flops or 0 for event in record.key_averages())) // images
+
+
+def _kernels(device: Device, graph: Graph, images: int) -> dict[str, float]:
+    """The longest kernels of a training step, in seconds."""
+    network, (pixels, labels) = placed(graph, device), batch(graph, device, images, graph.input[1])
+    own = getattr(ProfilerActivity, device.kind.upper(), ProfilerActivity.CPU)
+    with profile(activities=[own]) as record:
+        with device.autocast(device.formats[0]):
+            loss = cross_entropy(network(pixels), labels)
+        loss.backward()
+        device.synchronise()
+    times = {
+        event.key: float(getattr(event, "self_device_time_total", 0.0) or event.self_cpu_time_total)
+        for event in record.key_averages()
+    }
+    longest = sorted(times, key=lambda name: times[name], reverse=True)[:KERNELS]
+    return {name: times[name] / 1e6 for name in longest}

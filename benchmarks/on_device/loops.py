@@ -1,0 +1,46 @@
+"""What the program costs beside the work itself: a run that was made, against bare loops on its device."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.score.timeline import shares
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+from benchmarks.overhead import compared
+
+TRIALS, SMALL_TRIALS = 6, 3
+SECONDS, SMALL_SECONDS = 2.0, 1.0
+GOAL = 0.97
+
+
+def measure(setting: Setting, name: str) -> Figures:
+    """Efficiency: bare seconds of the same work over those of the trials, less the rest of the span."""
+    run = replay(read_journal(RunFiles(setting.run(name)).journal))
+    threads = {ceiling.threads for leg in run.legs for ceiling in leg.ceilings.values()} - {0}
+    environment = {**os.environ, **({"OMP_NUM_THREADS": str(min(threads))} if threads else {})}
+    seconds = SMALL_SECONDS if setting.is_small else SECONDS
+    most = SMALL_TRIALS if setting.is_small else TRIALS
+    with tempfile.TemporaryDirectory() as folder:
+        found = compared(run, Path(folder), seconds, environment, setting.kind, most)
+    if not found:
+        return figures([], left_out="nothing was credited")
+    bare, own = sum(each.bare_seconds for each in found), sum(each.own_seconds for each in found)
+    rest = max(share.rest for share in shares(run))
+    rows = [
+        row("trials compared", len(found)),
+        row("their credited seconds", own, "s", bare, "bare loop"),
+        row("rest of the span", rest, "%"),
+        row("efficiency", (1 - rest) * bare / own, "", GOAL, "goal, at least"),
+        row("spread of the bare loops, ±", median(each.spread for each in found), "%"),
+    ]
+    notes = [f"Trials spread evenly over {name}; the bare loop is eager PyTorch."]
+    smaller = f"{SMALL_TRIALS} trials in place of {TRIALS}" if setting.is_small else ""
+    return figures(rows, notes=notes, smaller=smaller, trials=[asdict(each) for each in found])

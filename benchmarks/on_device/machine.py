@@ -1,0 +1,77 @@
+"""What the machine has of what the other parts need."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+
+import psutil
+
+from aiperf.cpu_names import read_processor_name
+from aiperf.device import bind, count_devices
+from aiperf.engines.made import KINDS
+from aiperf.score.peak import GIB, listed
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+
+NEEDED = ("torch", "numpy", "safetensors", "scikit-learn", "pillow", "psutil", "click", "rich", "tomli-w")
+"""By a run: setup.py, REQUIRED and RUN."""
+OPTIONAL: Mapping[str, str] = {
+    "triton": "the compiled engine on a device",
+    "nvidia-ml-py": "sensors of NVIDIA",
+    "amdsmi": "sensors of AMD",
+    "pytest": "the part `tests`",
+    "pytest-timeout": "the part `tests`",
+    "pytest-xdist": "the part `tests`",
+    "hypothesis": "the part `tests`",
+}
+TOOLS = ("nvidia-smi", "rocm-smi", "npu-smi", "g++", "git")
+
+
+def measure(setting: Setting) -> Figures:
+    """Names, versions and what is missing. A package that a run needs and that is missing is a fault."""
+    device = bind(setting.kind, 0)
+    peak = listed(device.name)
+    has = {name: _version(name) for name in (*NEEDED, *OPTIONAL)}
+    missing = [name for name in NEEDED if not has[name]]
+    unusable = {name: KINDS[name].why_not(device) for name in KINDS}
+    rows = [
+        row("devices of this kind", count_devices(setting.kind)),
+        row(
+            "memory of the device",
+            device.memory_bytes,
+            "GiB",
+            peak.memory_gib * GIB if peak and peak.memory_gib else None,
+            "list of peaks",
+        ),
+        row("formats", ", ".join(device.formats)),
+        row("listed peak", "yes" if peak else "no: shares of the peak are unknown"),
+        row("processor of the host", f"{read_processor_name() or platform.machine()}, {os.cpu_count()} CPUs"),
+        row("memory of the host", psutil.virtual_memory().total, "GiB"),
+        row("load of the host, last minute", os.getloadavg()[0], "processes"),
+        *(row(f"engine {name}", reason or "can be used") for name, reason in unusable.items()),
+        row("packages", ", ".join(f"{name} {version}" for name, version in has.items() if version)),
+        row("tools", ", ".join(tool for tool in TOOLS if shutil.which(tool)) or "none"),
+    ]
+    notes = [f"not installed: {name}, for {why}" for name, why in OPTIONAL.items() if not has[name]]
+    faults = [f"not installed, and a run needs it: {', '.join(missing)}"] if missing else []
+    return figures(rows, faults=faults, notes=notes, commit=_commit(), packages=has, unusable=unusable)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _commit() -> str:
+    """Empty where there is no git, or only the files."""
+    if not shutil.which("git"):
+        return ""
+    answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    return answer.stdout.strip()

@@ -1,0 +1,115 @@
+"""The model of a training step's memory against what the step really takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import sleep
+from typing import Any
+
+import psutil
+import torch
+
+from aiperf.device import Device, bind
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.made import KINDS
+from aiperf.measuring.training_step import batch, placed
+from aiperf.proposing.forecast import memory_bytes
+from aiperf.proposing.hyper import SHARE
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+from nas.graph import Graph
+from nas.seeds import residual, resnet18, resnet50
+
+PERIOD_SECONDS = 0.002
+COMPILED = "compiled"
+
+
+def measure(setting: Setting) -> Figures:
+    """More than the model says, by more than the share of the memory that is left free, is a fault on an
+    accelerator: a batch that was let through would not fit."""
+    device = bind(setting.kind, 0)
+    format = device.formats[0]
+    device.declare(format)
+    rows, faults = [], []
+    for what, graph, images, names in _cases(setting):
+        expected = memory_bytes(graph, format, images)
+        for name in names:
+            if KINDS[name].why_not(device):
+                continue
+            _taken(device, graph, format, 2, name)  # what libraries take at their first use, and keep
+            device.clean()
+            found = _taken(device, graph, format, images, name)
+            rows.append(row(f"{what}, {images} images, {name}", found, "GiB", expected, "memory model"))
+            if not setting.is_small and found - expected > (1 - SHARE) * device.memory_bytes:
+                faults.append(f"{what}, {name}: {found / expected:.2f} times what the model says")
+    rough = "; the process's own memory, read every 2 ms: rough" if setting.is_small else ""
+    return figures(
+        rows,
+        faults=faults,
+        notes=["Weights, gradients, momentum and activations at the highest; images and caches are in it."],
+        smaller=f"ResNet-18 at 64² in place of ResNet-50 at 224²{rough}" if setting.is_small else "",
+        format=format,
+    )
+
+
+def _cases(setting: Setting) -> list[tuple[str, Graph, int, tuple[str, ...]]]:
+    if setting.is_small:  # eager alone: what a compiler takes of the same process would be in it
+        return [
+            ("digits' seed", residual(), 400, (Engine.name,)),
+            ("ResNet-18 at 64²", resnet18((3, 64, 64)), 64, (Engine.name,)),
+        ]
+    return [
+        ("digits' seed", residual(), 1000, tuple(KINDS)),
+        ("ResNet-50", resnet50(), 64, tuple(name for name in KINDS if name != COMPILED)),
+        ("ResNet-50", resnet50(), 256, (Engine.name,)),
+    ]
+
+
+def _taken(device: Device, graph: Graph, format: str, images: int, name: str) -> int:
+    """Bytes at the highest in two steps with their optimizer, beside what was there before."""
+    highest = _highest(device)
+    scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
+    eager = Engine(Passes(placed(graph, device), device, format, scaler))
+    pixels, labels = batch(graph, device, images, graph.input[1])
+    engine = KINDS[name](eager.passes)
+    optimizer = torch.optim.SGD(eager.passes.network.parameters(), lr=1e-3, momentum=0.9)
+    engine.prepare(pixels, labels)
+    for _ in range(2):
+        engine.step(pixels, labels)
+        optimizer.step()
+    device.synchronise()
+    found = highest()
+    engine.release()
+    return found
+
+
+def _highest(device: Device) -> Callable[[], int]:
+    """Begins to watch; called, it gives the bytes at the highest beside those of now."""
+    if device.kind == "cpu":
+        return _Watch().end
+    module: Any = getattr(torch, device.kind)
+    before = module.memory_allocated(device.index)
+    module.reset_peak_memory_stats(device.index)
+    return lambda: int(module.max_memory_allocated(device.index)) - int(before)
+
+
+class _Watch:
+    """Reads this process's resident memory again and again."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._before = self._highest = self._process.memory_info().rss
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            self._highest = max(self._highest, self._process.memory_info().rss)
+            sleep(PERIOD_SECONDS)
+
+    def end(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return int(self._highest - self._before)

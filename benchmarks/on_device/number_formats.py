@@ -1,0 +1,50 @@
+"""Conformance of the device: each of its formats is really multiplied in, and its products are right."""
+
+from __future__ import annotations
+
+import torch
+
+from aiperf.device import bind
+from aiperf.device.device import SIXTEEN_BIT
+from aiperf.measuring.precision import format_rates, observed
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, figures, row
+
+SIDE = 512
+BITS = {"fp32": 24, "tf32": 11, "bf16": 8, "fp16": 11}
+"""Of the significand, the hidden one included."""
+MARGIN = 4.0
+"""Times one rounding of each factor and of the result: what the error of a product may be, of its norm."""
+ACCUMULATED = SIDE**0.5 * 2.0**-24
+"""Of sums of so many products in fp32, whose errors add up as a random walk."""
+
+
+def measure(setting: Setting) -> Figures:
+    """A format that is not what was declared, or a product that is wrong, is a fault."""
+    device = bind(setting.kind, 0)
+    rows, faults = [], []
+    for format in device.formats:
+        seen = observed(device, format)
+        for kind, name in seen.items():
+            rows.append(row(f"{format}: {kind}", name, "", format, "declared"))
+            if name != format:
+                faults.append(f"a {kind} in {format} is made in {name}")
+        error, allowed = _error(setting.kind, format), MARGIN * 2.0 ** -BITS[format] + ACCUMULATED
+        rows.append(row(f"{format}: error of a product", error, "", allowed, "at most"))
+        if not error <= allowed:
+            faults.append(f"a product in {format} is wrong by {error:.2g} of its norm, not {allowed:.2g}")
+    rates = format_rates(device)
+    rows += [row(f"{format}: one product", rate, "OPS") for format, rate in rates.items()]
+    return figures(rows, faults=faults, rates=rates)
+
+
+def _error(kind: str, format: str) -> float:
+    """Of a product of random matrices against fp64, as a share of its norm."""
+    device = bind(kind, 0)
+    device.declare(format)
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
+    exact = left.double() @ right.double()
+    dtype = SIXTEEN_BIT.get(format, torch.float32)
+    product = left.to(device.torch).to(dtype) @ right.to(device.torch).to(dtype)
+    return float((product.cpu().double() - exact).norm() / exact.norm())

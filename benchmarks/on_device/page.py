@@ -1,0 +1,130 @@
+"""OUT/device.txt: one page for whoever buys or accepts a machine."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aiperf.wording import figure, scaled
+from benchmarks.on_device.parts import PARTS, Part
+from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured
+
+WIDTH = 100
+WHAT, FOUND, EXPECTED, RATIO = 34, 16, 16, 6
+BY = WIDTH - WHAT - FOUND - EXPECTED - RATIO - 5
+PREFIXED = ("OPS", "B/s", "B", "W", "Hz")
+COUNTED_BYTES = "GiB"
+TRACED_LINES = 3  # of a traceback: the whole of it stands in the JSON
+
+
+def page(measured: Measured) -> str:
+    """The whole text, at most WIDTH columns wide."""
+    return "\n".join(line.rstrip() for line in _lines(measured)) + "\n"
+
+
+def _lines(measured: Measured) -> Iterator[str]:
+    yield "aiperf-hpc on a device"
+    yield "=" * WIDTH
+    for name, text in measured.identity.items():
+        yield from _named(name, text)
+    yield from _summary(measured)
+    for part in PARTS:
+        if (found := measured.parts.get(part.name)) is not None:
+            yield ""
+            yield from _part(part, found)
+
+
+def _summary(measured: Measured) -> Iterator[str]:
+    states = {part.name: measured.state(part.name) for part in PARTS}
+    figures = {name: part["figures"] or {} for name, part in measured.parts.items()}
+    left_out = [name for name in states if figures.get(name, {}).get("left_out")]
+    named = {
+        "done": [name for name, state in states.items() if state == DONE and name not in left_out],
+        "left out": left_out,
+        "failed": [name for name, state in states.items() if state == FAILED],
+        "to do": [name for name, state in states.items() if state in ("", UNFINISHED)],
+    }
+    for title, names in named.items():
+        yield from _named(title, ", ".join(names) or "none")
+
+
+def _named(name: str, text: str) -> Iterator[str]:
+    yield from textwrap.wrap(f"{name:<12}{text}", WIDTH, subsequent_indent=" " * 12, break_on_hyphens=False)
+
+
+def _part(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
+    figures = found.get("figures") or {}
+    state = "left out" if figures.get("left_out") else found["state"]
+    title = f"{part.title} [{part.name}]"
+    end = f"{state}, {found['seconds']:.0f} s, {found['began']}"
+    yield f"{title}{end:>{WIDTH - len(title)}}"
+    yield "-" * WIDTH
+    rows = figures.get("rows", [])
+    if any(row["expected"] is not None for row in rows):
+        yield _columns("", "found", "expected", "ratio", "by")
+    for row in rows:
+        yield from _row(row)
+    for word, mark in (("smaller", "smaller here: "), ("left_out", "left out: ")):
+        if figures.get(word):
+            yield from _wrapped(mark + figures[word])
+    for note in figures.get("notes", []):
+        yield from _wrapped(note)
+    for fault in figures.get("faults", []):
+        yield from _wrapped(f"FAILED: {fault}")
+    if found.get("error"):
+        for line in found["error"].strip().splitlines()[-TRACED_LINES:]:
+            yield from _wrapped(f"FAILED: {line.strip()}")
+
+
+def _row(row: Mapping[str, Any]) -> Iterator[str]:
+    found, expected = shown(row["found"], row["unit"]), shown(row["expected"], row["unit"])
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+    if row["expected"] is None and len(found) > FOUND:  # a text has the rest of the line
+        yield from _labelled(row["what"], found)
+        return
+    what, *rest = textwrap.wrap(row["what"], WHAT) or [""]
+    if len(found) > FOUND or len(expected) > EXPECTED:
+        yield from _labelled(row["what"], f"{found}; expected: {expected} {row['by']}".rstrip())
+        return
+    by = "" if row["expected"] is None else _cut(row["by"])
+    yield _columns(what, found, "" if row["expected"] is None else expected, ratio, by)
+    yield from (f"  {line}" for line in rest)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= BY else f"{text[: BY - 1]}…"
+
+
+def _columns(what: str, found: str, expected: str, ratio: str, by: str) -> str:
+    return f"{what:<{WHAT}} {found:>{FOUND}} {expected:>{EXPECTED}} {ratio:>{RATIO}}  {by}"[:WIDTH]
+
+
+def _labelled(what: str, text: str) -> Iterator[str]:
+    head, *rest = textwrap.wrap(what, WHAT)
+    lines = textwrap.wrap(text, WIDTH - WHAT - 1) or [""]
+    yield f"{head:<{WHAT}} {lines[0]}"
+    for index in range(max(len(rest), len(lines) - 1)):
+        left = f"  {rest[index]}" if index < len(rest) else ""
+        yield f"{left:<{WHAT}} {lines[index + 1] if index + 1 < len(lines) else ''}"
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ")
+
+
+def shown(value: float | str | None, unit: str) -> str:
+    """A figure with its unit; None is unknown."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, str):
+        return value
+    if unit == COUNTED_BYTES:
+        return f"{value / 2**30:,.3f} GiB"
+    if unit == "%":
+        return f"{100 * value:.1f} %"
+    if unit in PREFIXED:
+        return scaled(value, unit)
+    if isinstance(value, int):
+        return f"{value:,} {unit}".rstrip()
+    return f"{figure(value)} {unit}".rstrip()

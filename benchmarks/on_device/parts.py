@@ -1,0 +1,84 @@
+"""What is measured, in this order, and about how long each part takes. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNS = ("digits", "synthetic")
+ENGINES = ("auto", "eager", "graphed", "compiled", "fused")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every part is given."""
+
+    kind: str
+    """Of the device, as torch calls it."""
+    folder: Path
+    span_seconds: float
+    """Of each run."""
+
+    @property
+    def is_small(self) -> bool:
+        """A processor would need minutes where an accelerator needs seconds: sizes are smaller there."""
+        return self.kind == "cpu"
+
+    def run(self, name: str) -> Path:
+        """The directory of a run."""
+        return self.folder / "runs" / name
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: `measure(setting, *words)` of a module of this package gives its figures."""
+
+    name: str
+    title: str
+    module: str
+    seconds: tuple[float, float]
+    """About, beside spans: of an accelerator, of a processor."""
+    words: tuple[str, ...] = ()
+    spans: int = 0
+    """Runs in it, each of a span."""
+    after: str = ""
+    """The part whose run it reads."""
+
+    def needs(self, setting: Setting) -> float:
+        """Seconds that it is expected to take."""
+        return self.seconds[setting.is_small] + self.spans * setting.span_seconds
+
+
+def _run(preset: str, engine: str) -> Part:
+    title = f"Run: {preset}, --step {engine}"
+    return Part(f"{preset}-{engine}", title, "runs", (120.0, 45.0), (preset, engine), spans=1)
+
+
+def _overhead(preset: str) -> Part:
+    run = f"{preset}-auto"
+    title = f"Overhead: {preset}, against the bare loop"
+    return Part(f"overhead-{preset}", title, "loops", (100.0, 40.0), (run,), after=run)
+
+
+# What tells most in the least time comes first: a machine may be lent for a few minutes only.
+PARTS = (
+    Part("machine", "Machine", "machine", (30.0, 10.0)),
+    Part("formats", "Conformance: formats of multiplications", "number_formats", (20.0, 10.0)),
+    Part("engines", "Conformance: every engine makes the eager step", "engines", (200.0, 150.0)),
+    Part("ddp", "Conformance: engines in DDP of one rank", "engines", (90.0, 40.0), ("ddp",)),
+    Part("count", "Count of operations", "counting", (40.0, 15.0)),
+    Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
+    Part("control", "Control: ResNet-50 v1.5", "control", (150.0, 60.0)),
+    Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
+    Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
+    _run("digits", "auto"),
+    _run("synthetic", "auto"),
+    _overhead("digits"),
+    _overhead("synthetic"),
+    Part("tests", "Conformance: doctor and tests", "suite", (90.0, 60.0)),
+    *(_run(preset, engine) for engine in ENGINES[1:] for preset in RUNS),
+)
+IDENTITY = Part("identity", "Identity", "", (30.0, 15.0))
+"""No part of the page: every call begins with it, for figures of two machines must not lie in one folder."""
+BY_NAME: Mapping[str, Part] = {part.name: part for part in PARTS}

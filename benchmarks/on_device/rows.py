@@ -1,0 +1,45 @@
+"""What a part finds: rows of a figure beside what was expected, notes, and faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+Figures = dict[str, Any]
+"""`rows`, `notes`, `smaller`, `faults`, `left_out`, and whatever else the part measured."""
+
+
+def row(
+    what: str,
+    found: float | str | None,
+    unit: str = "",
+    expected: float | str | None = None,
+    by: str = "",
+    compared: bool = True,
+) -> Row:
+    """One line of the page; None is unknown. `by`: who expects it. The ratio stands where both are numbers
+    and the two may be compared."""
+    numbers = isinstance(found, int | float) and isinstance(expected, int | float) and compared
+    ratio = float(found) / float(expected) if numbers and expected else None  # type: ignore[arg-type]
+    return {"what": what, "found": found, "unit": unit, "expected": expected, "by": by, "ratio": ratio}
+
+
+def figures(
+    rows: list[Row],
+    *,
+    faults: list[str] | None = None,
+    notes: list[str] | None = None,
+    smaller: str = "",
+    left_out: str = "",
+    **more: object,
+) -> Figures:
+    """`faults` make the part a failed one; `smaller` says what was reduced for a processor, `left_out` why
+    nothing was measured."""
+    return {
+        "rows": rows,
+        "faults": faults or [],
+        "notes": notes or [],
+        "smaller": smaller,
+        "left_out": left_out,
+        **more,
+    }

@@ -1,0 +1,158 @@
+"""Begins one part after the other, each in a process of its own, and writes down what came of it.
+
+A device that fails may leave a process that can do nothing more with it, or one that hangs: such a part
+ends, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from benchmarks.on_device.page import page
+from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Part, Setting
+from benchmarks.on_device.process import wait
+from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured, StateError
+
+SLOWEST = 4.0
+"""Times what a part is expected to take: after that it hangs."""
+LEAST_SECONDS = 60.0
+"""That a part may take, however short it is expected to be."""
+LONGER = 1.5
+"""Times what a part had when the time was over: what it is expected to need in the next call."""
+FIRST_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A part's process."""
+
+    state: str
+    began: str
+    seconds: float
+    result: dict[str, Any] | None
+    error: str
+
+
+def pending(measured: Measured) -> tuple[Part, ...]:
+    """Those without figures, in their order; a part that reads a run comes after it."""
+    return tuple(part for part in PARTS if measured.state(part.name) in ("", UNFINISHED))
+
+
+def needed(measured: Measured, part: Part, setting: Setting) -> float:
+    """Seconds that must be left for it to be begun."""
+    had = measured.parts.get(part.name, {}).get("seconds", 0.0)
+    return max(part.needs(setting), LONGER * had if measured.state(part.name) == UNFINISHED else 0.0)
+
+
+def identify(measured: Measured, setting: Setting) -> None:
+    """Raises StateError where the figures are of another device or program, or none can be identified."""
+    limit = max(LEAST_SECONDS, SLOWEST * IDENTITY.needs(setting))
+    ended = run_part(IDENTITY, setting, limit, is_whole=True)
+    if ended.result is None:
+        *_, reason = ended.error.splitlines()
+        log = log_of(IDENTITY, setting)
+        raise StateError(f"the {setting.kind} device cannot be identified: {reason}; see {log}")
+    measured.identify(ended.result["identity"])
+
+
+def go_on(
+    measured: Measured, setting: Setting, until: float, say: Callable[[str], None], only: Collection[str]
+) -> None:
+    """Makes those of the parts `only` that fit into the time, `until` on the monotonic clock.
+
+    Raises StateError.
+    """
+    began, waiting = monotonic(), list[str]()
+    for part in pending(measured):
+        if part.name not in only:
+            continue
+        left, needs = until - monotonic(), needed(measured, part, setting)
+        if needs > left:
+            waiting.append(f"{part.name} ({needs:.0f} s)")
+            continue
+        if part.after and measured.state(part.after) != DONE:
+            if measured.state(part.after) == FAILED:
+                reason = f"it reads the run {part.after}, which failed"
+                _write(measured, part, Ended(FAILED, _now(), 0.0, None, reason))
+            say(f"{part.name}: reads the run {part.after}, of which there is none")
+            continue
+        say(f"{part.name}: about {needs:.0f} s")
+        limit = max(LEAST_SECONDS, SLOWEST * needs)
+        # The first part of a call has all the time that it will ever get.
+        is_whole = limit <= left or monotonic() - began < FIRST_SECONDS
+        ended = run_part(part, setting, min(limit, left), is_whole)
+        if ended.result is not None:
+            measured.identify(ended.result["identity"])
+        _write(measured, part, ended)
+        say(f"{part.name}: {ended.state} after {ended.seconds:.0f} s")
+    if waiting:
+        say(f"not begun, for too little time is left: {', '.join(waiting)}; call again")
+
+
+def run_part(part: Part, setting: Setting, seconds: float, is_whole: bool) -> Ended:
+    """Its process, which is ended after so many seconds: as failed where these were `is_whole`, all that it
+    will ever get, else as unfinished."""
+    log = log_of(part, setting)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    result = log.with_suffix(".json")
+    result.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.on_device", part.name, "--device", setting.kind]
+    command += ["--out", str(setting.folder), "--span", str(setting.span_seconds), "--result", str(result)]
+    began, at = monotonic(), _now()
+    with log.open("wb") as file:
+        status = wait(command, file.fileno(), seconds)
+    lasted = monotonic() - began
+    if status is None:
+        state = FAILED if is_whole else UNFINISHED
+        return Ended(state, at, lasted, None, f"not over after {lasted:.0f} s; its output: {log}")
+    if status == 0 and result.exists():
+        found = json.loads(result.read_text(encoding="utf-8"))
+        return Ended(FAILED if found["figures"]["faults"] else DONE, at, lasted, found, "")
+    return Ended(FAILED, at, lasted, None, told(log.read_text(encoding="utf-8", errors="replace"), status))
+
+
+def log_of(part: Part, setting: Setting) -> Path:
+    """What its process prints."""
+    return setting.folder / "logs" / f"{part.name}.log"
+
+
+def told(output: str, status: int) -> str:
+    """The last traceback in the output of a process that failed; its last lines where there is none."""
+    begins = output.rfind("Traceback (most recent call last)")
+    text = output[begins:] if begins >= 0 else "\n".join(output.splitlines()[-20:])
+    ended = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+    return f"{ended}\n{text}".strip()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(" ", "seconds").replace("+00:00", " UTC")
+
+
+def _write(measured: Measured, part: Part, ended: Ended) -> None:
+    measured.parts[part.name] = {
+        "title": part.title,
+        "state": ended.state,
+        "began": ended.began,
+        "seconds": round(ended.seconds, 1),
+        "figures": ended.result["figures"] if ended.result else None,
+        "error": ended.error,
+    }
+    measured.save(page(measured))
+
+
+def forget(measured: Measured, names: Sequence[str]) -> None:
+    """So that these parts are made again, and those that read their runs; `all` begins anew."""
+    if "all" in names:
+        measured.parts, measured.identity = {}, {}
+    for name in names:
+        for part in BY_NAME.values():
+            if name in (part.name, part.after):
+                measured.parts.pop(part.name, None)

@@ -1,0 +1,132 @@
+"""A short run by one engine, as a user starts it: its rate, its verdict, and what its journal tells."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from aiperf.device import bind
+from aiperf.engines.made import KINDS
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.wire.messages import Fallback
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, Row, figures, row
+from nas.record import encode
+
+AUTO, COMPILED = "auto", "compiled"
+MOST_REST = 0.02
+"""Of the span, neither training nor validating: the goal of benchmarks/overhead.py."""
+# A processor does not train ResNet-50 at 224² to a validation within a minute.
+SMALL_SYNTHETIC = {
+    "data.size": "32",
+    "data.classes": "10",
+    "data.training_images": "640",
+    "data.validation_images": "128",
+    "data.test_images": "128",
+    "training.validate_every_images": "64",
+    "training.batch_size": "16",
+}
+SMALL_SEED = "residual-4-8-16"
+
+
+def measure(setting: Setting, preset: str, engine: str) -> Figures:
+    """What is not VALID, or was trained by another engine than the one asked for, is a fault."""
+    if reason := _unusable(setting, engine):
+        return figures([], left_out=reason)
+    directory = setting.run(f"{preset}-{engine}")
+    shutil.rmtree(directory, ignore_errors=True)  # of a part that was not over in time
+    command = ["run", "--preset", preset, "--device", setting.kind, "--devices", "1", "--step", engine]
+    command += ["--minutes", str(setting.span_seconds / 60), "--directory", str(directory)]
+    is_small = setting.is_small and preset == "synthetic"
+    if is_small:
+        command += ["--seed", SMALL_SEED]
+        command += [word for pair in SMALL_SYNTHETIC.items() for word in ("--set", "=".join(pair))]
+    ran = _program(command)
+    validated = _program(["validate", str(directory)])
+    answer = validated.stdout.strip().splitlines()[-1] if validated.stdout.strip() else "nothing to validate"
+    if not RunFiles(directory).journal.exists():
+        return figures([row("verdict", answer)], faults=[_why(ran)])
+    run = replay(read_journal(RunFiles(directory).journal))
+    faults = [] if validated.returncode == 0 else [f"the run is not VALID, but: {answer}"]
+    faults += [f"trial {each.trial}: no {each.engine} steps: {each.reason}" for each in _fallbacks(run)]
+    scored = json.loads(_program(["score", "--json", str(directory)]).stdout or "{}")
+    return figures(
+        [row("verdict", answer), *_of_score(run, scored), *_of_journal(run)],
+        faults=faults,
+        smaller=f"{SMALL_SEED} at 32² in place of ResNet-50 at 224²" if is_small else "",
+        score={name: value for name, value in scored.items() if name != "timeline"},
+        step_times=[encode(ceiling.steps) for leg in run.legs for ceiling in leg.ceilings.values()],
+        validation=validated.stdout.splitlines(),
+        command=["aiperf-hpc", *command],
+    )
+
+
+def _unusable(setting: Setting, engine: str) -> str:
+    """Why no such run is made; empty where it is."""
+    if engine == AUTO:
+        return ""
+    if engine not in KINDS:
+        return f"this version has no {engine} engine"
+    if reason := KINDS[engine].why_not(bind(setting.kind, 0)):
+        return reason
+    if setting.is_small and engine == COMPILED:
+        return "a processor compiles for minutes, which no trial of a short run earns back"
+    return ""
+
+
+def _program(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    ended = subprocess.run([sys.executable, "-m", "aiperf", *words], capture_output=True, text=True)
+    print(ended.stdout, ended.stderr, sep="\n", flush=True)  # into the part's log
+    return ended
+
+
+def _why(ended: subprocess.CompletedProcess[str]) -> str:
+    lines = ended.stderr.strip().splitlines() or ["no reason was given"]
+    return f"the run ended with exit code {ended.returncode}: {lines[-1]}"
+
+
+def _fallbacks(run: Replay) -> list[Fallback]:
+    return [attempt.fallback for attempt in run.attempts if attempt.fallback is not None]
+
+
+def _of_score(run: Replay, scored: dict[str, Any]) -> list[Row]:
+    if "ops_per_second" not in scored:
+        return []
+    ceilings = [ceiling.fastest for leg in run.legs for ceiling in leg.ceilings.values()]
+    tensor, rest = scored["tensor_ops_per_second"], max(share["rest"] for share in scored["shares"])
+    peak = scored["peak_ops_per_second"]
+    quality, control = scored["quality"] or {}, scored["control"] or {}
+    done = [scored[name]["operations"] for name in ("goodput", "raw")]
+    return [
+        row("sustained OPS", scored["ops_per_second"], "OPS"),
+        row("tensor OPS", tensor, "OPS", max(ceilings, default=None), "ceiling of the run"),
+        *([row("tensor OPS: MFU", tensor, "OPS", peak, "listed peak")] if peak else []),
+        row("credited operations", done[0], "", done[1], "all that was done"),
+        row("neither training nor validating", rest, "%", MOST_REST, "goal, at most"),
+        row("test error", quality.get("error"), "%"),
+        row("control", control.get("images_per_second"), "images/s"),
+    ]
+
+
+def _of_journal(run: Replay) -> list[Row]:
+    begun = [attempt.began.started for attempt in run.attempts if attempt.began is not None]
+    engines = Counter(started.engine for started in begun)
+    reasons = Counter(started.chosen for started in begun).most_common(1)
+    named = ", ".join(f"{name} {count} ×" for name, count in engines.most_common()) or "none"
+    rows = [row("engines of trials", named)]
+    rows += [row("mostly because", reason) for reason, _ in reasons]
+    for leg in run.legs:
+        for ceiling in leg.ceilings.values():
+            for name, time in ceiling.steps.items():
+                told = (
+                    time.why_not or f"{1e3 * time.seconds:.3g} ms, prepared in {time.prepare_seconds:.1f} s"
+                )
+                rows.append(row(f"the seed's step, {name}", told))
+    return rows

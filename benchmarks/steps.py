@@ -1,0 +1,160 @@
+"""Times the training steps of networks on this processor, eager against fused, in turns of one step each.
+
+    PYTHONPATH=. python benchmarks/steps.py --threads 1 2 --formats fp32 bf16
+
+The grown networks are made from the digits' seed by a fixed draw of morphisms. A ratio above 1 says that
+fused steps are faster. On one thread the time is the processor's, which other work on the machine changes
+little; on more it is the clock's, for threads that wait for each other use the processor too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter, process_time
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from aiperf.device import Device, bind
+from aiperf.engines import fused
+from aiperf.measuring.ceiling import measure_products
+from aiperf.measuring.training_step import placed
+from nas.graph import Graph
+from nas.morphisms import MIX, MorphismError
+from nas.record import graph_from_json
+from nas.seeds import residual, resnet50
+
+ROUND_SECONDS = 4.0
+LEAST_STEPS = 7
+PRODUCT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Work:
+    """A network and the images of one step."""
+
+    name: str
+    graph: Graph
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one step, by engine."""
+
+    eager: list[float]
+    fused: list[float]
+
+    @property
+    def ratio(self) -> float:
+        return median(self.eager) / median(self.fused)
+
+    @property
+    def least_ratio(self) -> float:
+        return min(self.eager) / min(self.fused)
+
+
+def grown(seed: int, edits: int) -> Graph:
+    """The digits' seed after so many morphisms, drawn as the evolutionary search draws them."""
+    graph, rng = residual((1, 32, 32), 10, (4, 8, 16)), Random(seed)
+    kinds, weights = list(MIX), list(MIX.values())
+    while edits:
+        (kind,) = rng.choices(kinds, weights)
+        try:
+            graph = kind.propose(graph, rng).apply(graph)
+        except MorphismError:
+            continue
+        edits -= 1
+    return graph
+
+
+def step_of(work: Work, format: str, device: Device) -> tuple[Callable[[], None], Callable[[], None]]:
+    """One eager and one fused step, of networks with equal weights."""
+    images = torch.randn(work.batch_size, *work.graph.input).to(memory_format=torch.channels_last)
+    labels = torch.randint(work.graph.classes, (work.batch_size,))
+
+    def made(is_fused: bool) -> Callable[[], None]:
+        network = placed(work.graph, device)
+        if is_fused:
+            fused.fuse(network)
+        optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=True)
+
+        def step() -> None:
+            with device.autocast(format):
+                loss = cross_entropy(network(images), labels, label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    return made(False), made(True)
+
+
+def time(steps: tuple[Callable[[], None], Callable[[], None]], seconds: float) -> Times:
+    """In turns, after two untimed steps of each."""
+    for _ in range(2):
+        for step in steps:
+            step()
+    clock = process_time if torch.get_num_threads() == 1 else perf_counter
+    times, until = Times([], []), perf_counter() + seconds
+    while len(times.eager) < LEAST_STEPS or perf_counter() < until:
+        for step, into in zip(steps, (times.eager, times.fused)):
+            began = clock()
+            step()
+            into.append(clock() - began)
+    return times
+
+
+def fastest_product(device: Device, format: str) -> float:
+    """Multiply-accumulates per second of the fastest matrix product: the ceiling that runs measure."""
+    return max(found.rate.fastest for found in measure_products(device, format, PRODUCT_SECONDS)) / 2
+
+
+def works(files: list[Path]) -> list[Work]:
+    if files:
+        return [Work(file.stem, graph_from_json(json.loads(file.read_text())), 50) for file in files]
+    return [
+        *(Work(f"digits, {edits} edits", grown(7, edits), 50) for edits in (0, 4, 8, 12, 16)),
+        Work("ResNet-50", resnet50((3, 224, 224), 1000), 8),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("graphs", nargs="*", type=Path, help="graphs as JSON, instead of the usual networks")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--formats", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    parser.add_argument("--seconds", type=float, default=ROUND_SECONDS, help="of each row")
+    asked = parser.parse_args()
+    if reason := fused.unavailable():
+        raise SystemExit(reason)
+    device = bind("cpu", 0)
+    print(
+        "| network | format | threads | eager ms | fused ms | ratio | of the fastest | share of the ceiling |"
+    )
+    print("|-|-|-|-|-|-|-|-|")
+    for threads in asked.threads:
+        torch.set_num_threads(threads)
+        for format in asked.formats:
+            for work in works(asked.graphs):
+                ceiling = fastest_product(device, format)
+                found = time(step_of(work, format, device), asked.seconds)
+                ceiling = max(ceiling, fastest_product(device, format))
+                share = work.batch_size * work.graph.cost.train.mac / median(found.fused) / ceiling
+                print(
+                    f"| {work.name} | {format} | {threads} | {1e3 * median(found.eager):.1f} "
+                    f"| {1e3 * median(found.fused):.1f} | {found.ratio:.2f} | {found.least_ratio:.2f} "
+                    f"| {100 * share:.0f} % |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""benchmarks/device.py on a processor: what is written, that it continues, and that a failure is reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from aiperf.device import bind
+from benchmarks.on_device.__main__ import identify as identity_of
+from benchmarks.on_device.page import WIDTH, page, shown
+from benchmarks.on_device.parts import BY_NAME, PARTS, Setting
+from benchmarks.on_device.rows import figures, row
+from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
+from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
+from tests.house.tree import ROOT
+
+SETTINGS = {"device": "cpu", "span": 6.0}
+KEYS = {"title", "state", "began", "seconds", "figures", "error"}
+MORE = 75
+
+
+def called(out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The script as a user starts it, from another directory."""
+    command = [sys.executable, str(ROOT / "benchmarks/device.py"), "--device", "cpu", "--out", str(out)]
+    return subprocess.run(
+        [*command, *words],
+        cwd=out.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def record(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "device.json").read_text(encoding="utf-8"))
+    return found
+
+
+def measured_as(folder: Path, **states: str) -> Measured:
+    """Parts in these states, each with a row."""
+    parts = {
+        name.replace("_", "-"): {
+            "title": "",
+            "state": state,
+            "began": "2026-11-23 10:00:00 UTC",
+            "seconds": 20.0,
+            "figures": figures([row("rate", 6500.0, "images/s", 4868.0, "somebody")]),
+            "error": "",
+        }
+        for name, state in states.items()
+    }
+    return Measured(folder, SETTINGS, {"device": "A device"}, parts)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_continues_and_a_failure_is_told(tmp_path: Path) -> None:
+    """A damaged journal stands for whatever a part may raise; the parts after it are made all the same."""
+    out = tmp_path / "out"
+    run = out / "runs/digits-auto"
+    run.mkdir(parents=True)
+    (run / "journal.jsonl").write_text("no journal\n")
+    earlier = measured_as(out, machine=DONE, digits_auto=DONE)
+    earlier.identity = identity_of(bind("cpu", 0))
+    earlier.save(page(earlier))
+    ended = called(out, "--span", "6", "--only", "overhead-digits", "digits-graphed")
+    assert ended.returncode == MORE, ended.stderr
+
+    found = record(out)
+    assert found.keys() == {"form", "settings", "identity", "parts"}
+    assert (found["form"], found["settings"], found["identity"]) == (FORM, SETTINGS, earlier.identity)
+    assert found["parts"].keys() == {"machine", "digits-auto", "overhead-digits", "digits-graphed"}
+    assert all(part.keys() == KEYS for part in found["parts"].values())
+    assert found["parts"]["machine"] == earlier.parts["machine"]
+    states = {name: part["state"] for name, part in found["parts"].items()}
+    assert (states["overhead-digits"], states["digits-graphed"]) == (FAILED, DONE)
+    error = found["parts"]["overhead-digits"]["error"]
+    assert error.startswith("ended with exit code 1\nTraceback (most recent call last):")
+    assert "journal.jsonl" in error.splitlines()[-1]
+    text = (out / "device.txt").read_text(encoding="utf-8")
+    assert text in ended.stdout
+    assert "\nFAILED: " in text
+    assert "\nfailed      overhead-digits\n" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_whole_of_it_in_calls_that_continue(tmp_path: Path) -> None:
+    """A short call first, then some that leave each part its time on a loaded machine, too."""
+    out, calls = tmp_path / "out", 0
+    status = called(out, "--span", "6", "--seconds", "40").returncode
+    assert status == MORE
+    while status == MORE and calls < 6:
+        status, calls = called(out, "--span", "6", "--seconds", "480").returncode, calls + 1
+    assert status == 0, (out / "device.txt").read_text(encoding="utf-8")
+    parts = record(out)["parts"]
+    assert parts.keys() == BY_NAME.keys()
+    assert {part["state"] for part in parts.values()} == {DONE}
+    left_out = {name for name, part in parts.items() if part["figures"]["left_out"]}
+    assert {"digits-graphed", "synthetic-graphed"} <= left_out
+    assert not {name for name in left_out if name.endswith(("-auto", "-eager"))}
+    for name in ("digits-auto", "synthetic-auto", "digits-eager"):
+        verdict = parts[name]["figures"]["rows"][0]
+        assert (verdict["what"], verdict["found"]) == ("verdict", "VALID, class smoke")
+    text = (out / "device.txt").read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert text.count("smaller here: ") >= 8
+
+
+def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
+    measured_as(tmp_path, machine=DONE).save("")
+    assert opened(tmp_path, SETTINGS).state("machine") == DONE
+    with pytest.raises(StateError, match=r"measured with span 6\.0, not 60\.0; give --span 6\.0, or another"):
+        opened(tmp_path, {**SETTINGS, "span": 60.0})
+    with pytest.raises(StateError, match="is of device 'A device', this is 'Another'; give another --out"):
+        opened(tmp_path, SETTINGS).identify({"device": "Another"})
+    (tmp_path / "device.json").write_text("{")
+    with pytest.raises(StateError, match=r"cannot be read .*; give another --out"):
+        opened(tmp_path, SETTINGS)
+    (tmp_path / "device.json").write_text("[]")
+    with pytest.raises(StateError, match=f"is not of the form {FORM}"):
+        opened(tmp_path, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "fault"),
+    [
+        (("settings",), [], "its settings are not device and span"),
+        (("settings", "more"), 1, "its settings are not device and span"),
+        (("identity",), {}, "its identity is not of names and texts"),
+        (("identity", "device"), 7, "its identity is not of names and texts"),
+        (("parts",), [], "its parts are not by name"),
+        (("parts", "machine"), None, "its part machine is damaged"),
+        (("parts", "machine", "state"), "well", "its part machine is damaged"),
+        (("parts", "machine", "seconds"), "20", "its part machine is damaged"),
+        (("parts", "machine", "figures"), [], "its part machine is damaged"),
+        (("parts", "machine", "figures", "rows"), [{}], "its part machine is damaged"),
+        (("parts", "machine", "figures", "rows", 0, "found"), [], "its part machine is damaged"),
+        (("parts", "machine", "figures", "notes"), "none", "its part machine is damaged"),
+        (("parts", "machine", "seconds"), float("nan"), "cannot be read (NaN is no finite number)"),
+    ],
+)
+def test_what_was_edited_by_hand_is_told(
+    tmp_path: Path, path: tuple[str | int, ...], value: object, fault: str
+) -> None:
+    measured_as(tmp_path, machine=DONE).save("")
+    written = record(tmp_path)
+    *inner, last = path
+    place: Any = written
+    for name in inner:
+        place = place[name]
+    place[last] = value
+    (tmp_path / "device.json").write_text(json.dumps(written))
+    with pytest.raises(StateError, match=re.escape(fault)):
+        opened(tmp_path, SETTINGS)
+
+
+@pytest.mark.torch
+def test_a_damaged_file_gets_one_line(tmp_path: Path) -> None:
+    text = json.dumps({"form": FORM, "settings": SETTINGS, "identity": {"device": "A"}, "parts": []})
+    (tmp_path / "device.json").write_text(text)
+    ended = called(tmp_path, "--span", "6")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    fault = "its parts are not by name; restore it, or give another --out"
+    assert ended.stderr == f"benchmarks/device.py: {tmp_path / 'device.json'}: {fault}\n"
+    assert (tmp_path / "device.json").read_text() == text
+
+
+@pytest.mark.torch
+def test_only_all_is_every_part(tmp_path: Path) -> None:
+    ended = called(tmp_path, "--only", "all", "--seconds", "1")
+    assert ended.returncode == MORE, ended.stderr
+    waiting = ended.stdout.splitlines()[0]
+    assert [name for name in BY_NAME if f" {name} (" not in waiting] == []
+
+
+@pytest.mark.torch
+def test_bad_options_get_one_line(tmp_path: Path) -> None:
+    ended = called(tmp_path / "out", "--only", "sensor")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith(
+        "device.py: error: there is no part sensor; parts: machine,"
+    )
+    for name, value in (("--span", "nan"), ("--span", "-5"), ("--span", "a"), ("--seconds", "0")):
+        ended = called(tmp_path / "out", name, value)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        line = f"device.py: error: argument {name}: {value} is not a number of seconds above 0"
+        assert ended.stderr.splitlines()[-1] == line
+    assert not (tmp_path / "out").exists()
+    wanted = [sys.executable, str(ROOT / "benchmarks/device.py"), "--device", "npu", "--out", str(tmp_path)]
+    ended = subprocess.run(wanted, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("benchmarks/device.py: torch sees no npu device;")
+
+
+def test_no_part_is_begun_that_does_not_fit(tmp_path: Path) -> None:
+    measured, said = measured_as(tmp_path), list[str]()
+    go_on(measured, Setting("cpu", tmp_path, 6.0), monotonic() + 5, said.append, ("machine", "formats"))
+    assert (measured.parts, len(said)) == ({}, 1)
+    assert said[0] == ("not begun, for too little time is left: machine (10 s), formats (10 s); call again")
+
+
+def test_a_part_that_had_too_little_time_is_expected_to_need_more(tmp_path: Path) -> None:
+    setting, part = Setting("cpu", tmp_path, 6.0), BY_NAME["sensors"]
+    assert needed(measured_as(tmp_path), part, setting) == part.needs(setting) == 15
+    assert needed(measured_as(tmp_path, sensors=UNFINISHED), part, setting) == 30
+    assert part in pending(measured_as(tmp_path, sensors=UNFINISHED))
+    assert part not in pending(measured_as(tmp_path, sensors=FAILED))
+
+
+def test_what_reads_a_run_waits_for_it(tmp_path: Path) -> None:
+    setting, said = Setting("cpu", tmp_path, 6.0), list[str]()
+    measured = measured_as(tmp_path)
+    go_on(measured, setting, monotonic() + 1000, said.append, ("overhead-digits",))
+    assert measured.parts == {}
+    measured = measured_as(tmp_path, digits_auto=FAILED)
+    go_on(measured, setting, monotonic() + 1000, said.append, ("overhead-digits",))
+    assert measured.parts["overhead-digits"]["error"] == "it reads the run digits-auto, which failed"
+
+
+@pytest.mark.parametrize(("is_whole", "state"), [(True, FAILED), (False, UNFINISHED)])
+def test_a_part_that_hangs_is_ended(tmp_path: Path, is_whole: bool, state: str) -> None:
+    ended = run_part(BY_NAME["machine"], Setting("cpu", tmp_path, 6.0), 0.01, is_whole)
+    assert (ended.state, ended.result) == (state, None)
+    assert ended.error.startswith("not over after 0 s; its output: ")
+    assert ended.seconds < 10
+
+
+def test_again_forgets_what_reads_its_run_too(tmp_path: Path) -> None:
+    measured = measured_as(tmp_path, machine=DONE, digits_auto=DONE, overhead_digits=DONE)
+    forget(measured, ["digits-auto"])
+    assert measured.parts.keys() == {"machine"}
+    forget(measured, ["all"])
+    assert (measured.parts, measured.identity) == ({}, {})
+
+
+def test_the_end_of_a_process_is_told() -> None:
+    assert told("a\nb", -11) == "ended by SIGSEGV\na\nb"
+    output = (
+        "x\nTraceback (most recent call last):\n  first\nTraceback (most recent call last):\n  last\nE: y"
+    )
+    assert told(output, 1) == "ended with exit code 1\nTraceback (most recent call last):\n  last\nE: y"
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """Whole, with what is long and what is unknown."""
+    measured = measured_as(tmp_path, machine=DONE, formats=FAILED)
+    long = [
+        row("a name that is longer than its column is wide", None, "OPS", 989.5e12, "listed peak"),
+        row("text", "as long as it likes " * 5),
+        row("error", 0.0123, "%", 0.02, "goal, at most", compared=False),
+    ]
+    measured.parts["formats"]["figures"] = figures(long, faults=["a fault"], smaller="everything")
+    lines = page(measured).splitlines()
+    assert lines[2:7] == [
+        "device      A device",
+        "done        machine",
+        "left out    none",
+        "failed      formats",
+        "to do       engines, ddp, count, peak, control, memory, sensors, digits-auto, synthetic-auto,",
+    ]
+    start = next(index for index, line in enumerate(lines) if line.startswith("Machine [machine]"))
+    assert lines[start:] == (ROOT / "tests/benchmarks/page.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "OPS", "unknown"),
+        ("VALID", "", "VALID"),
+        (3 << 29, "GiB", "1.500 GiB"),
+        (989.5e12, "OPS", "989.5 TOPS"),
+        (0.256, "%", "25.6 %"),
+        (4868.0, "images/s", "4,868 images/s"),
+        (24_000_000, "", "24,000,000"),
+    ],
+)
+def test_a_figure_is_shown_with_its_unit(value: float | str | None, unit: str, text: str) -> None:
+    assert shown(value, unit) == text
+
+
+def test_every_part_has_its_module() -> None:
+    folder = ROOT / "benchmarks/on_device"
+    assert [part.name for part in PARTS if not (folder / f"{part.module}.py").is_file()] == []
+    assert len(BY_NAME) == len(PARTS)
+    assert all(not part.after or part.after in BY_NAME for part in PARTS)
+
+
+def test_no_part_takes_a_whole_call(tmp_path: Path) -> None:
+    accelerator = Setting("cuda", tmp_path, 60.0)
+    assert max(part.needs(accelerator) for part in PARTS) <= 240  # half of the 480 s of a call
+
+
+def test_the_checkout_is_small_enough() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    files = [ROOT / path for path in listed.stdout.split("\0") if path]
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 60 << 20

@@ -54,10 +54,25 @@ class Job:
             raise ConfigError(f"one of the sizes is {max(self.sizes)}; the job has {self.nodes} nodes")
 
     @property
+    def pretends(self) -> bool:
+        """Whether its workers do, so that its verdict is no failure."""
+        return any(option.partition("=")[0] == "--pretend" for option in self.options)
+
+    @property
     def limit_seconds(self) -> int:
         """Of the whole job, in whole minutes."""
         one = self.hours * 3600 + MARGIN_SECONDS + START_MINUTES * 60
         return math.ceil(one * max(1, len(self.sizes)) / 60) * 60
+
+    @property
+    def span_node_hours(self) -> float:
+        """Of all timed spans. A job that goes through several sizes holds all of its nodes at each."""
+        return self.nodes * self.hours * max(1, len(self.sizes)) * self.repeat
+
+    @property
+    def limit_node_hours(self) -> float:
+        """The most that may be charged for."""
+        return self.nodes * self.limit_seconds / 3600 * self.repeat
 
     @property
     def clock(self) -> str:

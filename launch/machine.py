@@ -62,7 +62,7 @@ def partitions(sinfo: str) -> list[Partition]:
 
 
 def site_text(answers: Answers, user: str, setup: str) -> str:
-    """A site file to be read and mended; `setup` is a line of shell that finds this installation."""
+    """A site file to be read and edited; `setup` is a line of shell that finds this installation."""
     known = partitions(answers.get("sinfo", ""))
     first = known[0] if known else None
     devices = first.devices if first else 0

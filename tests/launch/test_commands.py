@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from aiperf.commands.launching import launch
 from aiperf.errors import AiperfError
 from launch.site import load_site
 from tests.aiperf import journals
+from tests.house.tree import ROOT
 from tests.launch.golden import ACTIVATE, SHIPPED
 
 SITE = f"""
@@ -20,6 +24,7 @@ setup = ['{ACTIVATE}']
 queue = {{ account = "ACCOUNT", partition = "PARTITION" }}
 devices = {{ per_node = 8 }}
 """
+DIGITS = ("--", "--preset", "digits")
 Launch = Callable[..., Result]
 
 # Takes its script from standard input, and gives the number of the line that it wrote as the job's id.
@@ -51,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
 
 def told(result: Result) -> str:
     assert result.exception is None, result.exception
-    return result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize("line", ["{", "echo `id", "cat <<END # ((", "if true; then", "("])
@@ -59,7 +64,7 @@ def told(result: Result) -> str:
 def test_a_script_that_bash_cannot_read_is_refused(run: Launch, scheduler: str, line: str) -> None:
     text = f"setup = [{json.dumps(line)}]\nmpi.launcher = 'mpiexec'\n"
     Path("site.toml").write_text(text, encoding="utf-8")
-    assert "bash cannot read the script" in str(run(scheduler).exception)
+    assert "bash cannot read the script" in str(run(scheduler, *DIGITS).exception)
     assert not list(Path().glob("aiperf-hpc-*"))
 
 
@@ -72,12 +77,12 @@ def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
 
 def test_other_schedulers_are_written_too(run: Launch) -> None:
     Path("site.toml").write_text(f"{SITE}mpi.launcher = 'mpiexec'\n", encoding="utf-8")
-    told(run("pbs", "--nodes", 2))
+    told(run("pbs", "--nodes", 2, *DIGITS))
     assert "#PBS " in Path("aiperf-hpc-2.pbs").read_text()
 
 
 def test_it_is_submitted_when_told_to(run: Launch) -> None:
-    assert told(run("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch")) == "x.sbatch: job 1\n"
+    assert told(run("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch", *DIGITS)) == "x.sbatch: job 1\n"
     assert Path("log").read_text() == "--parsable\n"
     assert Path("log.scripts").read_text() == Path("x.sbatch").read_text()
 
@@ -106,7 +111,7 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("scaling", "--nodes", "4,x"), "give whole numbers with commas between"),
         (("scaling", "--nodes", "8,4"), "from the smallest to the largest"),
         (("status", "nowhere"), "give the directory of a study"),
-        (("init-site",), "site.toml is there already"),
+        (("init-site",), "site.toml already exists"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(
@@ -119,12 +124,12 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 def test_a_script_that_somebody_edited_is_kept(run: Launch) -> None:
     Path("aiperf-hpc-1.sbatch").write_text("mine\n")
-    assert isinstance(run("slurm").exception, AiperfError)
+    assert isinstance(run("slurm", *DIGITS).exception, AiperfError)
     assert Path("aiperf-hpc-1.sbatch").read_text() == "mine\n"
 
 
 def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> None:
-    options = ("--batch-size", 80, "--device", "cpu")
+    options = ("--preset", "digits", "--batch-size", 80, "--device", "cpu")
     told(run("scaling", "--nodes", "1,2,4", "--hours", 0.5, "--submit", "--", *options))
     assert Path("log").read_text().splitlines() == [
         *["--parsable"] * 3,
@@ -147,7 +152,7 @@ def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> N
 
 
 def test_a_study_whose_configuration_was_changed_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2"))
+    told(run("scaling", "--nodes", "1,2", *DIGITS))
     with Path("scaling-study/config.toml").open("a") as config:
         config.write("# mine\n")
     assert "was changed since the study began" in str(run("status", "scaling-study").exception)
@@ -163,19 +168,19 @@ def test_all_sizes_in_one_job(run: Launch) -> None:
 def test_the_hash_of_a_study_is_of_its_configuration(run: Launch) -> None:
     hashes = set()
     for number, seed in enumerate(("residual-4-8-16", "residual-4-8-16", "residual")):
-        words = ("--directory", f"study{number}", "--", "--seed", seed)
+        words = ("--directory", f"study{number}", *DIGITS, "--seed", seed)
         if run("scaling", "--nodes", "1,2", *words).exception is None:
             hashes.add(json.loads(Path(f"study{number}/study.json").read_text())["config_hash"])
     assert len(hashes) == 2
 
 
 def test_one_run_may_have_a_random_seed_of_ones_own(run: Launch) -> None:
-    told(run("slurm", "--", "--random-seed", 5))
+    told(run("slurm", *DIGITS, "--random-seed", 5))
     assert "--random-seed 5" in Path("aiperf-hpc-1.sbatch").read_text()
 
 
 def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
-    words = ("scaling", "--nodes", "1,2", "--submit")
+    words = ("scaling", "--nodes", "1,2", "--submit", *DIGITS)
     told(run(*words))
     Path("bin/squeue").write_text("#!/bin/sh\nprintf '1 RUNNING\\n2 PENDING\\n'\n")
     output = told(run(*words))
@@ -184,12 +189,12 @@ def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
 
 
 def test_a_directory_may_be_called_anything(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--directory", "my study's"))
+    told(run("scaling", "--nodes", "1,2", "--directory", "my study's", *DIGITS))
     assert "--job-name=my-study-s-2" in Path("my study's/nodes-0002/job.sbatch").read_text()
 
 
 def test_a_study_of_a_scheduler_that_there_is_not_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2"))
+    told(run("scaling", "--nodes", "1,2", *DIGITS))
     path = Path("scaling-study/study.json")
     path.write_text(path.read_text().replace('"slurm"', '"slrum"'))
     assert "no scheduler is 'slrum'; there are slurm, pbs, lsf" in str(
@@ -198,13 +203,13 @@ def test_a_study_of_a_scheduler_that_there_is_not_is_refused(run: Launch) -> Non
 
 
 def test_a_study_without_its_configuration_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2"))
+    told(run("scaling", "--nodes", "1,2", *DIGITS))
     Path("scaling-study/config.toml").unlink()
     assert "config.toml: No such file or directory" in str(run("status", "scaling-study").exception)
 
 
 def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--submit"))
+    told(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
     journal = Path("scaling-study/nodes-0002/2-nodes/journal.jsonl")
     journal.parent.mkdir()
     journal.write_text("no journal\n")
@@ -215,11 +220,77 @@ def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
 
 
 def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--submit"))
+    told(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
     for nodes in (1, 2):
         journals.write_run(Path(f"scaling-study/nodes-000{nodes}/{nodes}-nodes"), journals.told())
     Path("bin/squeue").write_text("#!/bin/sh\necho 'Invalid job id specified' >&2; exit 1\n")
     assert run("status", "scaling-study").return_value == 0
+
+
+SCALING = ("scaling", "--nodes", "4,8", "--submit")
+PLAN = """\
+aiperf-hpc: the run: preset digits, data digits, seed residual-4-8-16, format auto, search evolution
+aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the scheduler is asked for 18
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "length"),
+    [
+        (("slurm",), "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
+        (
+            ("slurm", "--nodes", 2, "--repeat", 5),
+            "1 h on 2 nodes, 5 times: 10 node-hours; the scheduler is asked for 15",
+        ),
+        (
+            ("scaling", "--nodes", "1,2", "--one-job", "--hours", 0.5),
+            "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; the scheduler is asked for 4",
+        ),
+    ],
+)
+def test_what_is_run_and_for_how_long_is_said_first(
+    run: Launch, words: tuple[object, ...], length: str
+) -> None:
+    last = run(*words, *DIGITS).stderr.splitlines()[-1]
+    assert last == f"aiperf-hpc: its length: {length}"
+
+
+@pytest.mark.parametrize("words", [SCALING, ("slurm", "--nodes", "2", "--submit")])
+def test_assumptions_that_are_not_there_are_told_before_any_job_waits(
+    run: Launch, words: tuple[str, ...]
+) -> None:
+    result = run(*words, *DIGITS, "--pretend", "nobody")
+    assert str(result.exception).startswith("there are no assumptions 'nobody'")
+    assert not Path("log").exists()
+    assert not Path("scaling-study").exists()
+
+
+@pytest.mark.parametrize("words", [SCALING, ("slurm", "--nodes", "2", "--submit")])
+def test_a_script_that_chose_nothing_is_told_the_option(run: Launch, words: tuple[str, ...]) -> None:
+    result = run(*words, "--", "--batch-size", 80)
+    assert str(result.exception) == (
+        "no option says what is run; for the default, write it after the --: -- --preset digits"
+    )
+    assert not Path("log").exists()
+    assert not Path("scaling-study").exists()
+
+
+@pytest.mark.parametrize(("typed", "jobs", "code"), [("y", 3, 0), ("n", 0, 1), ("", 0, 1)])
+def test_a_person_is_asked_where_no_option_chose(run: Launch, typed: str, jobs: int, code: int) -> None:
+    """At a real terminal: Return is no."""
+    terminal, end = os.openpty()
+    os.write(terminal, f"{typed}\n".encode())
+    command = [sys.executable, "-m", "aiperf", "launch", *SCALING]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    asked = subprocess.run(command, stdin=end, env=environment, capture_output=True, text=True, timeout=100)
+    os.close(terminal)
+    os.close(end)
+    question = "Neither --preset nor --data was given. Run digits? [y/N]: "
+    assert asked.stderr.startswith(PLAN + question)
+    assert asked.returncode == code
+    log = Path("log")
+    assert len(log.read_text().splitlines() if log.exists() else []) == jobs
+    assert Path("scaling-study").exists() == (typed == "y")
 
 
 @pytest.mark.parametrize("has_script", [True, False])

@@ -14,6 +14,7 @@ import pytest
 
 from aiperf.errors import StoppedEarly
 from aiperf.journal import events
+from aiperf.tally import Classified
 from aiperf.wire.messages import Evaluated
 from launch import SCHEDULERS
 from launch.job import Job
@@ -78,7 +79,7 @@ SLEEP = "#!/bin/sh\n"
 SQUEUE = "#!/bin/sh\n[ $3 = running ] && printf '%s\\n' $STILL_RUNNING\n"
 TESTED, TERMINATED = (
     json.dumps({"t": 1.0, **encode(event)}, separators=(",", ":"))
-    for event in (events.Tested(Evaluated(1, 90, 100, 0.1)), events.LegEnded("terminated", 1.0))
+    for event in (events.Tested(Evaluated(1, Classified(100, 90), 0.1)), events.LegEnded("terminated", 1.0))
 )
 
 
@@ -133,6 +134,15 @@ def test_a_run_that_was_tested_is_done(machine: Machine) -> None:
     assert placed == ["3 node1 2 node2"] * 2
     assert "--ntasks=5 " in machine.asked[0]
     assert not machine.asked_for("requeue")
+
+
+@pytest.mark.parametrize("options", [("--pretend", "h100"), ("--pretend=h100",), ()])
+def test_the_verdict_simulated_is_done_where_it_was_asked_for(
+    options: tuple[str, ...], machine: Machine
+) -> None:
+    ran = machine.run(job=replace(JOB, options=options), RUN=f"last '{TESTED}'; exit 4")
+    assert ran.returncode == (0 if options else 4)
+    assert ("done: " in ran.stdout) is bool(options)
 
 
 def test_a_launcher_that_ends_well_without_a_result_is_not_believed(machine: Machine) -> None:
@@ -219,9 +229,9 @@ def test_a_program_that_is_not_there_is_told_once(machine: Machine) -> None:
     (machine.folder / "bin" / "aiperf-hpc").unlink()
     ran = machine.run(PATH=f"{machine.folder / 'bin'}:/usr/bin:/bin")
     assert ran.returncode == 1
-    assert ran.stderr == "there is no aiperf-hpc here; mend what stands below EDIT 3\n"
+    assert ran.stderr == "there is no aiperf-hpc here; edit what stands below EDIT 3\n"
     ran = machine.run(replace(SITE, container=Container("x.sif", command="no-such-command")))
-    assert ran.stderr == "there is no no-such-command here; mend what stands below EDIT 3\n"
+    assert ran.stderr == "there is no no-such-command here; edit what stands below EDIT 3\n"
     assert machine.asked == []
 
 

@@ -11,7 +11,7 @@ from tests.slurm.cluster import Cluster, cluster_of
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_of(4, tmp_path_factory.mktemp("cluster")) as started:
+    with cluster_of(16, tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 

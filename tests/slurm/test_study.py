@@ -31,23 +31,29 @@ def site(cluster: Cluster) -> Path:
     return path
 
 
-def status(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [BIN / "aiperf-hpc", "launch", "status", "study", *words]
+def status(cluster: Cluster, *words: str, study: str = "study") -> subprocess.CompletedProcess[str]:
+    command = [BIN / "aiperf-hpc", "launch", "status", study, *words]
     environment = dict(cluster.environment)
     return subprocess.run(
         command, cwd=cluster.work, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
+def table(cluster: Cluster, study: str) -> list[dict[str, str]]:
+    """What the last job of the study makes, when it has made it."""
+    path = cluster.work / study / "table" / "scaling.csv"
+    until = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        waits = bool(cluster.run("squeue", "-h"))
+        assert path.exists() or (waits and time.monotonic() < until), status(cluster, study=study).stdout
+        time.sleep(0.5)
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
 def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) -> None:
     words = ("--nodes", "1,2,4", "--hours", 0.004, "--directory", "study", "--submit", "--", "--preset", TINY)
     cluster.aiperf("launch", "scaling", *words)
-    table = cluster.work / "study" / "table" / "scaling.csv"
-    until = time.monotonic() + WAIT_SECONDS
-    while not table.exists():
-        assert time.monotonic() < until, status(cluster).stdout
-        time.sleep(2.0)
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    rows = table(cluster, "study")
     assert [row["nodes"] for row in rows] == ["1", "2", "4"]
     assert all(row["verdict"].startswith("VALID") for row in rows)
     answer = status(cluster)
@@ -65,6 +71,24 @@ def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) ->
     after = {n: (cluster.work / "study" / f"nodes-000{n}" / "job.id").read_text() for n in (1, 2, 4)}
     assert [n for n in ids if ids[n] != after[n]] == [2]
     cluster.run("scancel", "--me")
+
+
+def test_workers_that_pretend_make_a_study_of_sixteen_nodes(cluster: Cluster, site: Path) -> None:
+    """All that a large study goes through but the training, on a machine that could not train so much."""
+    words = ("--nodes", "1,2,4,8,16", "--hours", 0.003, "--directory", "pretended", "--submit")
+    cluster.aiperf("launch", "scaling", *words, "--", "--preset", "digits", "--pretend", "laptop")
+    rows = table(cluster, "pretended")
+    printed = {
+        path.name: path.read_text(errors="replace")
+        for path in (cluster.work / "pretended" / "nodes-0016").rglob("*.out")
+    }
+    sizes = [(row["nodes"], row["devices"]) for row in rows]
+    assert sizes == [(n, n) for n in ("1", "2", "4", "8", "16")], printed
+    assert all(float(row["ops_per_second"]) > 0 for row in rows)
+    assert {(row["origin"], row["verdict"].split()[0]) for row in rows} == {("pretended", "SIMULATED")}
+    assert status(cluster, study="pretended").returncode == 0
+    (page,) = (cluster.work / "pretended" / "table").glob("*.html")
+    assert "16-nodes" in page.read_text(encoding="utf-8")
 
 
 def test_a_script_is_written_and_submitted(cluster: Cluster, site: Path) -> None:

@@ -32,6 +32,7 @@ RUN = [
 ]
 
 REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20", "prometheus-client>=0.20"]
+SIMULATE = ["simpy>=4.1"]
 SIGN = ["cryptography>=42"]
 
 EXTRAS = {
@@ -45,8 +46,9 @@ EXTRAS = {
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
     "report": REPORT,
+    "simulate": SIMULATE,
     "sign": SIGN,
-    # Drives a Chromium that is there already; Debian's is the package chromium.
+    # Drives a Chromium that is already installed; Debian's is the package chromium.
     "browser": ["playwright>=1.49"],
     "dev": [
         "pytest>=8.4",
@@ -61,6 +63,7 @@ EXTRAS = {
         "setuptools>=77",
         *RUN,
         *REPORT,
+        *SIMULATE,
         *SIGN,
     ],
 }
@@ -103,8 +106,10 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=[*PACKAGES, *(f"{name}.*" for name in PACKAGES)]),
-    # Presets, schemas, fixed lists of images, templates: whatever in a package is not Python.
-    package_data={"": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js"]},
+    # Presets, schemas, fixed lists of images, templates, kernels: whatever in a package is not Python.
+    package_data={
+        "": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js", "**/*.c", "**/*.h"]
+    },
     install_requires=REQUIRED,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["aiperf-hpc = aiperf.start:main"]},

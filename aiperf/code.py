@@ -9,6 +9,8 @@ from pathlib import Path
 import aiperf
 import nas
 
+SOURCES = (".py", ".c", ".h")
+
 
 @cache
 def code_hash() -> str:
@@ -16,7 +18,7 @@ def code_hash() -> str:
     total = sha256()
     for package in (aiperf, nas):
         folder = Path(package.__path__[0])
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in SOURCES):
             total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode())
             total.update(sha256(path.read_bytes()).digest())
     return total.hexdigest()

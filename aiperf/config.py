@@ -17,7 +17,7 @@ from nas.record import RecordError, decode
 from nas.search import SEARCHES
 from nas.tuning import TUNERS
 
-DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "synthetic")
+DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
 WITHOUT_FILES = ("digits", "synthetic")
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
@@ -25,6 +25,9 @@ WANTED_FORMATS = ("auto", *FORMATS)
 DECAYS = ("cosine", "linear")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
+AUTO_STEP, EAGER = "auto", "eager"
+ENGINES = (EAGER, "fused", "graphed", "compiled")
+STEPS = (AUTO_STEP, *ENGINES)
 TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
 LARGEST = (1 << 31) - 1
@@ -36,7 +39,7 @@ class DataConfig:
     """Which images."""
 
     name: str
-    """One of digits, idx, cifar10, imagefolder, synthetic."""
+    """One of digits, idx, cifar10, imagefolder, packed, synthetic."""
     channels: int
     size: int
     """Side in pixels of the square that the network sees."""
@@ -52,7 +55,11 @@ class DataConfig:
     augmentation: str = "none"
     """In training only. One of none, shift, crop-flip, resized-crop-flip."""
     loader_processes: int = 0
-    """Processes that decode images for each rank; 0: as many as cores for each rank, less one."""
+    """Processes that decode images for each rank, of packed images threads that read them; 0: as many as
+    cores for each rank, less one."""
+    stage: str = ""
+    """Folder on a disk of each node, to which packed images are copied before the span; empty: they are read
+    where they lie."""
 
     def __post_init__(self) -> None:
         _one_of("data.name", self.name, DATA_SETS)
@@ -63,6 +70,11 @@ class DataConfig:
         _at_least("data.validation_images", self.validation_images, 1)
         for name in ("training_images", "test_images", "loader_processes"):
             _at_least(f"data.{name}", getattr(self, name), 0)
+        if self.stage and self.name != "packed":
+            raise ConfigError(
+                f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images are "
+                "staged; leave it out, or pack the images by `aiperf-hpc data pack`"
+            )
         if self.path and self.name in WITHOUT_FILES:
             raise ConfigError(
                 f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; "
@@ -153,9 +165,13 @@ class TrainingConfig:
     """Validations without a better error after which a trial ends; 0: never."""
     batch_norm: str = "local"
     """Statistics of batch norm in a group of several ranks. local: each step, of a rank's own images.
-    synchronised: of all images of the step."""
+    synchronised: of all images of the step, and steps are eager."""
     compression: str = "none"
     """Of gradients on their way between ranks: none or fp16."""
+    step: str = "eager"
+    """How a training step is made: eager, fused (a processor's batch norm, addition and ReLU in one pass),
+    graphed (captured once, then replayed), or compiled; auto: the fastest of them, as measured before the
+    span, in trials that are long enough for it."""
 
     def __post_init__(self) -> None:
         _one_of("training.format", self.format, WANTED_FORMATS)
@@ -163,6 +179,7 @@ class TrainingConfig:
         _one_of("training.schedule", self.schedule, SCHEDULES)
         _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
         _one_of("training.compression", self.compression, COMPRESSIONS)
+        _one_of("training.step", self.step, STEPS)
         _at_least("training.batch_size", self.batch_size, 2)
         _at_least("training.validate_every_images", self.validate_every_images, 1)
         _at_least("training.patience", self.patience, 0)
@@ -179,6 +196,10 @@ class TrainingConfig:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; needs 0 ≤ it < 1")
         if self.weight_decay < 0:
             raise ConfigError("training.weight_decay is negative")
+
+    def normalises_over(self, ranks: int) -> bool:
+        """Whether batch norms take their statistics over a group of so many ranks."""
+        return self.batch_norm == "synchronised" and ranks > 1
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a user can mend: each error is one line that says what, where and the remedy."""
+"""What a user can fix: each error is one line that says what, where and the remedy."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,11 @@ class RunFiles:
     @property
     def config(self) -> Path:
         return self.directory / "config.toml"
+
+    @property
+    def assumptions(self) -> Path:
+        """What was assumed, where nothing was measured."""
+        return self.directory / "assumptions.toml"
 
     @property
     def lock(self) -> Path:
@@ -56,6 +61,11 @@ class RunFiles:
             if int(path.stem) not in needed:
                 path.unlink(missing_ok=True)
 
+    def drop_weights(self, trials: Iterable[int]) -> None:
+        """Removes those of these trials, as far as there are any."""
+        for trial in trials:
+            self.weights(trial).unlink(missing_ok=True)
+
     @property
     def telemetry_directory(self) -> Path:
         return self.directory / "telemetry"
@@ -70,7 +80,7 @@ class RunFiles:
     @property
     def before_the_clock(self) -> tuple[Path, ...]:
         """What may have been written before the first trial began."""
-        files = (self.journal, self.config, self.lock, self.probe)
+        files = (self.journal, self.config, self.assumptions, self.lock, self.probe)
         return (*files, self.logs_directory, self.weights_directory, self.telemetry_directory)
 
     def log(self, host: str, rank: int | None = None) -> Path:

@@ -85,16 +85,30 @@ IMAGENET_1K = KnownSet(
     test_images=50_000,
     test_images_a_class=(50, 50),
 )
+PACKED = "packed"
+"""`data.name` of an image folder whose images were decoded beforehand."""
 KNOWN = (DIGITS, CIFAR_10, FASHION_MNIST, IMAGENET_1K)
 FIXED_FORMS: Mapping[str, KnownSet] = {each.name: each for each in (DIGITS, CIFAR_10)}
 """By `data.name`, where its files hold so many images whatever they show."""
+
+
+def unpacked(manifest: Mapping[str, Any]) -> str:
+    """What the images are, however they lie on the disk: packed images are those of an image folder."""
+    return IMAGENET_1K.name if manifest.get("name") == PACKED else str(manifest.get("name"))
+
+
+def packed_side(manifest: Mapping[str, Any]) -> int:
+    """In pixels; 0 for images that are not packed, or of which it is not known."""
+    packed = manifest.get("packed")
+    side = packed.get("side") if isinstance(packed, Mapping) else 0
+    return side if isinstance(side, int) else 0
 
 
 def known_set(manifest: Mapping[str, Any]) -> KnownSet | None:
     """Which of them a manifest is of: by its fingerprint, or all its numbers where none is pinned."""
     for each in KNOWN:
         same = manifest.get("sha256") == each.sha256 if each.sha256 else not differences(manifest, each)
-        if same and manifest.get("name") == each.name:
+        if same and unpacked(manifest) == each.name:
             return each
     return None
 

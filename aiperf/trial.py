@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from aiperf.tally import Tally
 from nas.morphisms import Morphism
+
+BLOCK_SECONDS = 2.0
+"""A block of steps is reported about so often, by few groups."""
 
 
 class State(Enum):
@@ -89,14 +93,17 @@ class Segment:
     steps: int
     train_images: int
     train_seconds: float
-    correct: int
-    of: int
-    """Validated images."""
+    tally: Tally
+    """Of the validation."""
     validate_seconds: float
     skipped: int = 0
     """Steps that the optimizer did not make (fp16 gradients overflowed); a segment with any earns nothing."""
 
     @property
+    def of(self) -> int:
+        """Validated images."""
+        return self.tally.of
+
+    @property
     def error(self) -> float:
-        """Of nothing, nothing is right."""
-        return 1 - self.correct / self.of if self.of else 1.0
+        return self.tally.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from aiperf.trial import Trial
@@ -11,6 +12,9 @@ _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k"
 
 COUNTABLE = 1e15
 """A journal may hold any number, and none may fill a page."""
+
+FEW = 5
+"""Faults of one kind that are named: a damaged disk has many, and one line must do."""
 
 _TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that set the direction of what follows (Unicode, UAX #9), and halves of pairs,
@@ -73,6 +77,12 @@ def bytes_text(value: float) -> str:
             break
         value /= 1024
     return f"{value:.4g} {prefix}B"
+
+
+def first_few(faults: Sequence[str]) -> str:
+    """In one line; of more than `FEW` the rest is counted."""
+    more = f" … and {len(faults) - FEW} more" if len(faults) > FEW else ""
+    return "; ".join(faults[:FEW]) + more
 
 
 def plain(text: str) -> str:

@@ -8,8 +8,10 @@ from aiperf.config import load_preset
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
+from aiperf.proposing.pace import Pace
+from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import Pace, Rank, build, train
+from aiperf.training.train import train
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import Validated
 from nas.morphisms import WidenTrunk

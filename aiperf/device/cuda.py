@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -9,11 +11,48 @@ from typing import ClassVar
 import torch
 
 from aiperf.device.accelerator import Accelerator, first_match
+from aiperf.device.device import Aside
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
 AMPERE = (8, 0)
 """The first compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
+
+
+class CudaCapture:
+    """One CUDA or HIP graph with memory of its own, which it gives back when nobody holds it any more."""
+
+    def __init__(self, index: int) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._stream = torch.cuda.Stream(index)
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            work()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def record(self, work: Callable[[], None]) -> None:
+        # Other threads go on: the next trial is prepared meanwhile.
+        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+class SideStream(Aside):
+    def __init__(self, index: int) -> None:
+        self._stream = torch.cuda.Stream(index)
+
+    def begin(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream)
+
+    def join(self, *results: torch.Tensor) -> None:
+        current = torch.cuda.current_stream()
+        current.wait_stream(self._stream)
+        for result in results:  # their memory is not given to others before the step has read it
+            result.record_stream(current)
 
 
 @dataclass(frozen=True)
@@ -38,6 +77,16 @@ class Cuda(Accelerator):
         if torch.version.hip:
             return first_match(AMD_DRIVER, r"(\S+)")
         return first_match(NVIDIA_DRIVER, r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
+
+    def aside(self) -> Aside:
+        return SideStream(self.index)
+
+    @property
+    def captures(self) -> bool:
+        return True
+
+    def capture(self) -> CudaCapture:
+        return CudaCapture(self.index)
 
     def declare(self, format: str) -> None:
         super().declare(format)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -15,6 +16,30 @@ from aiperf.errors import WorldError
 from aiperf.wire.messages import Processor
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Capture(Protocol):
+    """Work of a device that is recorded once and then replayed, on the same memory each time."""
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        """Does the work, apart from all other work."""
+
+    def record(self, work: Callable[[], None]) -> None:
+        """Raises what torch raises where the work cannot be recorded."""
+
+    def replay(self) -> None:
+        """Submits the recorded work once more, without waiting for it."""
+
+
+class Aside:
+    """Work of a device beside what is under way, as a batch beside the step before. Here there is none."""
+
+    def begin(self) -> AbstractContextManager[object]:
+        """What is submitted inside does not wait for what was submitted before."""
+        return nullcontext()
+
+    def join(self, *results: torch.Tensor) -> None:
+        """What is submitted from here on waits for what was begun, and may use its results."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,18 @@ class Device(ABC):
     @abstractmethod
     def clean(self) -> None:
         """Gives cached memory back."""
+
+    def aside(self) -> Aside:
+        return Aside()
+
+    @property
+    def captures(self) -> bool:
+        """Whether work can be recorded and replayed."""
+        return False
+
+    def capture(self) -> Capture:
+        """Room for one recording. Raises WorldError where there is none."""
+        raise WorldError(f"{self.name}: work of {self.kind} devices cannot be recorded and replayed")
 
     def autocast(self, format: str) -> AbstractContextManager[object]:
         """Multiplications in this format, accumulation and everything delicate in fp32."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 
@@ -17,6 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
+from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.training.worker import bind_place
 from aiperf.wire.formats import AUTO
@@ -60,6 +62,7 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         visible_devices=count_devices(device.kind),
         backend=backend,
         reduce_bytes_per_second=rate,
+        not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
     )
 
 
@@ -68,7 +71,7 @@ def see_data(config: DataConfig) -> DataSeen:
     from aiperf.data import load  # with the libraries of all its formats, which a device does not need
 
     try:
-        manifest = load(config, torch.device("cpu"), seed=0).manifest
+        manifest = load(replace(config, stage=""), torch.device("cpu"), seed=0).manifest
     except AiperfError as error:
         return DataSeen(str(error))
     images = sum(int(manifest[f"{part}_images"]) for part in ("training", "validation", "test"))

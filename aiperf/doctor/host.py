@@ -15,7 +15,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from aiperf.clash import foreign_owner, hidden_package
-from aiperf.doctor.onednn import see_onednn
+from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.seen import Folder, HostSeen
 from aiperf.unseen import ToolFailed, ask
 
@@ -45,8 +45,13 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
 """What tells of the drivers, and how it is asked."""
 
 
-def see_host(probe: Path, nonce: str, data_path: str, environment: Mapping[str, str]) -> HostSeen:
-    """Looks at this host; takes seconds at most, unless a file system hangs."""
+def see_host(
+    probe: Path, nonce: str, data_path: str, environment: Mapping[str, str], trains: bool = True
+) -> HostSeen:
+    """Looks at this host; takes seconds at most, unless a file system hangs.
+
+    `trains`: whether torch and the images are needed here.
+    """
     return HostSeen(
         host=socket.gethostname(),
         python=platform.python_version(),
@@ -58,9 +63,9 @@ def see_host(probe: Path, nonce: str, data_path: str, environment: Mapping[str, 
         temporary=try_folder(Path(tempfile.gettempdir())),
         visible={name: environment[name] for name in VISIBLE if name in environment},
         tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
-        data_entries=_entries(data_path),
+        data_entries=_entries(data_path if trains else ""),
         probe_seen=_sees(probe, nonce),
-        onednn=see_onednn(),
+        onednn=see_onednn() if trains else UNKNOWN,
     )
 
 

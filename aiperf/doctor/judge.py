@@ -18,6 +18,7 @@ CLOCK_NEAR_SECONDS = 0.1
 UNLIKE = 1.5
 """An all-reduce so much slower than the median of the groups is told."""
 NOTHING = "unknown: nothing could be looked at"
+NOT_NEEDED = "not looked at: no worker trains"
 BLIND_REMEDY = "see the failed checks; after their remedies, or with a longer --wait-seconds, look again"
 
 
@@ -26,6 +27,9 @@ def judge(seen: Examination) -> list[Check]:
     found = []
     for check, evidence in CHECKS.items():
         result = check(seen)
+        if seen.pretends and check in OF_TRAINING:
+            found.append(ok(result.name, NOT_NEEDED))
+            continue
         blind = result.outcome is Grade.OK and not evidence(seen)
         found.append(warning(result.name, NOTHING, BLIND_REMEDY) if blind else result)
     return found
@@ -126,12 +130,24 @@ def _devices(seen: Examination) -> Check:
     return ok("devices", f"{_counted(kinds)}; each multiplies rightly")
 
 
+def _fused(seen: Examination) -> Check:
+    """A run that names no engine goes without; one that asks for fused steps does not go at all."""
+    processors = [each for each in seen.device_reports if each.kind == "cpu"]
+    without = [each for each in processors if each.not_fused]
+    if without:
+        told = f"{without[0].host}: {without[0].not_fused}"
+        if seen.config.training.step == "fused":
+            return failed("fused steps", told, "give that host a C compiler, or take --step auto")
+        return warning("fused steps", told, "give that host a C compiler; without one it makes eager steps")
+    return ok("fused steps", "their kernels are compiled" if processors else "not needed: of processors only")
+
+
 def _backend(seen: Examination) -> Check:
     joined = [each for each in seen.device_reports if each.backend]
     if not joined:
         return ok("backend", "none is needed: a group is one device")
     if any(each.fault for each in joined):
-        return failed("backend", "an all-reduce failed, see devices", "mend that device or its network first")
+        return failed("backend", "an all-reduce failed, see devices", "fix that device or its network first")
     name = joined[0].backend
     rates = [each.reduce_bytes_per_second for each in joined]
     middle = statistics.median(rates)
@@ -199,6 +215,7 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     drivers.drivers: _hosts,
     drivers.slices: _hosts,
     onednn.onednn: _hosts,
+    _fused: _bound,
     _backend: _bound,
     _clocks: _other_clocks,
     storage.limits: _hosts,
@@ -209,3 +226,5 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     storage.data: _hosts,
 }
 """Every check, with what it looks at."""
+OF_TRAINING = frozenset({_torch, _devices, onednn.onednn, _fused, _backend, storage.data})
+"""Checks of what workers need that train."""

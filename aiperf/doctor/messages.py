@@ -24,6 +24,8 @@ class LookAtHost(ToGroup):
     """A file in the run directory that holds `nonce`."""
     nonce: str
     data_path: str
+    trains: bool = True
+    """Whether torch and the images are needed there."""
 
 
 @dataclass(frozen=True)

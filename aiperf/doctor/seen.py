@@ -76,6 +76,8 @@ class DeviceSeen(FromGroup):
     backend: str = ""
     """Empty: the group has one rank, and needs none."""
     reduce_bytes_per_second: float = 0.0
+    not_fused: str = ""
+    """Why a processor has no kernels for fused steps; empty: it has, or the device is no processor."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Examination:
     layout_fault: str = ""
     """Why the ranks cannot be divided into groups."""
     backend: str = "ddp"
+    pretends: bool = False
+    """No worker is to train: neither torch, devices nor images were looked at."""
     host_reports: tuple[HostSeen, ...] = ()
     device_reports: tuple[DeviceSeen, ...] = ()
     data_report: DataSeen | None = None

@@ -39,6 +39,17 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
     host, num_devices = socket.gethostname(), wanted.devices or visible_devices(wanted.device)
     group = tuple(range(1, num_devices + 1))
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
+    if wanted.pretend:
+        with _probe(directory) as (folder, probe, nonce):
+            seen = see_host(probe, nonce, config.data.path, os.environ, trains=False)
+        return Examination(
+            config,
+            folder,
+            mpi=_library(),
+            pretends=True,
+            host_reports=(seen,),
+            device_reports=tuple(_pretended(place, host) for place in places),
+        )
     data = data_process(config.data)
     with _door(spans_hosts=False) as (door, listening):
         meets = [Meet(*door, listening if place.leads else -1) for place in places]
@@ -68,22 +79,25 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
 def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
     """On the master: asks all other ranks, and waits so long at the most for what they see."""
     until, hosts = time.monotonic() + seconds, gather(link)
-    data = data_process(config.data)
+    trains = wanted.pretend is None
+    data = data_process(config.data) if trains else None
     places, fault = _places(hosts, config, wanted)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
     clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
-    doors = _doors(link, places)
-    for place in places:
+    asked = places if trains else ()
+    doors = _doors(link, asked)
+    for place in asked:
         host, port = doors.get(place.group, ("", 0))
         link.send(place.rank, 0, pack(LookAtDevice(place, wanted.device, config.training.format, host, port)))
     with _probe(directory) as (folder, probe, nonce):
         for rank in first_on.values():
             if rank:
-                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path)))
-        own = see_host(probe, nonce, config.data.path, os.environ)
+                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path, trains)))
+        own = see_host(probe, nonce, config.data.path, os.environ, trains)
         wanted_answers: Answers = {(rank, HostSeen) for rank in first_on.values() if rank}
-        wanted_answers |= {(place.rank, DeviceSeen) for place in places}
+        wanted_answers |= {(place.rank, DeviceSeen) for place in asked}
         answers = _collect(link, wanted_answers, until)
+    devices = tuple(each for each in answers.values() if isinstance(each, DeviceSeen))
     missing = sorted({rank for rank, _ in wanted_answers - answers.keys()})
     return Examination(
         config,
@@ -93,9 +107,10 @@ def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds
         threads=link.threads,
         layout_fault=fault,
         backend=wanted.backend,
+        pretends=not trains,
         host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
-        device_reports=tuple(each for each in answers.values() if isinstance(each, DeviceSeen)),
-        data_report=data.answer(until - time.monotonic()),
+        device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
+        data_report=data.answer(until - time.monotonic()) if data else None,
         clock_seconds={host: ahead for host, ahead in clocks.items() if ahead is not None},
         silent=tuple(f"rank {rank} on {hosts[rank]}" for rank in missing),
         wait_seconds=seconds,
@@ -121,9 +136,8 @@ def serve_examination(link: Link) -> None:
             if isinstance(message, AskClock):
                 link.send(0, 0, pack(ToldClock(time.time())))
             elif isinstance(message, LookAtHost):
-                link.send(
-                    0, 0, pack(see_host(Path(message.probe), message.nonce, message.data_path, os.environ))
-                )
+                asked, probe = (message.nonce, message.data_path), Path(message.probe)
+                link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
             elif isinstance(message, OpenDoor):
                 door, listening = doors.enter_context(_door(message.spans_hosts))
                 link.send(0, 0, pack(Door(*door)))
@@ -148,6 +162,11 @@ def _places(hosts: Sequence[str], config: Config, wanted: Wanted) -> tuple[tuple
     except (WorldError, ConfigError) as error:
         return (), str(error)
     return places, ""
+
+
+def _pretended(place: Place, host: str) -> DeviceSeen:
+    """Of a rank that said where it is, and has no device to look at."""
+    return DeviceSeen(place.rank, host)
 
 
 def _ahead(link: Link, rank: int) -> float | None:

@@ -21,7 +21,7 @@ from aiperf.files import RunFiles
 from aiperf.on_nni.messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
 from aiperf.ranks.process import WorkerProcess
 from aiperf.ranks.world import Gone
-from aiperf.trial import State
+from aiperf.trial import BLOCK_SECONDS, State
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
@@ -72,6 +72,7 @@ class NniWorld:
         self._leaving: list[threading.Thread] = []
         self._setup: Setup | None = None
         self._deadline: float | None = None
+        self._block_seconds = BLOCK_SECONDS
         for index in range(len(self._slots)):
             self._stand(index)
         # In a folder that only this user can enter.
@@ -90,6 +91,7 @@ class NniWorld:
             elif isinstance(message, Release):
                 left = message.seconds_left
                 self._deadline = None if left is None else time.monotonic() + left
+                self._block_seconds = message.block_seconds
             elif isinstance(message, Stop):
                 self._closing = True
                 self._refuse_waiting(group)
@@ -100,6 +102,10 @@ class NniWorld:
                     slot.standing.send(pack(self._setup))
             self._pass_on(slot, message)
             self._changed.notify_all()
+
+    def send_all(self, message: ToGroup) -> None:
+        for group in range(len(self._slots)):
+            self.send(group, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         with self._changed:
@@ -222,7 +228,8 @@ class NniWorld:
             tell(connection, Given(slot.place, self._device))
             left = None if self._deadline is None else self._deadline - time.monotonic()
             assert assign is not None
-            for message in (self._setup, Release(left), *([Stop()] if self._closing else []), assign):
+            release = Release(left, block_seconds=self._block_seconds)
+            for message in (self._setup, release, *([Stop()] if self._closing else []), assign):
                 connection.send_bytes(pack(message))
         try:
             while True:

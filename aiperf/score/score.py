@@ -12,6 +12,7 @@ from aiperf.score.credit import Credit, Work, credit, work
 from aiperf.score.lineage import Counted
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
+from aiperf.tally import Tally
 from aiperf.trial import State
 
 
@@ -21,11 +22,10 @@ class Quality:
 
     trial: int
     validation_error: float
-    correct: int | None
-    """Of the test images; None while they have not been used."""
-    of: int | None
+    test: Tally | None
+    """On the test part; None while it has not been used."""
     error: float | None
-    """On the test images; 1 / (2 of) when there was none."""
+    """On the test part; its floor where it was none."""
     error_is_bound: bool
     """No test image was wrong: the error is that bound, not a measurement."""
 
@@ -102,8 +102,9 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
 
 
 def regulated(error: float, ops_per_second: float) -> float:
-    """Ren et al., "AIPerf", 2021: the logarithm makes each halving of the error worth the same."""
-    return abs(math.log(error)) * ops_per_second
+    """Ren et al., "AIPerf", 2021: the logarithm makes each halving of the error worth the same, and an error
+    of 1 worth nothing."""
+    return max(0.0, -math.log(error)) * ops_per_second
 
 
 def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
@@ -121,10 +122,9 @@ def _quality(replay: Replay) -> Quality | None:
     if best is None or best.error is None:
         return None
     if tested is None:
-        return Quality(best.number, best.error, None, None, None, False)
-    wrong = tested.of - tested.correct
-    error = wrong / tested.of if wrong else 1 / (2 * tested.of)
-    return Quality(best.number, best.error, tested.correct, tested.of, error, not wrong)
+        return Quality(best.number, best.error, None, None, False)
+    tally = tested.tally
+    return Quality(best.number, best.error, tally, tally.error or tally.floor, tally.error == 0)
 
 
 def _available(replay: Replay) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from aiperf.ranks.world import Gone
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import (
     Assign,
@@ -90,7 +91,7 @@ class Obedient:
                 self.evaluate(message)
 
     def evaluate(self, evaluate: Evaluate) -> None:
-        self.say(Evaluated(evaluate.trial, 1000, 1197, 0.1))
+        self.say(Evaluated(evaluate.trial, Classified(1197, 1000), 0.1))
 
     def set_up(self) -> None:
         for rank in self.ranks:
@@ -131,13 +132,16 @@ class Obedient:
     def train(self, assign: Assign) -> None:
         number, attempt = assign.trial.number, assign.attempt
         self.say(Started(number, attempt, "key", 0.01))
+        self.work(assign)
+
+    def work(self, assign: Assign) -> None:
+        """What it does in a trial once it has begun."""
+        number, attempt = assign.trial.number, assign.attempt
         time.sleep(STEPS * STEP_SECONDS)
         images = STEPS * BATCH
         self.say(Steps(StepBlock(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, 1.5), 0.0))
-        correct = 300 + 10 * min(number, 9)
-        segment = Segment(
-            number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, correct, VALIDATED, STEP_SECONDS
-        )
+        tally = Classified(VALIDATED, 300 + 10 * min(number, 9))
+        segment = Segment(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, tally, STEP_SECONDS)
         self.say(Validated(segment, 0.0))
         self.end(assign, State.COMPLETE)
 
@@ -187,6 +191,10 @@ class FakeWorld:
 
     def send(self, group: int, message: ToGroup) -> None:
         self.workers[group].inbox.put(unpack(ToGroup, pack(message)))
+
+    def send_all(self, message: ToGroup) -> None:
+        for group in range(len(self.groups)):
+            self.send(group, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
         try:

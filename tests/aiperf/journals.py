@@ -41,6 +41,7 @@ from aiperf.journal.events import (
     LegBegan,
     LegEnded,
     Opened,
+    Origin,
     RankReady,
     Released,
     Stepped,
@@ -51,6 +52,7 @@ from aiperf.journal.replay import Replay
 from aiperf.known_sets import DIGITS
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
+from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
@@ -130,6 +132,13 @@ def _simulated(scene: Scene) -> list[Timed]:
     return Simulation(scene).run()
 
 
+def of_origin(timed: list[Timed], origin: Origin) -> list[Timed]:
+    """The same lines of a run that says where its figures come from."""
+    t, opened = timed[0]
+    assert isinstance(opened, Opened)
+    return [(t, replace(opened, origin=origin)), *timed[1:]]
+
+
 PARTS = {Began: "started", Stepped: "block", Closed: "segment", Ended: "finished", Tested: "evaluated"}
 
 
@@ -188,8 +197,9 @@ def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) 
         found = event.block
         log.steps(found.trial, found.attempt, found.segment, found.steps, share(found.images))
     else:
-        closed = event.segment
-        log.answers(closed.trial, closed.attempt, closed.index, share(closed.correct), share(closed.of))
+        closed, whole = event.segment, event.segment.tally
+        tally = type(whole)(*map(share, whole.numbers))
+        log.answers(closed.trial, closed.attempt, closed.index, tally)
 
 
 class Simulation:
@@ -281,7 +291,10 @@ class Simulation:
         best = self.replay.best
         if best is not None and best.error is not None:
             of = int(str(DATA["test_images"]))
-            self.write(self.now + 1.0, Tested(Evaluated(best.number, round(of * (1 - best.error)), of, 0.9)))
+            self.write(
+                self.now + 1.0,
+                Tested(Evaluated(best.number, Classified(of, round(of * (1 - best.error))), 0.9)),
+            )
 
     def ready(self, t: float, which: range | list[int], groups: tuple[tuple[int, ...], ...]) -> None:
         for group in which:
@@ -354,9 +367,9 @@ class Simulation:
                 return
             done, t = done + steps, t + validate_seconds
             error = floor + 0.6 * 0.5 ** (done * batch / 2000) + 0.02 * chance.random()
-            correct = 400 - round(400 * error)
+            tally = Classified(400, 400 - round(400 * error))
             segment = Segment(
-                number, job.attempt, index, steps, steps * batch, seconds, correct, 400, validate_seconds
+                number, job.attempt, index, steps, steps * batch, seconds, tally, validate_seconds
             )
             yield t, Closed(segment, t)
             index += 1

@@ -23,7 +23,7 @@ from tests.mpi.jobs import environ
 from tests.nas.graphs import LAYERS
 
 PAGE = (ROOT / "docs/architectures.md").read_text(encoding="utf-8")
-EXAMPLE = re.findall(r"^```json\n(.*?)^```", PAGE, flags=re.M | re.S)[0]
+EXAMPLE, TEXT = re.findall(r"^```json\n(.*?)^```", PAGE, flags=re.M | re.S)
 ROWS = dict(re.findall(r"^\| `([A-Z]\w+)` \| (.*?)\|", PAGE, flags=re.M))
 
 
@@ -46,10 +46,27 @@ def test_the_example_is_counted(
     assert "nodes[2].layer: Conv2d: kernel 4 is even; use an odd one, or state its padding" in typed.err
 
 
+def test_the_text_is_counted_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text.json"
+    path.write_text(TEXT, encoding="utf-8")
+    typed = Typed(monkeypatch, capsys)
+    assert typed("count", "--seed", path) == 0, typed.err
+    shown = re.findall(r"^```\n(tensor OPS.*?)^```", PAGE, flags=re.M | re.S)
+    assert len(shown) == 1
+    assert shown[0] in typed.out
+    # 32 · (32 + 16 + 16) and 32 · 256 weights at 64 positions; 2 · 4 · 8 for each of 64 · 65 / 2 pairs
+    assert resolve_seed(str(path)).cost.forward.mac == 64 * (2048 + 8192) + 64 * 2080
+    assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
+    assert typed.err.endswith(" is for text of 64 positions, not for images of (1, 32, 32)\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_every_layer_and_field_is_named_with_its_default() -> None:
     assert ROWS.keys() == {kind.__name__ for kind in LAYERS}
     for kind in LAYERS:
-        named = re.findall(r"`(\w+)`(?: (\w+))?", ROWS[kind.__name__])
+        named = re.findall(r"`(\w+)`(?: ([\w.-]+))?", ROWS[kind.__name__])
         assert [name for name, _ in named] == [each.name for each in fields(kind)]
         defaults = {each.name: each.default for each in fields(kind) if each.default not in (MISSING, None)}
         assert {name: json.loads(value) for name, value in named if value} == defaults

@@ -15,12 +15,12 @@ from tests.house.tree import PACKAGES, ROOT, module_name
 # From the ground up. A package imports itself and what stands below its line.
 FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
-    {"aiperf": "tomli tomli_w"},
-    {"aiperf.wire": "", "aiperf.data": "numpy torch PIL"},
+    {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch"},
+    {"aiperf.wire": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
     {"aiperf.journal": "numpy"},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
-    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil"},
-    {"aiperf.parallel": "torch", "analysis.readings": "numpy"},
+    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.pretending": "tomli_w"},
+    {"aiperf.parallel": "torch", "aiperf.engines": "torch", "analysis.readings": "numpy"},
     {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
     {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
     {"aiperf.ranks": "mpi4py", "analysis.pages": "numpy jinja2 markupsafe matplotlib"},
@@ -28,6 +28,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.run": "rich",
         "aiperf.doctor": "torch mpi4py",
         "aiperf.on_nni": "",
+        "aiperf.simulation": "numpy simpy",
         "analysis.submissions": "jsonschema cryptography",
     },
     {"aiperf.commands": "click rich"},
@@ -35,9 +36,6 @@ FLOORS: tuple[Mapping[str, str], ...] = (
 
 # Above all floors: the way in, which nobody imports.
 ROOF = ("aiperf.start", "aiperf.__main__")
-
-# The one module with a library that its package has not: what turns a graph into a network.
-EXCEPTIONS: Mapping[str, str] = {"nas.modules": "torch"}
 
 # Search libraries, vendors' and Horovod are extras: imported in the function that uses them.
 LAZY: Mapping[str, str] = {
@@ -51,9 +49,10 @@ LAZY: Mapping[str, str] = {
 # torch, so they import nothing of these, and a pure run of the tests goes without them.
 RUNNING = frozenset(
     {
-        *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.measuring"),
+        *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.engines"),
+        *("nas.modules", "aiperf.measuring"),
         *("aiperf.training", "aiperf.ranks", "aiperf.run", "aiperf.doctor", "aiperf.on_nni"),
-        *("aiperf.commands", *ROOF),
+        *("aiperf.simulation", "aiperf.commands", *ROOF),
     }
 )
 
@@ -167,7 +166,7 @@ def _allowed(module: str, found: Import) -> bool:
 def _libraries(module: str) -> frozenset[str]:
     """That it may import anywhere."""
     stated = next((floor[package_of(module)] for floor in FLOORS if package_of(module) in floor), "")
-    return frozenset(f"{stated} {EXCEPTIONS.get(module, '')}".split())
+    return frozenset(stated.split())
 
 
 def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
@@ -181,11 +180,11 @@ def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
 
 def _is_running(module: str) -> bool:
     in_house = module.partition(".")[0] in PACKAGES
-    return module in EXCEPTIONS or (in_house and package_of(module) in RUNNING)
+    return in_house and package_of(module) in RUNNING
 
 
 def _packages() -> frozenset[str]:
-    return frozenset(package for floor in FLOORS for package in floor) | EXCEPTIONS.keys()
+    return frozenset(package for floor in FLOORS for package in floor)
 
 
 def _source(module: str) -> Path | None:

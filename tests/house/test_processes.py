@@ -106,8 +106,9 @@ def test_a_process_that_dies_or_hangs_fails_its_test_and_the_others_go_on(tmp_pa
 
 
 def test_pytest_ends_and_says_what_had_not_when_no_process_reports(tmp_path: Path) -> None:
-    answer = as_made(tmp_path, 1, wait=WAITS, whole=DIES.format(numbers={}))
-    assert "no test process has reported anything for 8 s: ending them all" in answer.stdout
+    """After 24 s: a loaded machine takes some of them to start the processes."""
+    answer = as_made(tmp_path, 3, wait=WAITS, whole=DIES.format(numbers={}))
+    assert re.search(r"no test process has reported anything for \d+ s: ending them all", answer.stdout)
     assert re.search(r"^=+ had not ended =+\ntests/test_wait.py::test_wait$", answer.stdout, re.MULTILINE)
     assert "4 passed" in answer.stdout
     assert answer.returncode == 2

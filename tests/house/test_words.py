@@ -14,7 +14,6 @@ SAID_INSTEAD: Mapping[str, str] = {
     "slave": "worker",
     "father": "parent",
     "experiment": "run, or job where it is the scheduler's",
-    "task": "trial",
     "mutation": "morphism",
     "mutate": "morphism",
     "inherit": "carry (weights)",
@@ -34,10 +33,10 @@ PHRASES = re.compile(r"\bspeed-up|\bfor now\b|\bXXX\b", re.IGNORECASE)
 # Other programs' own names for their own things.
 FOREIGN = re.compile(
     r"dcmi_get_card_id_device_id_from_logicid"
-    r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|gpu-flops-bench"
-    r"|model cards|Slurm's tasks|nni\.experiment|: inherit\b"
+    r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|get_flop_counts|gpu-flops-bench"
+    r"|with_flops|event\.flops|\"card0\""  # torch.profiler, rocm-smi
+    r"|model cards|nni\.experiment|: inherit\b"
     r"|experimentName|nni-experiments"
-    r"|-per-task|\b[A-Z]+_\w*TASK\w*|asyncio\.\w*[Tt]ask\w*"
 )
 # Where such a word has another sense, or is the thing spoken of: (path, word) and why.
 ALLOWED: Mapping[tuple[str, str], str] = {}

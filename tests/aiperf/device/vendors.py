@@ -7,6 +7,7 @@ torch_npu/npu/backends.py of Ascend/pytorch, and is announced to torch as torch_
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -115,7 +116,13 @@ def install_rocm(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:
     fake = FakeNpu(("Ascend910B3", "Ascend910B3"))
     if torch._C._get_privateuse1_backend_name() != "npu":
-        torch.utils.rename_privateuse1_backend("npu")  # for good: torch allows one name a process
+        # For good: torch allows one name a process. So later tests find a module for it, with no device.
+        torch.utils.rename_privateuse1_backend("npu")
+        absent = ModuleType("torch.npu")
+        vars(absent).update(is_available=lambda: False, device_count=lambda: 0)
+        torch._register_device_module("npu", absent)
+    # Which keeps its answers: the one of now would outlive this test.
+    monkeypatch.setattr(torch, "get_device_module", inspect.unwrap(torch.get_device_module))
     _put(monkeypatch, "npu", fake)
     return fake
 

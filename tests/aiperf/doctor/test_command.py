@@ -84,3 +84,12 @@ def test_a_run_that_would_fail_fails_here(tmp_path: Path) -> None:
     assert any("run directory" in line and "Not a directory" in line for line in failed)
     assert any(line.split()[1] == "data" for line in failed)
     assert answer.stdout.count("remedy: ") >= len(failed)
+
+
+def test_where_workers_pretend_neither_devices_nor_images_are_looked_at(tmp_path: Path) -> None:
+    """There is no such folder of images."""
+    words = ("--pretend", "laptop", "--preset", "ranked", "--data", tmp_path / "none")
+    answer = doctor("--directory", tmp_path / "run", *words)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.count("not looked at: no worker trains") == 6
+    assert "one process, 1 device, no launcher" in answer.stdout

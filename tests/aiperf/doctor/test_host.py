@@ -10,6 +10,8 @@ import pytest
 from aiperf.doctor import host, onednn
 from aiperf.doctor.host import see_host, try_folder
 from aiperf.doctor.onednn import see_onednn
+from aiperf.doctor.own_process import device_process
+from aiperf.wire.layout import Place
 
 HERE = {"HOME": os.environ.get("HOME", "/")}
 
@@ -59,6 +61,18 @@ def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.Monke
     assert see_onednn()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     assert see_onednn() == "sound"
+
+
+@pytest.mark.torch
+def test_a_processor_says_why_it_cannot_make_fused_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "none-of-this-name")
+    seen = device_process("cpu", "fp32", Place(1, (1,), 0, 1), "node1", None).answer(100.0)
+    assert seen is not None
+    assert seen.fault == ""
+    assert seen.not_fused == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
 
 
 @pytest.mark.parametrize(

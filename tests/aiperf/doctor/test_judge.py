@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.config import load_preset
+from aiperf.config import load_preset, with_overrides
 from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Examination, Folder, HostSeen
@@ -85,6 +85,7 @@ def smi(line: str) -> Callable[[], Examination]:
 
 
 F, W = Grade.FAILED, Grade.WARNING
+BARE = {"kind": "cpu", "not_fused": "no C compiler: cc is not in PATH"}
 FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
     ("python", F, "3.9.1", lambda: other_host(python="3.9.1")),
     ("python", F, "differs between nodes: 3.11.7, 3.12.0", lambda: other_host(python="3.12.0")),
@@ -131,6 +132,13 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
         lambda: other_host(onednn="its process was killed by signal 6"),
     ),
     ("oneDNN", W, "unknown: torch did not start on node2", lambda: other_host(onednn="unknown")),
+    ("fused steps", W, "node2: no C compiler: cc is not in PATH", lambda: other_device(**BARE)),
+    (
+        "fused steps",
+        F,
+        "node2: no C compiler: cc is not in PATH",
+        lambda: replace(other_device(**BARE), config=with_overrides(WELL.config, {"training.step": "fused"})),
+    ),
     ("clocks", F, "is 2.500 s, of node2", lambda: replace(WELL, clock_seconds={"node2": -2.5})),
     ("clocks", W, "is 0.400 s, of node2", lambda: replace(WELL, clock_seconds={"node2": 0.4})),
     ("limits", W, "1024 open files on node2", lambda: other_host(limits=HOST.limits | {"open files": 1024})),  # type: ignore[operator]
@@ -198,6 +206,7 @@ def test_the_only_rank_timed_out() -> None:
     assert {name for name, outcome in outcomes.items() if outcome is Grade.WARNING} == {
         "torch",
         "devices",
+        "fused steps",
         "backend",
     }
     assert {name for name, outcome in outcomes.items() if outcome is Grade.FAILED} == {"ranks"}
@@ -239,3 +248,15 @@ def test_what_is_shown() -> None:
         ],
         "outcomes": {"ok": 1, "warning": 0, "failed": 1},
     }
+
+
+def test_where_workers_pretend_only_what_trains_is_passed_over() -> None:
+    ranks = tuple(DeviceSeen(device.rank, device.host) for device in WELL.device_reports)
+    hosts = tuple(replace(host, onednn="unknown", data_entries=-1) for host in WELL.host_reports)
+    seen = replace(WELL, pretends=True, device_reports=ranks, host_reports=hosts, data_report=None)
+    passed = [check.name for check in judge(seen) if check.seen == "not looked at: no worker trains"]
+    assert passed == ["torch", "devices", "oneDNN", "fused steps", "backend", "data"]
+    assert {check.outcome for check in judge(seen)} == {Grade.OK}
+    assert found(seen, "ranks").seen == "4 ranks on 2 hosts, and the master on node1"
+    lost = replace(seen, host_reports=(hosts[0], replace(hosts[1], probe_seen=False)))
+    assert [check.name for check in judge(lost) if check.outcome is not Grade.OK] == ["run directory"]

@@ -14,6 +14,7 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.on_nni.description import description
 from aiperf.on_nni.trial import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
 
@@ -80,7 +81,7 @@ def test_nni_is_told_the_best_accuracy_and_of_a_failure_nothing(
     nni: Any = Listening()
     channel = NniChannel(nni, nni)
     for index, right in enumerate(rights):
-        channel.send(Validated(Segment(0, 1, index, 4, 200, 1.0, right, 4, 0.1), 0.0))
+        channel.send(Validated(Segment(0, 1, index, 4, 200, 1.0, Classified(4, right), 0.1), 0.0))
     channel.send(Finished(0, 1, state, ""))
     assert nni.shown == [right / 4 for right in rights]
     assert (nni.final, channel.failed) == (final, failed)

@@ -31,6 +31,7 @@ from aiperf.score.lineage import Counted, recount
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.score import regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
+from aiperf.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Evaluated, Finished, Started
 from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
@@ -85,7 +86,9 @@ class Script:
         self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
         skipped: int = 0, correct: int = 15,
     ) -> Script:  # fmt: skip
-        found = Segment(trial, attempt, segment, steps, 10 * steps, 1.0, correct, 20, seconds, skipped)
+        found = Segment(
+            trial, attempt, segment, steps, 10 * steps, 1.0, Classified(20, correct), seconds, skipped
+        )
         return self.add(end, Closed(found, end))
 
     def end(self, trial: int, t: float, state: State = State.COMPLETE, attempt: int = 1) -> Script:
@@ -240,7 +243,7 @@ def test_a_device_without_a_listed_peak_has_no_utilisation() -> None:
 
 def after_test(correct: int, of: int) -> Replay:
     script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
-    tested = events.Tested(Evaluated(0, correct, of, 1.0))
+    tested = events.Tested(Evaluated(0, Classified(of, correct), 1.0))
     return script.add(8.0, LegEnded("trials", 8.0)).add(9.0, tested).replay
 
 

@@ -25,6 +25,8 @@ class Launcher:
     """Of a scheduler's own launcher: what holds a rank's number and the number of ranks."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """To be exported before it starts."""
+    why: str = ""
+    """The reason for that, as a script says it."""
     warn: str = 'kill -USR1 "$run"'
     """Hands a warning on to the ranks, which the process $run started."""
 
@@ -40,6 +42,7 @@ def _of_mpi(name: str) -> Launcher:
             "OMPI_MCA_hwloc_base_binding_policy": "none",
             "PRTE_MCA_hwloc_default_binding_policy": "none",
         },
+        why="Open MPI must not bind ranks to cores: they share the cores out themselves.",
     )
 
 

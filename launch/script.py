@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from shlex import join, quote
@@ -40,7 +40,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     ]
     sections = [
         [*_title(scheduler, job), *scheduler.directives(site, job)],
-        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site, launcher.environment)],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site, launcher)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
         _warning(launcher),
@@ -57,7 +57,7 @@ def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
     sections = [
         ["# The table of a scaling study.", *scheduler.directives(machine, job)],
-        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine, {})],
+        [*([scheduler.workdir] if scheduler.workdir else []), *_setup(machine)],
         [status],
     ]
     return "#!/usr/bin/env bash\n" + _paragraphs(sections)
@@ -73,15 +73,15 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
     return [f"# aiperf-hpc on {where}.", f"# Edit the line below each EDIT, {how}"]
 
 
-def _setup(site: Site, of_the_launcher: Mapping[str, str]) -> list[str]:
+def _setup(site: Site, launcher: Launcher | None = None) -> list[str]:
     """Modules, variables, and where the program is."""
     lines = []
     if site.modules:
         lines = [KNOW_MODULE, "module purge", f"module load {join(site.modules)} || exit 1"]
+    if launcher and launcher.environment:
+        lines += [f"# {launcher.why}"]
+        lines += [f"export {name}={value}" for name, value in launcher.environment.items()]
     lines += [f"export {name}={quote(value)}" for name, value in site.environment.items()]
-    if of_the_launcher:
-        lines += ["# Open MPI must not bind ranks to cores: they share the cores out themselves."]
-        lines += [f"export {name}={value}" for name, value in of_the_launcher.items()]
     program = ["aiperf-hpc"]
     if site.container.image:
         program = [site.container.command, "exec", *site.container.options]

@@ -30,6 +30,10 @@ SRUN = Launcher(
     ],
     ("srun", '--nodes="$nodes"', '--ntasks="$nodes"', "--ntasks-per-node=1"),
     rank_variables=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # a batch script has the first alone
+    # Its fence without data is a tree by default, which has let ranks go before all had come (22.05.8), and
+    # messages of those then ended others inside MPI_Init (ompi issue 12495). A site can name another.
+    environment={"SLURM_PMIX_FENCE": "ring"},
+    why="Ranks start together: Slurm's other way to make them wait, a tree, let some go on too early.",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import judge
 from aiperf.score.credit import credit
+from launch.slurm import SRUN
 from tests.mpi.jobs import TINY
+from tests.slurm import fence
 from tests.slurm.cluster import Cluster, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
@@ -40,6 +43,15 @@ def test_the_shipped_script_runs_the_digits_on_four_nodes(cluster: Cluster) -> N
     assert "VALID, class smoke" in job.output
     assert "8 ranks on 4 hosts, and the master on node1" in job.output
     assert "done: runs/aiperf-hpc" in job.output
+
+
+def test_no_rank_goes_on_before_the_last_has_come(cluster: Cluster) -> None:
+    """As they would by Slurm's tree: MPI_Init dies of a message that a rank which is ahead sends into it."""
+    exported = [f"{name}={value}" for name, value in SRUN.environment.items()]
+    ranks = ("srun", "--mpi=pmix", "--nodes=3", "--ntasks=3", sys.executable, fence.__file__)
+    told = sorted(line.split() for line in cluster.run("env", *exported, *ranks).splitlines())
+    for rank, *held in told:
+        assert rank == "1" or min(map(float, held)) > fence.LATE_SECONDS / 2, told
 
 
 def test_a_warned_job_is_queued_again_and_goes_on(cluster: Cluster) -> None:

@@ -17,12 +17,17 @@ from nas.record import RecordError, decode
 from nas.search import SEARCHES
 from nas.tuning import TUNERS
 
-DATA_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
-WITHOUT_FILES = ("digits", "synthetic")
+IMAGE_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
+TEXT_SETS = ("text", "synthetic-text")
+DATA_SETS = (*IMAGE_SETS, *TEXT_SETS)
+WITHOUT_FILES = ("digits", "synthetic", "synthetic-text")
+BYTES = 256
+"""The symbols of a text: it is read as it lies, without a tokenizer."""
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 WANTED_FORMATS = ("auto", *FORMATS)
-DECAYS = ("cosine", "linear")
+OPTIMIZERS = ("sgd", "adamw")
+DECAYS = ("cosine", "linear", "trapezoid")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
 AUTO_STEP, EAGER = "auto", "eager"
@@ -36,22 +41,25 @@ LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images."""
+    """Which images, or which text; one example of a text is a window of it."""
 
     name: str
-    """One of digits, idx, cifar10, imagefolder, packed, synthetic."""
+    """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text."""
     channels: int
+    """1 of a text."""
     size: int
-    """Side in pixels of the square that the network sees."""
+    """Side in pixels of the square that the network sees; of a text, the bytes of a window."""
     classes: int
+    """256 of a text: bytes."""
     path: str = ""
-    """Folder of the files; empty for digits and synthetic."""
+    """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
+    with this program."""
     training_images: int = 0
     """At most so many, stratified; 0: all that validation leaves."""
     validation_images: int = 0
-    """Taken from training, stratified."""
+    """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
     test_images: int = 0
-    """Synthetic data only; otherwise the official test part is used whole."""
+    """Generated data only; otherwise the official test part is used whole."""
     augmentation: str = "none"
     """In training only. One of none, shift, crop-flip, resized-crop-flip."""
     loader_processes: int = 0
@@ -67,9 +75,11 @@ class DataConfig:
         for name in ("channels", "size"):
             _at_least(f"data.{name}", getattr(self, name), 1)
         _at_least("data.classes", self.classes, 2)
-        _at_least("data.validation_images", self.validation_images, 1)
+        _at_least("data.validation_images", self.validation_images, 0 if self.is_text else 1)
         for name in ("training_images", "test_images", "loader_processes"):
             _at_least(f"data.{name}", getattr(self, name), 0)
+        if self.is_text:
+            self._check_text()
         if self.stage and self.name != "packed":
             raise ConfigError(
                 f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images are "
@@ -81,6 +91,18 @@ class DataConfig:
                 f"name what lies there: {', '.join(sorted(set(DATA_SETS) - set(WITHOUT_FILES)))}; "
                 "or give --data without --preset"
             )
+
+    @property
+    def is_text(self) -> bool:
+        return self.name in TEXT_SETS
+
+    def _check_text(self) -> None:
+        for name, value in (("channels", 1), ("classes", BYTES), ("augmentation", "none")):
+            if (found := getattr(self, name)) != value:
+                raise ConfigError(
+                    f"data.{name} is {found!r}, but data.name is {self.name!r}: it is {value!r}"
+                )
+        _at_least("data.size", self.size, 2)
 
 
 @dataclass(frozen=True)
@@ -152,15 +174,21 @@ class TrainingConfig:
     rung is trained on to the next."""
     child_learning_rate: float = 0.0
     """Peak rate of a trial that starts from its parent's weights; 0: as `learning_rate`."""
+    optimizer: str = "sgd"
+    """sgd, with momentum, or adamw."""
     momentum: float = 0.9
+    """Of adamw: of the mean gradient (beta 1)."""
     weight_decay: float = 5e-4
+    gradient_clip: float = 0.0
+    """The greatest norm of all gradients of a step together, to which larger ones are shortened; 0: none."""
     label_smoothing: float = 0.1
     dropout: float = 0.0
     """Of what the last layer with weights reads."""
     warmup: float = 0.1
     """Share of a trial's steps in which the learning rate rises from 0."""
     decay: str = "cosine"
-    """cosine or linear, to zero at the end of the trial."""
+    """cosine or linear, to zero at the end of the trial; trapezoid: constant, and linear to zero in its last
+    fifth."""
     patience: int = 0
     """Validations without a better error after which a trial ends; 0: never."""
     batch_norm: str = "local"
@@ -175,6 +203,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _one_of("training.format", self.format, WANTED_FORMATS)
+        _one_of("training.optimizer", self.optimizer, OPTIMIZERS)
         _one_of("training.decay", self.decay, DECAYS)
         _one_of("training.schedule", self.schedule, SCHEDULES)
         _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
@@ -194,8 +223,9 @@ class TrainingConfig:
         for name in ("momentum", "label_smoothing", "dropout", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; needs 0 ≤ it < 1")
-        if self.weight_decay < 0:
-            raise ConfigError("training.weight_decay is negative")
+        for name in ("weight_decay", "gradient_clip"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"training.{name} is negative")
 
     def normalises_over(self, ranks: int) -> bool:
         """Whether batch norms take their statistics over a group of so many ranks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, cos, pi
 
@@ -21,6 +22,15 @@ MEASURING_SHARE = 0.07
 """Of the span: so long a processor measures itself before it, within the bounds above. With what torch loads
 for its first network and optimizer it comes to a tenth."""
 
+COOLING = 0.2
+"""Share of a trial's steps after its warm-up, the last ones, in which a trapezoid's rate falls."""
+SHARES: Mapping[str, Callable[[float], float]] = {
+    "cosine": lambda done: (1 + cos(pi * done)) / 2,
+    "linear": lambda done: 1 - done,
+    "trapezoid": lambda done: min(1.0, (1 - done) / COOLING),
+}
+"""Of the peak rate, where a share of the steps after the warm-up is done: by `training.decay`."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -38,8 +48,7 @@ class Plan:
         if step < self.warmup_steps:
             return self.peak_rate * (step + 1) / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        share = 1 - done if self.decay == "linear" else (1 + cos(pi * done)) / 2
-        return self.peak_rate * share
+        return self.peak_rate * SHARES[self.decay](done)
 
 
 def measuring_seconds(limits: LimitsConfig) -> float:

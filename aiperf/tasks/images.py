@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aiperf.config import DATA_SETS, DataConfig
+from aiperf.config import IMAGE_SETS, DataConfig
 from aiperf.known_sets import IMAGENET_1K, PACKED, packed_side
 from aiperf.tasks.task import ControlNetwork, Examples, Manifest, RankedLimits, Task
 from nas.graph import Graph
@@ -57,7 +57,7 @@ def _unlike_imagenet(manifest: Manifest) -> list[str]:
 IMAGES = Task(
     name="images",
     example="image",
-    data_sets=DATA_SETS,
+    data_sets=IMAGE_SETS,
     examples=_examples,
     seeds=SEEDS,
     morphisms=MIX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.tally import Classified, Tally, tally_of
+from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted, Tally, tally_of
 from nas.record import decode, encode
 
 
@@ -53,3 +53,42 @@ def test_numbers_alone_tell_the_kind() -> None:
     for strange in ({}, {"correct": 3}, {"correct": 3, "of": 4, "more": 5}):
         with pytest.raises(ValueError, match="its keys are "):
             tally_of(strange)
+
+
+def test_the_error_of_a_text_is_its_bits_of_eight() -> None:
+    tally = Predicted(of=4, units=2 * UNIT * 1024, bytes=1024)
+    assert tally.bits_per_byte == 2.0
+    assert tally.error == tally.unbounded == 0.25
+    assert tally.floor == 1 / (16 * 1024)
+    assert tally.text() == "2.0000 bits per byte, of 1,024 bytes"
+    assert Predicted.nothing().error == 1.0
+
+
+def test_a_text_worse_than_chance_has_an_error_of_one_and_is_still_compared() -> None:
+    worse, worst = (Predicted(1, bits * UNIT * 16, 16) for bits in (9, 10))
+    assert worse.error == worst.error == 1.0
+    assert worse.unbounded < worst.unbounded
+
+
+@pytest.mark.parametrize(
+    ("tally", "possible"),
+    [
+        (Predicted(1, 0, 1), True),
+        (Predicted(1, MOST_BITS * UNIT, 1), True),
+        (Predicted(1, MOST_BITS * UNIT + 1, 1), False),
+        (Predicted(1, -1, 1), False),
+        (Predicted(2, 0, 1), False),  # no window is empty
+    ],
+)
+def test_no_byte_has_more_bits_than_are_counted(tally: Predicted, possible: bool) -> None:
+    assert tally.is_possible is possible
+
+
+def test_bits_of_a_text_may_differ_by_two_in_a_thousand_on_another_machine() -> None:
+    recorded = Predicted(4, 1_000_000, 1024)
+    assert Predicted(4, 1_002_000, 1024).agrees(recorded)
+    assert not Predicted(4, 1_002_100, 1024).agrees(recorded)
+    assert not Predicted(4, 1_000_000, 1023).agrees(recorded)
+    assert not Classified(4, 4).agrees(recorded)
+    assert decode(Predicted, encode(recorded)) == recorded
+    assert tally_of({"of": 4, "units": 1_000_000, "bytes": 1024}) == recorded

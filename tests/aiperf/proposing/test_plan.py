@@ -37,6 +37,9 @@ def test_the_rate_rises_linearly_and_falls_to_zero() -> None:
     linear = replace(cosine, decay="linear")
     assert linear.rate(35) == pytest.approx(0.15)
     assert linear.rate(109) == pytest.approx(0.002)
+    trapezoid = replace(cosine, decay="trapezoid")
+    assert [trapezoid.rate(step) for step in (10, 90, 100)] == pytest.approx([0.2, 0.2, 0.1])
+    assert trapezoid.rate(109) == pytest.approx(0.01)
 
 
 def test_without_warm_up_the_first_step_has_the_full_rate() -> None:

@@ -120,6 +120,7 @@ def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:
         torch.utils.rename_privateuse1_backend("npu")
         absent = ModuleType("torch.npu")
         vars(absent).update(is_available=lambda: False, device_count=lambda: 0)
+        vars(absent).update(_is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None)
         torch._register_device_module("npu", absent)
     # Which keeps its answers: the one of now would outlive this test.
     monkeypatch.setattr(torch, "get_device_module", inspect.unwrap(torch.get_device_module))

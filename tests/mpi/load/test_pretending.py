@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
@@ -40,18 +42,20 @@ def complete(replay: Replay) -> set[int]:
 def test_of_128_ranks_five_are_killed_and_nothing_else_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory, began = tmp_path / "run", time.monotonic()
+    directory, copied, began = tmp_path / "run", tmp_path / "before", time.monotonic()
     victims = sorted(random.Random(5).sample(range(1, GROUPS + 1), KILLED))
     command = OPEN_MPI.run(GROUPS + 1, *words(directory, SPAN_SECONDS / 60), options=FAULT_TOLERANT)
     with started(command, directory, OPENBLAS_NUM_THREADS="1") as job:
         released = job.wait_for('"Released"')
-        time.sleep(SPAN_SECONDS / 2)
-        before = complete(told(directory))
-        for victim in victims:
-            job.rank(victim).kill()
+        doomed = [job.rank(victim) for victim in victims]
+        time.sleep(max(0.0, released + SPAN_SECONDS / 2 - time.monotonic()))
+        copied.mkdir()
+        shutil.copy(RunFiles(directory).journal, copied)  # to be read when there is time
+        for process in doomed:
+            process.kill()
         job.end()
         ended = time.monotonic()
-    replay = checked(directory)
+    replay, before = checked(directory), complete(told(copied))
     assert replay.opened.origin is Origin.PRETENDED
     losses = {loss.group + 1: loss.reason for loss in replay.leg.losses}
     assert sorted(losses) == victims

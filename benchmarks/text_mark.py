@@ -1,0 +1,105 @@
+"""The outside mark of language: a GPT of nanoGPT's size, trained by this program and by a loop of its own.
+
+    python benchmarks/text_mark.py FILE [--repeats 3] [--steps 2000] [--threads 1] [--format fp32]
+
+Both train the same network on the same windows with the same steps, in turns; the loop is text_loop.py. Of
+the program it is one trial of a run, and seconds are those of its steps. nanoGPT's README
+(github.com/karpathy/nanoGPT) states a validation loss of 1.88 nats a character for tiny Shakespeare after
+2,000 such steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.tally import Predicted
+
+LOOP = Path(__file__).with_name("text_loop.py")
+BATCH, EPOCHS = 12, 2
+SETTINGS = {
+    "data.size": 64,
+    "search.population": 2,
+    "limits.max_trials": 1,
+    "limits.minutes": 0,
+    "training.batch_size": BATCH,
+    "training.epochs": f"[{EPOCHS}]",
+    "training.optimizer": "adamw",
+    "training.learning_rate": 1e-3,
+    "training.momentum": 0.9,
+    "training.weight_decay": 0.1,
+    "training.gradient_clip": 1.0,
+    "training.warmup": 0.05,
+    "training.decay": "cosine",
+    "training.label_smoothing": 0,
+    "training.step": "eager",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--format", default="fp32")
+    options = parser.parse_args()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    windows = options.steps * BATCH // EPOCHS
+    found = []
+    for seed in range(1, options.repeats + 1):
+        own = _own(options.file, windows, seed, options.format, environment)
+        bare = _bare(options.file, windows, options.steps, seed, environment)
+        found.append((*own, *bare))
+        print(
+            f"seed {seed}: program {own[0]:.4f} nats a byte in {own[1]:.1f} s, "
+            f"loop {bare[0]:.4f} in {bare[1]:.1f} s",
+            flush=True,
+        )
+    difference = statistics.mean(each[0] - each[2] for each in found)
+    ratio = statistics.median(each[3] / each[1] for each in found)
+    print(
+        f"mean difference {difference:+.4f} nats a byte; the program is {ratio:.3f} times as fast (medians)"
+    )
+
+
+def _own(
+    file: Path, windows: int, seed: int, format: str, environment: dict[str, str]
+) -> tuple[float, float]:
+    """Nats a byte of its validation part, and the seconds of its steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "aiperf", "run", "--preset", "text", "--data", str(file)]
+        command += ["--seed", "gpt-4x128", "--directory", folder + "/run", "--random-seed", str(seed)]
+        command += ["--format", format, "--device", "cpu", "--devices", "1"]
+        settings = {**SETTINGS, "data.training_images": windows}
+        settings["training.validate_every_images"] = EPOCHS * windows
+        command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        run = replay(read_journal(RunFiles(Path(folder) / "run").journal))
+    (validated,) = run.attempts[0].validations
+    segment = validated.segment
+    assert isinstance(segment.tally, Predicted)
+    return segment.tally.bits_per_byte * math.log(2), segment.train_seconds
+
+
+def _bare(
+    file: Path, windows: int, steps: int, seed: int, environment: dict[str, str]
+) -> tuple[float, float]:
+    command = [sys.executable, str(LOOP), str(file), str(windows), str(steps), str(seed)]
+    answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    found = json.loads(answer.stdout)
+    return found["nats"], found["seconds"]
+
+
+if __name__ == "__main__":
+    main()

@@ -90,5 +90,7 @@ def _loaded(config: Config, device: Device, ranks: int) -> Data:
 
 def _images(config: Config) -> str:
     data = config.data
-    shape = f"{data.size} x {data.size} x {data.channels}"
-    return f"{data.name} {data.path}, {shape}, augmentation {data.augmentation}".replace(" ,", ",")
+    shape = f"{data.size} x {data.size} x {data.channels}, augmentation {data.augmentation}"
+    if data.is_text:
+        shape = f"windows of {data.size} bytes, each counted as an image"
+    return f"{data.name} {data.path}, {shape}".replace(" ,", ",")

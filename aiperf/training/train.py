@@ -68,8 +68,8 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
         pace.validate_seconds = seconds
         closed = segment.closed(tally, seconds)
         ended = perf_counter()
-        if tally.unbounded < best and ended <= pace.deadline:  # what came too late chooses nothing
-            best, since_best = tally.unbounded, 0
+        if closed.unbounded < best and ended <= pace.deadline:  # what came too late chooses nothing
+            best, since_best = closed.unbounded, 0
             keeper.keep()
         else:
             since_best += 1

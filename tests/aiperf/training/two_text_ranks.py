@@ -67,8 +67,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "clipped": ("eager", {"optimizer": "sgd", "gradient_clip": 0.1}),
     "clipped in fp16": ("graphed", {"optimizer": "sgd", "gradient_clip": 0.1, "format": "fp16"}),
 }
-"""By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows a
-clip: the steps of AdamW hardly depend on how long gradients are."""
+"""By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows
+a clip: the steps of AdamW hardly depend on how long gradients are."""
 
 
 def results(parallel: Parallel) -> dict[str, Any]:

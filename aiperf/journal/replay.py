@@ -322,8 +322,8 @@ class Replay:
             return f"{where}, but it never began"
         attempt.ended, attempt.end_time = event, t
         self.arrivals.append(attempt)
-        if attempt.chosen_from and attempt.error is not None and attempt.error < self._lowest:
-            self._lowest, self.best = attempt.error, self.trials[told.trial]
+        if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:
+            self._lowest, self.best = attempt.unbounded, self.trials[told.trial]
         return ""
 
     def _group_lost(self, t: float, event: events.GroupLost) -> str:

@@ -84,8 +84,8 @@ setup(
     "scored in operations per second",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    license_files=["LICENSE"],
+    license="Apache-2.0 AND PSF-2.0",  # the second of the bundled text
+    license_files=["LICENSE", "aiperf/data/texts/LICENSE.txt"],
     keywords="benchmark hpc automl neural-architecture-search network-morphism slurm mpi pytorch",
     classifiers=[
         "Development Status :: 3 - Alpha",
@@ -108,7 +108,8 @@ setup(
     packages=find_packages(include=[*PACKAGES, *(f"{name}.*" for name in PACKAGES)]),
     # Presets, schemas, fixed lists of images, templates, kernels: whatever in a package is not Python.
     package_data={
-        "": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js", "**/*.c", "**/*.h"]
+        "": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js", "**/*.c", "**/*.h"],
+        "aiperf.data.texts": ["*.xz", "LICENSE.txt", "README.md"],
     },
     install_requires=REQUIRED,
     extras_require=EXTRAS,

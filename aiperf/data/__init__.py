@@ -1,4 +1,4 @@
-"""Images for training, validation and test: checked before the clock starts, ready before they are needed."""
+"""Images and texts to train, validate and test: checked before the clock starts, ready before needed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
 from aiperf.data.split import Batch, Data, Split
 from aiperf.data.synthetic import load_synthetic
+from aiperf.data.texts.loading import load_text
 from aiperf.errors import DataError
 
 __all__ = ["Batch", "Data", "Split", "load", "look"]
@@ -51,6 +52,7 @@ SOURCES: Mapping[str, DataSource] = {
     ),
     "packed": DataSource(lambda config, to: load_packed(config, to.device, to.local_ranks), look_at_packed),
     "synthetic": DataSource(lambda config, to: load_synthetic(config, to.device, to.seed)),
+    "text": DataSource(lambda config, to: load_text(config, to.device)),
 }
 """By `data.name`."""
 

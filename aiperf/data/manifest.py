@@ -1,4 +1,4 @@
-"""What a set of images is, in plain JSON: the same on every rank that sees the same images."""
+"""What a set of images or a text is, in plain JSON: the same on every rank that sees the same one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,26 @@ def manifest(
 
     Of the classes the smallest and the largest are told, not all: every rank of a run sends this.
     """
-    found: dict[str, Any] = {
+    found = _of_any(config, sha256, official_training_images, synthetic)
+    for name, by_class in vars(counts).items():
+        found[f"{name}_images"] = sum(by_class)
+        found[f"{name}_images_a_class"] = [min(by_class), max(by_class)]
+    return found
+
+
+def text_manifest(
+    config: DataConfig, windows: Sequence[int], sha256: str, official_training_images: int, synthetic: bool
+) -> dict[str, Any]:
+    """Of a text: windows are of training, of validation and of test."""
+    found = _of_any(config, sha256, official_training_images, synthetic)
+    training, validation, test = windows
+    return {**found, "training_images": training, "validation_images": validation, "test_images": test}
+
+
+def _of_any(
+    config: DataConfig, sha256: str, official_training_images: int, synthetic: bool
+) -> dict[str, Any]:
+    return {
         "name": config.name,
         "synthetic": synthetic,
         "channels": config.channels,
@@ -36,7 +55,3 @@ def manifest(
         "sha256": sha256,
         "official_training_images": official_training_images,
     }
-    for name, by_class in vars(counts).items():
-        found[f"{name}_images"] = sum(by_class)
-        found[f"{name}_images_a_class"] = [min(by_class), max(by_class)]
-    return found

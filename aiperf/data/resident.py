@@ -48,8 +48,8 @@ class ResidentSplit(Split):
             if ranks > 1:
                 images = images.view(steps, batch_size)[:, mine].reshape(-1)
                 draws = draws.view(steps, batch_size, -1)[:, mine].flatten(0, 1)
-            images = _to_device(images, self.labels.device)
-            shown = self.show(images, _to_device(draws, self.labels.device)).permute(0, 3, 1, 2)
+            images = to_device(images, self.labels.device)
+            shown = self.show(images, to_device(draws, self.labels.device)).permute(0, 3, 1, 2)
             yield from zip(shown.split(size), self.labels.index_select(0, images).split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
@@ -87,7 +87,7 @@ class HeldSplit(ResidentSplit):
         return images if images.dtype == torch.float32 else self._normalisation(images)
 
 
-def _to_device(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Without waiting for the device: only a copy from pinned memory does not."""
     if device.type in ("cpu", "mps"):
         return values.to(device)

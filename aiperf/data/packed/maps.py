@@ -21,7 +21,7 @@ class Maps:
         self._shape = (packed.side, packed.side, packed.channels)
         self._bytes = packed.image_bytes
         self._images = images_a_shard(len(part.labels))
-        self._maps = [_mapped(folder / shard_name(name, number)) for number in range(len(part.shards))]
+        self._maps = [mapped(folder / shard_name(name, number)) for number in range(len(part.shards))]
         self._arrays = [np.frombuffer(each, np.uint8).reshape(-1, *self._shape) for each in self._maps]
 
     def __getitem__(self, image: int) -> NDArray[np.uint8]:
@@ -44,7 +44,7 @@ class Maps:
             self._maps[shard].madvise(mmap.MADV_WILLNEED, aligned, first + self._bytes - aligned)
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def mapped(path: Path) -> mmap.mmap:
     """To be read only: what may be written counts as memory of each rank, however large. Raises DataError."""
     try:
         with path.open("rb") as file:

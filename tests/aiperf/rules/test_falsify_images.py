@@ -32,7 +32,7 @@ def found(verdict: Verdict, rule: str) -> Finding:
 
 
 def test_packed_imagenet_is_known_as_imagenet() -> None:
-    manifest = {**IMAGENET_1K.facts, "channels": 3, "name": "packed", "packed": {"side": 256}}
+    manifest = {**IMAGENET_1K.facts({}), "channels": 3, "name": "packed", "packed": {"side": 256}}
     assert known_set(manifest) is IMAGENET_1K
     assert known_set({**manifest, "test_images": 49_999}) is None
 
@@ -59,7 +59,7 @@ def of_known(known: KnownSet, **more: object) -> Edit:
     entries: dict[str, Any] = {
         "name": known.name,
         "sha256": known.sha256 or "1" * 64,
-        **known.facts,
+        **known.facts({}),
         "channels": known.channels or 3,
         "training_images": used,
         "training_images_a_class": [used // known.classes, -(-used // known.classes)],

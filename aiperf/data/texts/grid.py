@@ -1,0 +1,104 @@
+"""A split of windows: in order for validation and test; for training shifted and shuffled anew each pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from aiperf.data.order import Order
+from aiperf.data.resident import BLOCK_BYTES
+from aiperf.data.split import Batch, Split, Stage, share, share_of_step
+
+
+class Grid(NamedTuple):
+    """Where windows begin: window w at first + w · step, in a pass of training all later by its offset."""
+
+    windows: int
+    first: int
+    step: int
+    offsets: int = 1
+    """From 0 up to below this one, of a pass."""
+
+
+class WindowSource(ABC):
+    """What windows are made of."""
+
+    size: int
+    """T: the symbols of a window."""
+    read: bool
+    """Whether from files, while training goes on."""
+
+    @abstractmethod
+    def show(self, places: Tensor) -> Tensor:
+        """The bytes (m, size + 1) on the device of the windows at these places (m,), int64 on the host."""
+
+
+class WindowSplit(Split):
+    """Symbols (n, size) and the byte after each, both int64."""
+
+    def __init__(self, grid: Grid, windows: WindowSource) -> None:
+        self.num_images = grid.windows
+        self._grid = grid
+        self._windows = windows
+
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        mine = share_of_step(batch_size, rank, ranks)
+        places = ShuffledPlaces(self._grid, seed)
+        size = mine.stop - mine.start
+        steps = max(1, BLOCK_BYTES // (size * self._batch_bytes))
+        for first in count(0, steps):
+            block = places.take(first * batch_size, (first + steps) * batch_size)
+            symbols, targets = self._batch(block.view(steps, batch_size)[:, mine].reshape(-1))
+            yield from zip(symbols.split(size), targets.split(size))
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        mine = share(self.num_images, rank, ranks)
+        size = max(1, batch_size // ranks)
+        for start in range(mine.start, mine.stop, size):
+            windows = torch.arange(start, min(start + size, mine.stop))
+            yield self._batch(self._grid.first + windows * self._grid.step)
+
+    def stages(self, images: int) -> Sequence[Stage]:
+        if not self._windows.read:
+            return ()
+        places = ShuffledPlaces(self._grid, 0).take(0, images)
+        return [Stage("reading", partial(self._windows.show, places), 1)]
+
+    @property
+    def _batch_bytes(self) -> int:
+        """Of a window."""
+        return 2 * 8 * self._windows.size
+
+    def _batch(self, places: Tensor) -> Batch:
+        shown = self._windows.show(places)
+        return shown[:, :-1].to(torch.int64), shown[:, 1:].to(torch.int64)
+
+
+class ShuffledPlaces:
+    """Endless positions 0, 1, 2, …, as of `Order`: position p is in pass p // windows."""
+
+    def __init__(self, grid: Grid, seed: int) -> None:
+        self._grid = grid
+        self._seed = seed
+        self._order = Order(grid.windows, seed)
+
+    def take(self, start: int, stop: int) -> Tensor:
+        """Where the windows (m,) of the positions start ≤ p < stop begin, on the host."""
+        windows, _ = self._order.take(start, stop)
+        places = self._grid.first + windows * self._grid.step
+        number = self._grid.windows
+        for each in range(start // number, -(-stop // number)):
+            places[max(0, each * number - start) : (each + 1) * number - start] += self.offset(each)
+        return places
+
+    def offset(self, number: int) -> int:
+        """Of a pass: from (seed, pass) alone."""
+        digest = blake2b(f"{self._seed}/{number}/offset".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self._grid.offsets

@@ -1,0 +1,103 @@
+"""The source `text`: a file, a folder, or the text that comes with this program."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from aiperf.config import DataConfig
+from aiperf.data.manifest import text_manifest
+from aiperf.data.resident import to_device
+from aiperf.data.split import Data
+from aiperf.data.texts.bundled import bundled_text
+from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
+from aiperf.data.texts.reading import Text, text_at
+from aiperf.errors import DataError
+from aiperf.windows import TextWindows
+
+HELD_BYTES = 1 << 30
+"""Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""
+
+
+class HeldWindows(WindowSource):
+    """Out of a text that lies on the device."""
+
+    read = False
+
+    def __init__(self, text: Tensor, size: int) -> None:
+        self.size = size
+        self._text = text
+        self._along = torch.arange(size + 1, device=text.device)
+
+    def show(self, places: Tensor) -> Tensor:
+        return self._text[to_device(places, self._text.device)[:, None] + self._along]
+
+
+class ReadWindows(WindowSource):
+    """Out of a text that lies on the host."""
+
+    def __init__(self, text: Text, size: int, device: torch.device, read: bool) -> None:
+        self.size = size
+        self.read = read
+        self._text = text
+        self._device = device
+
+    def show(self, places: Tensor) -> Tensor:
+        return to_device(torch.from_numpy(self._text.windows(places.numpy(), self.size + 1)), self._device)
+
+
+def load_text(config: DataConfig, device: torch.device) -> Data:
+    """Divided by position. Raises DataError where a part has no window, or fewer than are configured."""
+    text = text_at(Path(config.path)) if config.path else bundled_text()
+    found = TextWindows(text.bytes, config.size)
+    grids = _grids(config, text.where, found)
+    digest, windows = _windows(text, config, device)
+    counts = [grid.windows for grid in grids]
+    told = text_manifest(config, counts, digest, found.official_training, synthetic=False)
+    told |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
+    train, validation, test = (WindowSplit(grid, windows) for grid in grids)
+    return Data(train, validation, test, told)
+
+
+def _grids(config: DataConfig, where: str, found: TextWindows) -> tuple[Grid, Grid, Grid]:
+    """Of training, validation and test."""
+    if min(found.training, found.validation, found.test) < 1:
+        raise DataError(
+            f"{where}: {found.bytes:,} bytes are too short: a part has not one window of data.size = "
+            f"{config.size} bytes; give a text of {found.enough_bytes:,} bytes or more, or lower data.size"
+        )
+    counts = {"training": found.training, "validation": found.validation, "test": found.test}
+    for name in ("training", "validation"):
+        wanted = getattr(config, f"{name}_images")
+        if wanted > counts[name]:
+            raise DataError(
+                f"{where}: data.{name}_images is {wanted:,}, but the {name} part has {counts[name]:,} "
+                f"windows of {config.size} bytes; lower it"
+            )
+        counts[name] = wanted or counts[name]
+    starts = [part.start for part in found.parts]
+    return (
+        Grid(counts["training"], starts[0], config.size, offsets=config.size),
+        Grid(counts["validation"], starts[1], config.size),
+        Grid(counts["test"], starts[2], config.size),
+    )
+
+
+def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:
+    """The SHA-256 and what shows the windows, in one reading."""
+    digest = sha256()
+    # A processor reads the map itself: a copy would be one for each rank.
+    held = device.type != "cpu" and text.bytes <= HELD_BYTES
+    copy = torch.empty(text.bytes if held else 0, dtype=torch.uint8, device=device)
+    done = 0
+    for chunk in text.chunks():
+        digest.update(chunk)
+        if held:
+            copy[done : done + len(chunk)] = torch.frombuffer(chunk, dtype=torch.uint8)
+        done += len(chunk)
+    if held:
+        return digest.hexdigest(), HeldWindows(copy, config.size)
+    return digest.hexdigest(), ReadWindows(text, config.size, device, read=bool(config.path))

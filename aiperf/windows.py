@@ -1,0 +1,57 @@
+"""A text divided by position and cut into windows: how many there are in each part.
+
+A window of T has T symbols and T bytes to be predicted, each the one after its symbol: T + 1 bytes that
+follow one another, all of one part. Adjoining windows share one byte: the last that one of them predicts is
+the first symbol of the next. So each byte of a part is predicted at most once, and its first one never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VALIDATION_FROM, TEST_FROM, WHOLE = 90, 95, 100
+"""Where the parts begin, in hundredths of the bytes: as enwik8 and enwik9 are customarily divided."""
+
+
+@dataclass(frozen=True)
+class TextWindows:
+    """Of a text of so many bytes, windows of `size`."""
+
+    bytes: int
+    size: int
+
+    @property
+    def parts(self) -> tuple[range, range, range]:
+        """The bytes of training, validation and test."""
+        first, second = (self.bytes * share // WHOLE for share in (VALIDATION_FROM, TEST_FROM))
+        return range(first), range(first, second), range(second, self.bytes)
+
+    @property
+    def training(self) -> int:
+        """Of a pass, wherever below `size` it begins: with each start there are as many."""
+        return max(0, len(self.parts[0]) // self.size - 1)
+
+    @property
+    def validation(self) -> int:
+        return self._adjoining(self.parts[1])
+
+    @property
+    def test(self) -> int:
+        return self._adjoining(self.parts[2])
+
+    @property
+    def official_training(self) -> int:
+        """All windows before the test part."""
+        return self.training + self.validation
+
+    @property
+    def enough_bytes(self) -> int:
+        """With so many, each part has a window: a twentieth of them is one."""
+        return WHOLE // (WHOLE - TEST_FROM) * (self.size + 1)
+
+    def left_out(self, windows: int) -> int:
+        """Bytes that belong to no window, where the three parts together have so many."""
+        return self.bytes - windows * self.size - len(self.parts)
+
+    def _adjoining(self, part: range) -> int:
+        return max(0, (len(part) - 1) // self.size)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from aiperf.config import BYTES, TEXT_SETS, DataConfig
+from aiperf.known_sets import ENWIK9
 from aiperf.tally import BITS_OF_A_BYTE, UNIT, Predicted
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
-from aiperf.tasks.text_sets import ENWIK9, TEXT_FACTS
+from aiperf.tasks.text_sets import TEXT_FACTS
+from aiperf.windows import TextWindows
 from nas.graph import Graph
 from nas.morphisms.text import TEXT_MIX
 from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes
@@ -35,10 +37,13 @@ def _control(size: int) -> Graph:
 
 def _unlike_enwik9(manifest: Manifest) -> list[str]:
     """All of it, in windows of that length: no limit has made a part smaller."""
-    wanted = {"name": "text", "synthetic": False, "size": WINDOW, "sha256": ENWIK9.sha256}
+    if manifest.get("name") != ENWIK9.name or manifest.get("sha256") != ENWIK9.sha256:
+        return [f"the text is not {ENWIK9.title}, by its SHA-256"]
+    windows = TextWindows(ENWIK9.bytes, WINDOW)
+    whole = {"training_images": windows.training, "validation_images": windows.validation}
     return [
         f"{key} is {manifest.get(key)!r}, not {value!r}"
-        for key, value in {**wanted, **ENWIK9.facts(WINDOW)}.items()
+        for key, value in {"size": WINDOW, **whole, **ENWIK9.facts({"size": WINDOW})}.items()
         if manifest.get(key) != value
     ]
 
@@ -69,7 +74,7 @@ LANGUAGE = Task(
         seed="llama-12x768",
         most_error=MOST_ERROR,
         control_size=WINDOW,
-        data=f"enwik9, whole, in windows of {WINDOW:,} bytes",
+        data=f"{ENWIK9.title}, whole, in windows of {WINDOW:,} bytes",
         data_faults=_unlike_enwik9,
     ),
 )

@@ -127,3 +127,7 @@ class Task:
     """How an architecture may grow, and how often each is drawn."""
     control: ControlNetwork
     ranked: RankedLimits
+
+    @property
+    def an_example(self) -> str:
+        return f"{'an' if self.example[0] in 'aeiou' else 'a'} {self.example}"

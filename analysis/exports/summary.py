@@ -83,12 +83,8 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     examples = f"{task_of_run(replay).example}s"
     for group, attempt in sorted(replay.running.items()):
         error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
-        lines.append(
-            (
-                marked(f"group {group}", mark),
-                f"trial {attempt.trial.number} ({origin(attempt.trial)}), {attempt.images:,} {examples}{error}",
-            )
-        )
+        trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
+        lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.images:,} {examples}{error}"))
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow, replay))
         lines += _named("lost", losses_text(replay))

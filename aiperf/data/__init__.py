@@ -18,6 +18,7 @@ from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
 from aiperf.data.split import Batch, Data, Split
 from aiperf.data.synthetic import load_synthetic
+from aiperf.data.texts.generated import load_synthetic_text
 from aiperf.data.texts.loading import load_text
 from aiperf.errors import DataError
 
@@ -53,8 +54,10 @@ SOURCES: Mapping[str, DataSource] = {
     "packed": DataSource(lambda config, to: load_packed(config, to.device, to.local_ranks), look_at_packed),
     "synthetic": DataSource(lambda config, to: load_synthetic(config, to.device, to.seed)),
     "text": DataSource(lambda config, to: load_text(config, to.device)),
+    "synthetic-text": DataSource(lambda config, to: load_synthetic_text(config, to.device, to.seed)),
 }
 """By `data.name`."""
+TEXT_REMEDY = "a text is read by --preset text --data PATH"
 
 
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
@@ -84,6 +87,8 @@ def _refuse_another_set(config: DataConfig) -> None:
 
 def look(folder: Path) -> Look:
     """What lies in a folder, by names and headers. Raises DataError, also where it is no set that is read."""
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; {TEXT_REMEDY}, images are given by their folder")
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; give the folder of your images by --data")
     kinds = _kinds(folder)
@@ -93,7 +98,7 @@ def look(folder: Path) -> Look:
         raise DataError(
             f"{folder}: holds neither a folder train/ with a folder for each class, nor IDX files "
             "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-            f"({MANIFEST}); give the folder that does"
+            f"({MANIFEST}); give the folder that does; {TEXT_REMEDY}"
         )
     return _look(kinds[0], folder)
 

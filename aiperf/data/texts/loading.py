@@ -49,6 +49,11 @@ class ReadWindows(WindowSource):
         return to_device(torch.from_numpy(self._text.windows(places.numpy(), self.size + 1)), self._device)
 
 
+def is_held(device: torch.device, num_bytes: int) -> bool:
+    """Whether a text is copied to the device. A processor reads the map: a copy would be one a rank."""
+    return device.type != "cpu" and num_bytes <= HELD_BYTES
+
+
 def load_text(config: DataConfig, device: torch.device) -> Data:
     """Divided by position. Raises DataError where a part has no window, or fewer than are configured."""
     text = text_at(Path(config.path)) if config.path else bundled_text()
@@ -89,8 +94,7 @@ def _grids(config: DataConfig, where: str, found: TextWindows) -> tuple[Grid, Gr
 def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:
     """The SHA-256 and what shows the windows, in one reading."""
     digest = sha256()
-    # A processor reads the map itself: a copy would be one for each rank.
-    held = device.type != "cpu" and text.bytes <= HELD_BYTES
+    held = is_held(device, text.bytes)
     copy = torch.empty(text.bytes if held else 0, dtype=torch.uint8, device=device)
     done = 0
     for chunk in text.chunks():

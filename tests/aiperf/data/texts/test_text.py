@@ -1,0 +1,195 @@
+"""The windows of a text: which bytes they hold, each predicted once, the same for any number of ranks."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiperf.config import DataConfig
+from aiperf.data import Data, load
+from aiperf.data.texts import loading, reading
+from aiperf.errors import DataError
+
+CPU = torch.device("cpu")
+TINY = bytes(range(200))  # each byte says where it is
+SIZE = 4
+
+
+def written(folder: Path, text: bytes = TINY) -> str:
+    path = folder / "text"
+    path.write_bytes(text)
+    return str(path)
+
+
+def config(path: str, size: int = SIZE, training: int = 0, validation: int = 0) -> DataConfig:
+    return DataConfig("text", 1, size, 256, path=path, training_images=training, validation_images=validation)
+
+
+@pytest.fixture(params=["read", "held", "folder"])
+def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Data:
+    """The tiny text in each of the ways in which it may lie."""
+    monkeypatch.setattr(loading, "is_held", lambda device, num_bytes: request.param == "held")
+    if request.param != "folder":
+        return load(config(written(tmp_path)), CPU, 1)
+    monkeypatch.setattr(reading, "MOST_MAPPED", 2)
+    (tmp_path / "deeper").mkdir()
+    # In the order of their bytes: "-" comes before "/".
+    pieces = {"a": 3, "deeper-": 1, "deeper/a": 90, "deeper/b": 0, "ä": 70, "ö": 36}
+    begin = 0
+    for name, length in pieces.items():
+        (tmp_path / name).write_bytes(TINY[begin : begin + length])
+        begin += length
+    assert begin == len(TINY)
+    return load(config(str(tmp_path)), CPU, 1)
+
+
+def pairs(batches: object) -> list[tuple[list[int], list[int]]]:
+    return [
+        (window.tolist(), following.tolist())
+        for symbols, targets in batches
+        for window, following in zip(symbols, targets, strict=True)
+    ]
+
+
+def test_validation_and_test_are_adjoining_windows(data: Data) -> None:
+    assert pairs(data.validation.sweep(2)) == [
+        ([180, 181, 182, 183], [181, 182, 183, 184]),
+        ([184, 185, 186, 187], [185, 186, 187, 188]),
+    ]
+    assert pairs(data.test.sweep(8)) == [
+        ([190, 191, 192, 193], [191, 192, 193, 194]),
+        ([194, 195, 196, 197], [195, 196, 197, 198]),
+    ]
+
+
+def test_a_batch_is_whole_numbers_of_64_bits(data: Data) -> None:
+    for symbols, targets in (*islice(data.train.stream(6, 1), 2), *data.test.sweep(8)):
+        assert symbols.dtype == targets.dtype == torch.int64
+        assert symbols.shape == targets.shape == (len(symbols), SIZE)
+        assert symbols.is_contiguous()
+        assert targets.is_contiguous()
+
+
+def test_a_pass_is_the_grid_of_windows_from_one_offset(data: Data) -> None:
+    windows = data.train.num_images
+    assert windows == 44
+    shown = pairs(islice(data.train.stream(windows, 7), 8))
+    offsets, orders = set(), set()
+    for first in range(0, len(shown), windows):
+        starts = [symbols[0] for symbols, _ in shown[first : first + windows]]
+        offset = min(starts)
+        assert 0 <= offset < SIZE
+        assert sorted(starts) == list(range(offset, offset + SIZE * windows, SIZE))
+        offsets.add(offset)
+        orders.add(tuple((start - offset) // SIZE for start in starts))
+    assert offsets == set(range(SIZE))
+    assert len(orders) == 8
+    assert all(symbols[1:] == targets[:-1] for symbols, targets in shown)
+    assert all(targets == list(range(symbols[0] + 1, symbols[0] + 5)) for symbols, targets in shown)
+    assert max(targets[-1] for _, targets in shown) < 180
+
+
+def test_passes_run_into_one_another(data: Data) -> None:
+    """Steps that divide no pass show the same windows in the same order."""
+    whole = pairs(islice(data.train.stream(44, 3), 5))
+    assert pairs(islice(data.train.stream(5, 3), 44)) == whole
+    assert pairs(islice(data.train.stream(110, 3), 2)) == whole
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_ranks_divide_each_step_in_order(data: Data, ranks: int) -> None:
+    whole = pairs(islice(data.train.stream(7, 5), 20))
+    streams = [data.train.stream(7, 5, rank, ranks) for rank in range(ranks)]
+    assert pairs(next(stream) for _ in range(20) for stream in streams) == whole
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_each_byte_of_a_part_is_predicted_once_over_all_ranks(tmp_path: Path, ranks: int) -> None:
+    text = random.Random(3).randbytes(5000)
+    data = load(config(written(tmp_path, text), size=7), CPU, 1)
+    for split, part in ((data.validation, text[4500:4750]), (data.test, text[4750:])):
+        sweeps = [batch for rank in range(ranks) for batch in split.sweep(6, rank, ranks)]
+        assert max(len(symbols) for symbols, _ in sweeps) * ranks <= 6
+        predicted = [byte for _, targets in pairs(sweeps) for byte in targets]
+        assert bytes(predicted) == part[1 : 1 + 7 * split.num_images]
+        assert 0 <= len(part) - 1 - len(predicted) < 7
+
+
+def test_equal_seeds_show_the_same_and_others_do_not(data: Data) -> None:
+    one, again, other = (pairs(islice(data.train.stream(9, seed), 5)) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+
+
+def test_reading_leaves_the_generator_of_the_training_alone(data: Data) -> None:
+    before = torch.get_rng_state()
+    pairs(islice(data.train.stream(8, 1), 9))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_manifest(data: Data) -> None:
+    """By sha256sum of the bytes 0 … 199, however they lie."""
+    assert data.manifest == {
+        "name": "text",
+        "synthetic": False,
+        "channels": 1,
+        "size": 4,
+        "classes": 256,
+        "sha256": "1901da1c9f699b48f6b2636e65cbf73abf99d0441ef67f5c540a42f7051dec6f",
+        "official_training_images": 46,
+        "training_images": 44,
+        "validation_images": 2,
+        "test_images": 2,
+        "bytes": 200,
+        "bytes_left_out": 200 - 48 * 4 - 3,
+    }
+
+
+def test_fewer_windows_are_the_first_of_a_part(tmp_path: Path) -> None:
+    data = load(config(written(tmp_path), training=5, validation=1), CPU, 1)
+    shown = pairs(islice(data.train.stream(5, 1), 40))
+    assert {symbols[0] for symbols, _ in shown} == set(range(5 * SIZE))
+    assert max(targets[-1] for _, targets in shown) == 5 * SIZE + SIZE - 1
+    assert pairs(data.validation.sweep(8)) == [([180, 181, 182, 183], [181, 182, 183, 184])]
+    assert data.manifest["official_training_images"] == 46
+    assert data.manifest["bytes_left_out"] == 200 - 8 * 4 - 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"size": 10},
+            (
+                "200 bytes are too short: a part has not one window of data.size = 10 bytes; give a text of "
+                "220 bytes or more, or lower data.size"
+            ),
+        ),
+        (
+            {"training": 45},
+            "data.training_images is 45, but the training part has 44 windows of 4 bytes; lower it",
+        ),
+        (
+            {"validation": 3},
+            "data.validation_images is 3, but the validation part has 2 windows of 4 bytes; lower it",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, int], expected: str) -> None:
+    path = written(tmp_path)
+    with pytest.raises(DataError) as refused:
+        load(config(path, **changed), CPU, 1)
+    assert str(refused.value) == f"{path}: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "held"),
+    [("cpu", 1, False), ("cuda", 1 << 30, True), ("cuda", (1 << 30) + 1, False), ("npu", 10**9, True)],
+)
+def test_where_a_text_lies(kind: str, size: int, held: bool) -> None:
+    device = torch.device(kind) if kind != "npu" else torch.device("xpu")
+    assert loading.is_held(device, size) == held

@@ -1,0 +1,50 @@
+"""How many windows a text has: counted by hand, and by walking through it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.windows import TextWindows
+
+
+def test_a_text_is_divided_as_enwik8_customarily_is() -> None:
+    assert TextWindows(100_000_000, 1024).parts == (
+        range(90_000_000),
+        range(90_000_000, 95_000_000),
+        range(95_000_000, 100_000_000),
+    )
+
+
+def test_enwik9_in_windows_of_1024() -> None:
+    found = TextWindows(1_000_000_000, 1024)
+    assert (found.training, found.validation, found.test) == (878_905, 48_828, 48_828)
+    assert found.official_training == 927_733
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 64])
+@pytest.mark.parametrize("length", [*range(0, 400, 13), 1299, 1300, 1301, 9999])
+def test_the_windows_are_those_that_fit(length: int, size: int) -> None:
+    found = TextWindows(length, size)
+    training, validation, test = found.parts
+    assert [*training, *validation, *test] == list(range(length))
+    for part, number in ((validation, found.validation), (test, found.test)):
+        assert number == len([begin for begin in part[::size] if begin + size in part])
+    starts = [training[first::size] for first in range(size)]
+    assert found.training == min(len([at for at in begins if at + size in training]) for begins in starts)
+
+
+@pytest.mark.parametrize("size", [2, 5, 64, 1024])
+def test_enough_bytes_are_enough(size: int) -> None:
+    enough = TextWindows(0, size).enough_bytes
+    found = TextWindows(enough, size)
+    assert (found.validation, found.test) == (1, 1)
+    assert found.training >= 1
+    assert TextWindows(enough - 20, size).test == 0
+
+
+def test_what_is_left_out_belongs_to_no_window() -> None:
+    found = TextWindows(1000, 10)
+    windows = (found.training, found.validation, found.test)
+    assert windows == (89, 4, 4)
+    covered = sum(number * 10 + 1 for number in windows)
+    assert found.left_out(sum(windows)) == 1000 - covered == 27

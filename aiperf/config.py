@@ -227,6 +227,11 @@ class TrainingConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} is negative")
 
+    @property
+    def numbers_a_weight(self) -> int:
+        """That are kept: itself, and its momentum or its two moments."""
+        return 3 if self.optimizer == "adamw" else 2
+
     def normalises_over(self, ranks: int) -> bool:
         """Whether batch norms take their statistics over a group of so many ranks."""
         return self.batch_norm == "synchronised" and ranks > 1

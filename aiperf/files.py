@@ -47,7 +47,7 @@ class RunFiles:
         return self.directory / "weights"
 
     def weights(self, trial: int) -> Path:
-        """Weights, statistics, momentum and architecture of the trial's best validation."""
+        """Weights, statistics, optimizer state and architecture of the trial's best validation."""
         return self.weights_directory / f"{trial}.safetensors"
 
     def kept_weights(self) -> list[Path]:

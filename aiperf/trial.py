@@ -107,3 +107,8 @@ class Segment:
     @property
     def error(self) -> float:
         return self.tally.error
+
+    @property
+    def unbounded(self) -> float:
+        """By which the best validation is chosen."""
+        return self.tally.unbounded

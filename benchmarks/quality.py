@@ -134,11 +134,7 @@ class Arm:
             start = self.fresh(self.config.random_seed)
             start = start if candidate.parent is None else kept[candidate.parent]
             for morphism in candidate.morphisms:
-                start = Kept(
-                    morphism.apply(start.graph),
-                    morphism.carry(start.graph, start.weights),
-                    morphism.carry_momentum(start.graph, start.momentum) if start.momentum else {},
-                )
+                start = start.grown(morphism)
             length = epochs[min(number, len(epochs) - 1)]
             state, network, curve = self.trained(number, length, start, candidate.parent is not None)
             if state is State.COMPLETE and network is not None:

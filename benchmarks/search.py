@@ -180,11 +180,7 @@ class Run:
     def _start(self, trial: Trial) -> Kept:
         kept = self.fresh(self.config.random_seed) if trial.parent is None else self.kept[trial.parent]
         for morphism in trial.morphisms:
-            kept = Kept(
-                morphism.apply(kept.graph),
-                morphism.carry(kept.graph, kept.weights),
-                morphism.carry_momentum(kept.graph, kept.momentum) if kept.momentum else {},
-            )
+            kept = kept.grown(morphism)
         return kept
 
     def continued(self) -> int:

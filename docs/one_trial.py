@@ -35,7 +35,7 @@ weights = initial(seed, config.random_seed)
 # parent computes, so nothing that the parent has learnt is lost.
 morphism = WidenTrunk.propose(seed, random.Random(3))
 child = morphism.apply(seed)
-start = Kept(child, morphism.carry(seed, weights), momentum={})
+start = Kept(child, morphism.carry(seed, weights), state={})
 print(f"{morphism}: {seed.num_parameters:,} to {child.num_parameters:,} parameters")
 
 # The trial as the search would propose it. `build` makes a torch network of it and loads the first batch.

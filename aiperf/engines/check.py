@@ -153,7 +153,7 @@ def _exact(eager: Engine, images: Tensor, labels: Tensor) -> Made | None:
     engine = Engine(passes)
     if passes.device.kind == "cpu" and not eager.is_wrapped:
         with _doubled(passes.network):
-            return _made(engine, images.double(), labels)
+            return _made(engine, images.double() if images.is_floating_point() else images, labels)
     if eager.passes.format not in SIXTEEN_BIT:
         return None
     try:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from aiperf.device import Device
-from aiperf.engines.objective import PLAIN, Objective
+from aiperf.engines.objective import objective_of
 from nas.modules import Network
 
 
@@ -23,12 +23,13 @@ class Passes:
     device: Device
     format: str
     scaler: torch.amp.GradScaler
-    objective: Objective = PLAIN
+    label_smoothing: float = 0.0
 
     def loss(self, module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of a batch by `module`, which computes as the network does."""
+        objective = objective_of(self.network.graph, self.label_smoothing)
         with self.device.autocast(self.format):
-            return self.objective.loss(module(images), labels)
+            return objective.loss(module(images), labels)
 
 
 @contextlib.contextmanager
@@ -63,8 +64,8 @@ class Engine:
         """What computes as the network does, with the same tensors."""
         self.module: nn.Module = self.bare
         """The same, wrapped by what averages gradients over a group, if anything does."""
-        self.answers: nn.Module = passes.network
-        """What is evaluated: images (n, channels, height, width) to logits (n, classes)."""
+        self.answers: Network = passes.network
+        """What is evaluated."""
 
     @property
     def is_wrapped(self) -> bool:

@@ -11,23 +11,29 @@ from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused
 from aiperf.engines.graphed import Graphed
 from aiperf.errors import WorldError
+from nas.graph import Graph
 
 KINDS: Mapping[str, type[Engine]] = {kind.name: kind for kind in (Engine, Fused, Graphed, Compiled)}
 
 
 OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
+OF_IMAGES = "fused steps are of batch norms and convolutions, and a network of text has none"
 
 
-def why_not(name: str, device: Device, training: TrainingConfig, ranks: int) -> str:
-    """Why a group of so many ranks cannot use the engine of that name; empty where it can."""
+def why_not(name: str, seed: Graph, device: Device, training: TrainingConfig, ranks: int) -> str:
+    """Why a group of so many ranks cannot use that engine for networks as the seed; empty where it can."""
     if name != Engine.name and training.normalises_over(ranks):
         return OVER_GROUP
+    if name == Fused.name and seed.head.symbols_in:
+        return OF_IMAGES
     return KINDS[name].why_not(device)
 
 
-def refuse_unusable(device: Device, training: TrainingConfig, ranks: int, measured: str = "") -> None:
+def refuse_unusable(
+    seed: Graph, device: Device, training: TrainingConfig, ranks: int, measured: str = ""
+) -> None:
     """Raises WorldError where `training.step` names an engine that cannot be used; `measured` is the reason
     that was found by trying it."""
     step = training.step
-    if step != AUTO_STEP and (reason := why_not(step, device, training, ranks) or measured):
+    if step != AUTO_STEP and (reason := why_not(step, seed, device, training, ranks) or measured):
         raise WorldError(f"training.step is {step}, but {reason}; use --step auto")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import log
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from aiperf.tally import Classified, Tally
+from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted, Tally
+from nas.graph import Graph
+from nas.head import Classes, Head, NextSymbol
+
+
+class NotFinite(ArithmeticError):
+    """A loss, or an answer in a validation, that is not a finite number: the steps since the last validation
+    are void.
+
+    Raised by all ranks of a group at once.
+    """
 
 
 class Objective(Protocol):
@@ -24,8 +36,8 @@ class Objective(Protocol):
     def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Exact sums over the batch, on its device: (numbers,), int64."""
 
-    def tally(self, examples: int, judged: Tensor) -> Tally:
-        """Of so many examples. Waits for the device."""
+    def tally(self, examples: int, *judged: int) -> Tally:
+        """Of so many examples, from the sums. Raises NotFinite where an answer among them was not finite."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +55,50 @@ class Classification:
     def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.argmax(dim=1) == targets).sum().view(1)
 
-    def tally(self, examples: int, judged: Tensor) -> Tally:
-        return Classified(examples, int(judged))
+    def tally(self, examples: int, *judged: int) -> Tally:
+        return Classified(examples, *judged)
 
 
-PLAIN = Classification()
+@dataclass(frozen=True)
+class Prediction:
+    """Logits (n, positions, symbols) against the symbols that follow (n, positions): cross-entropy at every
+    position, and the bits that a code of these probabilities would take.
+
+    Judged are the bits in units, the bytes, and those of them whose bits are not finite.
+    """
+
+    label_smoothing: float = 0.0
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing)
+
+    def nothing(self, device: torch.device) -> Tensor:
+        return torch.zeros(3, dtype=torch.int64, device=device)
+
+    def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Each byte by itself is rounded and bounded, so that sums are exact in every order."""
+        nats = cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), reduction="none")
+        finite = nats.isfinite()
+        units = (nats * (UNIT / log(2))).round().clamp(0, MOST_BITS * UNIT)
+        known = units.where(finite, units.new_zeros(())).long()
+        return torch.stack([known.sum(), torch.ones_like(known).sum(), (~finite).sum()])
+
+    def tally(self, examples: int, *judged: int) -> Tally:
+        units, of_bytes, unknown = judged
+        if unknown:
+            raise NotFinite(
+                f"{unknown:,} of {of_bytes:,} bytes are predicted with a probability that is not finite; the "
+                "learning rate may be too high"
+            )
+        return Predicted(examples, units, of_bytes)
+
+
+KINDS: Mapping[type[Head], Callable[[float], Objective]] = {
+    Classes: Classification,
+    NextSymbol: Prediction,
+}
+
+
+def objective_of(graph: Graph, label_smoothing: float = 0.0) -> Objective:
+    """By what the output of the graph is asked."""
+    return KINDS[type(graph.head)](label_smoothing)

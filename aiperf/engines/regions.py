@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from nas.modules import Network, Step
 
 HEAVY = (nn.Conv2d, nn.Linear)
+OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
+"""What a region may begin with. A block of text begins with a norm: behind it the residual stream and the
+normalised one are both read, and no place to cut would be left."""
 
 
 class Region(nn.Module):
@@ -37,13 +40,14 @@ class Regions(nn.Sequential):
 
 
 def cut(network: Network) -> Iterator[list[Step]]:
-    """The steps of each region. A region ends where one tensor alone is still read, and a layer with products
-    comes next: a residual block is one region, and so is a convolution with its batch norm and activation."""
+    """The steps of each region. A region with products ends where one tensor alone is still read, and a layer
+    comes next that may begin one: a residual block is one region, of text two, and so is a convolution with
+    its batch norm and activation."""
     plan = network.plan
     alive, region = {0}, list[Step]()
     for step in plan:
         module, _, place, dead = step
-        if region and len(alive) == 1 and _is_heavy(module) and any(_is_heavy(each) for each, *_ in region):
+        if len(alive) == 1 and isinstance(module, OPENING) and any(_is_heavy(each) for each, *_ in region):
             yield region
             region = []
         region.append(step)

@@ -170,12 +170,17 @@ class Attempt:
     def best_validation(self) -> Validation | None:
         """The first with the lowest error, unbounded; the network as it was then is the one kept."""
         in_time = (validation for validation in self.validations if validation.in_time)
-        return min(in_time, key=lambda validation: validation.segment.tally.unbounded, default=None)
+        return min(in_time, key=lambda validation: validation.segment.unbounded, default=None)
 
     @property
     def error(self) -> float | None:
         """Of the network that was kept."""
         return None if self.best_validation is None else self.best_validation.segment.error
+
+    @property
+    def unbounded(self) -> float | None:
+        """The same, by which the best network of a run is chosen."""
+        return None if self.best_validation is None else self.best_validation.segment.unbounded
 
 
 @dataclass

@@ -322,9 +322,8 @@ class Replay:
             return f"{where}, but it never began"
         attempt.ended, attempt.end_time = event, t
         self.arrivals.append(attempt)
-        kept = attempt.best_validation
-        if attempt.chosen_from and kept is not None and kept.segment.tally.unbounded < self._lowest:
-            self._lowest, self.best = kept.segment.tally.unbounded, self.trials[told.trial]
+        if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:
+            self._lowest, self.best = attempt.unbounded, self.trials[told.trial]
         return ""
 
     def _group_lost(self, t: float, event: events.GroupLost) -> str:

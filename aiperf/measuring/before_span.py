@@ -138,7 +138,7 @@ def _largest(device: Device, work: SeedWork, rate: float, seconds: float) -> _Ti
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            once = passes(network, device, work.format, batch_size, work.seed.input[1])
+            once = passes(network, device, work.format, batch_size, work.seed.input[-1])
             once()
             found = _Timed(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:

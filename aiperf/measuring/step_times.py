@@ -53,8 +53,8 @@ def measure_steps(
     parallel: Parallel,
     seconds: float,
 ) -> Mapping[str, StepTime]:
-    """By engine, on random images; about so many seconds of steps once they are prepared. Of the eager engine
-    and the one that `training.step` names, or of all.
+    """By engine, on random examples; about so many seconds of steps once they are prepared. Of the eager
+    engine and the one that `training.step` names, or of all.
 
     `rate` is that of the seed. Where a step takes too long on a rank, all time a smaller one; where even that
     does, none is timed. An engine that makes another step than the eager one is not timed.
@@ -77,7 +77,7 @@ def _measured(
     seconds: float,
 ) -> Mapping[str, StepTime]:
     """On this rank, by steps of so many images."""
-    images, labels = batch(work.seed, device, num_images, work.seed.input[1])
+    images, labels = batch(work.seed, device, num_images, work.seed.input[-1])
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
     passes = Passes(placed(work.seed, device), device, work.format, scaler)
     eager = Engine(passes)
@@ -87,7 +87,7 @@ def _measured(
     for name in KINDS:
         if name == eager.name or training.step not in (AUTO_STEP, name):
             continue
-        reason = why_not(name, device, training, ranks)
+        reason = why_not(name, work.seed, device, training, ranks)
         if not reason and training.step == AUTO_STEP and name == COMPILED and device.kind == "cpu":
             expected = min(longest.steps * eager_seconds, longest.seconds)
             if expected < LONG_TRIAL_SECONDS:

@@ -1,4 +1,4 @@
-"""Training steps of a network on random images that lie in memory: what is timed before the span."""
+"""Training steps of a network on random examples that lie in memory: what is timed before the span."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from aiperf.device import Device
+from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.modules import Network
 from nas.weights import initial
@@ -23,8 +23,12 @@ def placed(graph: Graph, device: Device) -> Network:
 
 
 def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Tensor, Tensor]:
-    """Random square images of this size, (batch_size, channels, size, size), and labels, on the device."""
+    """On the device, random: square images of this size, (batch_size, channels, size, size), and labels; for
+    a graph of text symbols and those that follow, both (batch_size, size)."""
     generator = torch.Generator().manual_seed(0)
+    if graph.head.symbols_in:
+        symbols = torch.randint(graph.classes, (batch_size, size + 1), generator=generator).to(device.torch)
+        return symbols[:, :-1], symbols[:, 1:]
     images = torch.randn(batch_size, graph.input[0], size, size, generator=generator)
     labels = torch.randint(graph.classes, (batch_size,), generator=generator)
     return images.to(device.torch, memory_format=torch.channels_last), labels.to(device.torch)
@@ -33,7 +37,7 @@ def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Ten
 def training_step(
     network: Network, device: Device, format: str, batch_size: int, size: int
 ) -> Callable[[], None]:
-    """What makes one step when it is called, on square images of this size: forward, backward, optimizer."""
+    """What makes one step when it is called, on examples of this size: forward, backward, optimizer."""
     both = passes(network, device, format, batch_size, size)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
@@ -46,11 +50,12 @@ def training_step(
 
 def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:
     """What makes the forward and the backward pass of one step when it is called."""
-    images, labels = batch(network.graph, device, batch_size, size)
+    examples, targets = batch(network.graph, device, batch_size, size)
+    objective = objective_of(network.graph)
 
     def both() -> None:
         with device.autocast(format):
-            loss = cross_entropy(network(images), labels)
+            loss = objective.loss(network(examples), targets)
         network.zero_grad(set_to_none=True)
         loss.backward()  # fp16 needs no scaling here: nothing is learnt
 

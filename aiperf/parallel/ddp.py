@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device
+from aiperf.parallel.parallel import make_step
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
@@ -82,8 +83,8 @@ class Ddp:
             wrapped.register_comm_hook(None, fp16_compress_hook)
         return wrapped, optimizer
 
-    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-        scaler.step(optimizer)
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
+        make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed = values.detach().clone()

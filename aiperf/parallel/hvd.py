@@ -9,6 +9,7 @@ from torch import nn
 
 from aiperf.device import Device
 from aiperf.errors import MissingExtra, WorldError
+from aiperf.parallel.parallel import make_step
 
 # What Horovod raises where a rank left, and what it says.
 LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
@@ -35,11 +36,11 @@ class Hvd:
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        # Horovod sends contiguous tensors only; a gradient is laid out as its parameter, and the momentum
-        # must be as well.
+        # Horovod sends contiguous tensors only; a gradient is laid out as its parameter, and the optimizer's
+        # state must be as well.
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         for state in optimizer.state.values():
-            state["momentum_buffer"] = state["momentum_buffer"].contiguous()
+            state.update({name: values.contiguous() for name, values in state.items()})
         parameters = list(network.named_parameters())
         self._hvd.broadcast_parameters(parameters, root_rank=0)
         wrapped = self._hvd.DistributedOptimizer(
@@ -48,10 +49,10 @@ class Hvd:
         wrapped.state.update(optimizer.state)  # it is a new optimizer of the same kind
         return network, wrapped
 
-    def step(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
+    def step(self, optimizer: Any, scaler: torch.amp.GradScaler, clip: float) -> None:
         optimizer.synchronize()  # before the scaler looks for overflows
         with optimizer.skip_synchronize():
-            scaler.step(optimizer)
+            make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed: torch.Tensor = self._hvd.allreduce(values.detach().contiguous(), op=self._hvd.Sum)

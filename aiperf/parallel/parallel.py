@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad_norm_
 
 NUMBER_BYTES = 8  # of a whole number that a group can sum
 
@@ -24,8 +25,8 @@ class Parallel(Protocol):
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Both such that the backward pass also averages the gradients over the group."""
 
-    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-        """One step with the averaged gradients, left out when they overflowed."""
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
+        """`make_step` with the averaged gradients."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The element-wise sum over the group, on every rank."""
@@ -70,6 +71,18 @@ def gathered(parallel: Parallel, own: bytes) -> bytes:
     return b"".join(number.to_bytes(NUMBER_BYTES, "big", signed=True) for number in parallel.total(*numbers))
 
 
+def make_step(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
+    """One step with the gradients that are there, left out when they overflowed. Waits for nothing.
+
+    Where all of them together are longer than `clip`, they are shortened to it (Pascanu et al., "On the
+    difficulty of training recurrent neural networks", ICML 2013); 0: never.
+    """
+    if clip:
+        scaler.unscale_(optimizer)  # else the scale would be clipped
+        clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], clip)
+    scaler.step(optimizer)
+
+
 class Solo:
     """A group of one rank."""
 
@@ -82,8 +95,8 @@ class Solo:
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         return network, optimizer
 
-    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-        scaler.step(optimizer)
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
+        make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return values

@@ -161,8 +161,8 @@ class Pretended:
                 tally=self.tally(learnt, of),
                 validate_seconds=pace.validate_seconds,
             )
-            if segment.tally.unbounded < best and pace.now() <= pace.deadline:
-                best, since_best, kept = segment.tally.unbounded, 0, learnt
+            if segment.unbounded < best and pace.now() <= pace.deadline:
+                best, since_best, kept = segment.unbounded, 0, learnt
             else:
                 since_best += 1
             yield Validated(segment, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from aiperf.config import Config
+from aiperf.config import Config, TrainingConfig
 from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
 from nas.ops import OPS
@@ -13,6 +13,7 @@ from nas.ops import OPS
 RANKED_HOURS = 1.0
 LINE_BYTES = 330  # of the journal, at the median
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+FP32_BYTES = ELEMENT_BYTES["fp32"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Forecast:
     """At the most: living parents, trials in flight and the best network at the bound of parameters."""
     journal_bytes: int
     memory_bytes: int
-    """Of a device for the seed's training step: weights, gradients, momentum and activations. A model."""
+    """Of a device for the seed's training step: weights, gradients, optimizer state and activations, as a
+    model."""
 
 
 def forecast(
@@ -52,6 +54,7 @@ def forecast(
     seconds = (trained + validations * validated * evaluate_share) / examples_per_second
     span = config.limits.minutes * 60
     living = config.search.population + 2 * groups + 1
+    kept = FP32_BYTES * training.numbers_a_weight * seed.num_parameters
     lines = (
         (span or seconds * (config.limits.max_trials or 1)) / block_seconds(groups, silence_seconds) * groups
     )
@@ -59,12 +62,14 @@ def forecast(
         trial_seconds=seconds,
         trials_a_group=span / seconds if span else None,
         least_ranked_hours=max(RANKED_HOURS, seconds / 3600),
-        weights_bytes=int(living * 8 * seed.num_parameters * config.search.bounds.max_parameters),
+        weights_bytes=int(living * kept * config.search.bounds.max_parameters),
         journal_bytes=int(lines * LINE_BYTES),
-        memory_bytes=memory_bytes(seed, training.format, training.batch_size // ranks),
+        memory_bytes=memory_bytes(seed, training, training.batch_size // ranks),
     )
 
 
-def memory_bytes(graph: Graph, format: str, images: int) -> int:
+def memory_bytes(graph: Graph, training: TrainingConfig, images: int) -> int:
     """Of a device that trains on so many images at once: a model."""
-    return 12 * graph.num_parameters + ELEMENT_BYTES[format] * graph.num_activations * images
+    kept_and_gradient = FP32_BYTES * (training.numbers_a_weight + 1)
+    activations = ELEMENT_BYTES[training.format] * graph.num_activations
+    return kept_and_gradient * graph.num_parameters + activations * images

@@ -30,7 +30,7 @@ class Memory:
     ) -> Point:
         """With no larger batch than the configured one, where a larger one would not fit."""
         images = -(-chosen.batch * training.batch_size // ranks)
-        fits = memory_bytes(graph, training.format, int(images)) <= SHARE * device_bytes
+        fits = memory_bytes(graph, training, int(images)) <= SHARE * device_bytes
         if chosen.batch <= 1 or (fits and graph.num_activations * images < self._overflow):
             return chosen
         return replace(chosen, batch=1.0)

@@ -122,7 +122,6 @@ def _since_best(attempt: Attempt) -> Iterator[int]:
     """After each validation, how many there were since the one that was better than all before it."""
     best, since = float("inf"), 0
     for validation in attempt.validations:
-        unbounded = validation.segment.tally.unbounded
-        better = validation.in_time and unbounded < best
-        best, since = (unbounded, 0) if better else (best, since + 1)
+        better = validation.in_time and validation.segment.unbounded < best
+        best, since = (validation.segment.unbounded, 0) if better else (best, since + 1)
         yield since

@@ -155,7 +155,7 @@ def _images_per_second(
     from aiperf.engines.made import refuse_unusable
     from aiperf.measuring.before_span import SeedWork, images_per_second
 
-    refuse_unusable(bind(described.kind, 0), training, num_ranks)
+    refuse_unusable(seed, bind(described.kind, 0), training, num_ranks)
     work, products = SeedWork(seed, training.format, training.batch_size // num_ranks), described.formats
     rate, measured = images_per_second(
         bind(described.kind, 0), work, products[training.format], MEASURED_SECONDS

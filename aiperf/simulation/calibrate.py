@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.config import TrainingConfig
 from aiperf.errors import JournalError
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import Dispatched, Ended, Released
@@ -27,7 +28,6 @@ from aiperf.pretending.assumptions import (
     Storage,
     Trials,
 )
-from aiperf.pretending.course import ELEMENT_BYTES
 from aiperf.simulation.errors_law import errors_of
 from aiperf.simulation.least_squares import not_negative
 from aiperf.simulation.speeds import (
@@ -42,7 +42,7 @@ from aiperf.simulation.speeds import (
     step_seconds,
     with_validation,
 )
-from aiperf.simulation.storage import KEPT_ELEMENTS
+from aiperf.simulation.storage import kept_bytes
 
 LEAST_HOSTS = 4
 """Fewer say nothing of how nodes differ."""
@@ -79,7 +79,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     parts: list[Part] = [
         ({"speed": of_median(speed, blocks)}, (of_speed, of_validation)),
         _group(ranks, otherwise.group),
-        _storage(closed, networks, otherwise.storage),
+        _storage(closed, networks, replay.opened.config.training, otherwise.storage),
         _trials(replay, first_step_seconds(closed, networks, ranks, speed, replay)),
         _spread(closed, networks, ranks, speed, blocks),
         _startup(replay, otherwise.startup),
@@ -130,11 +130,16 @@ def _group(ranks: int, otherwise: AllReduce) -> Part:
     return {"group": free}, (FromRun("group", text),)
 
 
-def _storage(closed: Sequence[Attempt], networks: Mapping[int, NetworkSize], otherwise: Storage) -> Part:
+def _storage(
+    closed: Sequence[Attempt],
+    networks: Mapping[int, NetworkSize],
+    training: TrainingConfig,
+    otherwise: Storage,
+) -> Part:
     """From the end of a trial to the news of it its weights were written."""
     wrote = [
         (
-            KEPT_ELEMENTS * ELEMENT_BYTES * networks[each.trial.number].parameters,
+            kept_bytes(networks[each.trial.number].parameters, training),
             each.end_time - each.ended.end,
         )
         for each in closed

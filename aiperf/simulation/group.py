@@ -186,7 +186,7 @@ class SimulatedGroup:
         elif self._last is not None and self._last[0] == trial.parent:
             start = self._last[1]
         else:
-            start = yield from self.around.storage.read(trial.parent)
+            start = yield from self.around.storage.read(trial.parent, self._pretended.config.training)
         yield env.timeout(self.around.assumptions.trials.prepare_seconds)
         job.start.succeed(start)
 
@@ -223,13 +223,13 @@ class SimulatedGroup:
     def _finish(self, trial: int, attempt: int, end: CourseEnd, ended: float) -> Course:
         """The weights are written, then it is said: a finished trial can be a parent at once."""
         if end.kept is not None:
-            yield from self.around.storage.write(trial, end.kept)
+            yield from self.around.storage.write(trial, end.kept, self._pretended.config.training)
             self._last = (trial, end.kept)
         age = self.around.env.now - ended
         self._say(Finished(trial, attempt, end.state, end.reason, age_seconds=age))
 
     def _evaluate(self, trial: int) -> Course:
-        learnt = yield from self.around.storage.read(trial)
+        learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return
         of = self._pretended.manifest["test_images"]

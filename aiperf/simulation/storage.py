@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import simpy
 
+from aiperf.config import TrainingConfig
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Storage
 from aiperf.pretending.course import ELEMENT_BYTES, Learnt
-
-KEPT_ELEMENTS = 2
-"""Numbers kept for each weight: itself and its momentum."""
 
 
 class SharedStorage:
@@ -36,19 +34,21 @@ class SharedStorage:
         """What the weights of a trial are, by its number."""
         self.bytes_written = self.bytes_read = 0
 
-    def write(self, trial: int, learnt: Learnt) -> Generator[simpy.Event, object, None]:
-        content = weights_bytes(learnt)
+    def write(
+        self, trial: int, learnt: Learnt, training: TrainingConfig
+    ) -> Generator[simpy.Event, object, None]:
+        content = kept_bytes(learnt.graph.num_parameters, training)
         self.bytes_written += content
         yield self._env.timeout(self._assumed.open_seconds)
         yield self.transfer(content)
         self.kept[trial] = learnt
 
-    def read(self, trial: int) -> Generator[simpy.Event, object, Learnt | None]:
+    def read(self, trial: int, training: TrainingConfig) -> Generator[simpy.Event, object, Learnt | None]:
         """None where nothing is kept of that trial. Ranks of one node read once: the node keeps the pages."""
         learnt = self.kept.get(trial)
         yield self._env.timeout(self._assumed.open_seconds)
         if learnt is not None:
-            content = weights_bytes(learnt)
+            content = kept_bytes(learnt.graph.num_parameters, training)
             self.bytes_read += content
             yield self.transfer(content)
         return learnt
@@ -98,5 +98,5 @@ class SimulatedFiles(RunFiles):
             del self.storage.kept[trial]
 
 
-def weights_bytes(learnt: Learnt) -> int:
-    return KEPT_ELEMENTS * ELEMENT_BYTES * learnt.graph.num_parameters
+def kept_bytes(parameters: int, training: TrainingConfig) -> int:
+    return training.numbers_a_weight * ELEMENT_BYTES * parameters

@@ -16,11 +16,11 @@ from aiperf.data import Data
 from aiperf.data.split import Batch
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.objective import Classification
 from aiperf.parallel.batchnorm import synchronise
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.plan import Plan, plan
 from aiperf.training.kept_network import Kept
+from aiperf.training.optimizers import make_optimizer, set_state
 from aiperf.training.rank_log import NoLog, OwnLog
 from aiperf.trial import Trial
 from nas.modules import Network
@@ -90,7 +90,8 @@ class BuiltTrial:
 
 
 def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
-    """The network with its starting weights and momentum on the device, and its first batch loaded."""
+    """The network with its starting weights and the optimizer's state on the device, and its first batch
+    loaded."""
     began = perf_counter()
     device, parallel = rank.device, rank.parallel
     network = Network(start.graph)
@@ -99,17 +100,15 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         synchronise(network, parallel.sum)
-    optimizer = _optimizer(network, trial, device)
-    _set_momentum(network, optimizer, start)
+    optimizer = make_optimizer(rank.training.optimizer, network, trial.hyper, device)
+    set_state(network, optimizer, start.state)
     scaler = torch.amp.GradScaler(
         device.kind,
         init_scale=LOSS_SCALE,
         growth_interval=1 << 30,
         enabled=rank.training.format == "fp16",
     )
-    passes = Passes(
-        network, device, rank.training.format, scaler, Classification(trial.hyper.label_smoothing)
-    )
+    passes = Passes(network, device, rank.training.format, scaler, trial.hyper.label_smoothing)
     batches = rank.data.train.stream(trial.hyper.batch_size, trial.seed, parallel.rank, parallel.ranks)
     return BuiltTrial(
         trial=trial,
@@ -124,22 +123,6 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     )
 
 
-def _optimizer(network: Network, trial: Trial, device: Device) -> torch.optim.SGD:
-    hyper = trial.hyper
-    parameters = [tensor for tensor in network.tensors().values() if tensor.requires_grad]
-    decayed = [tensor for tensor in parameters if tensor.ndim > 1]
-    plain = [tensor for tensor in parameters if tensor.ndim <= 1]  # batch norm and biases
-    return torch.optim.SGD(
-        [
-            {"params": decayed, "weight_decay": hyper.weight_decay},
-            {"params": plain, "weight_decay": 0.0},
-        ],
-        lr=hyper.learning_rate,
-        momentum=hyper.momentum,
-        fused=device.kind in ("cpu", "cuda", "xpu"),
-    )
-
-
 def _drop_out(network: Network, rate: float) -> None:
     """Sets a share of what the last layer with weights reads to zero, in training only."""
     weighted = [module for module in network.layers if any(True for _ in module.parameters(recurse=False))]
@@ -147,11 +130,3 @@ def _drop_out(network: Network, rate: float) -> None:
         weighted[-1].register_forward_pre_hook(
             lambda module, inputs: (dropout(inputs[0], rate, module.training),)
         )
-
-
-def _set_momentum(network: Network, optimizer: torch.optim.SGD, start: Kept) -> None:
-    tensors = network.tensors()
-    for name, array in start.momentum.items():
-        buffer = torch.empty_like(tensors[name])
-        buffer.copy_(torch.from_numpy(array))
-        optimizer.state[tensors[name]]["momentum_buffer"] = buffer

@@ -1,4 +1,4 @@
-"""The network of a trial on images that it was not trained on."""
+"""The network of a trial on examples that it was not trained on."""
 
 from __future__ import annotations
 
@@ -9,43 +9,56 @@ import torch
 
 from aiperf.clock import duration
 from aiperf.data import Split
-from aiperf.engines.objective import PLAIN, Objective
+from aiperf.engines.objective import objective_of
+from aiperf.parallel.parallel import Parallel
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
+from nas.graph import Graph
 from nas.modules import Network
 
-VALIDATION_BATCH = 400  # images at once; without gradients so many fit where a training batch does
+IMAGES_AT_ONCE = 400
+"""Over all ranks; without gradients so many fit where a training batch does."""
+POSITIONS_AT_ONCE = 16_384
+"""Of text, on each rank: in GPT-2-small size the inside of one MLP is then 200 MB."""
 
 
 @torch.inference_mode()
 def evaluate(
     rank: Rank,
-    network: torch.nn.Module,
+    network: Network,
     split: Split,
     progress: Callable[[], None] = lambda: None,
     own: Callable[[Tally], None] = lambda tally: None,
-    objective: Objective = PLAIN,
 ) -> tuple[Tally, float]:
-    """What the network made of the images, and seconds; summed over the group, every image once.
+    """What the network made of the examples, and seconds; summed over the group, every example once.
 
-    `progress` is called after each batch, `own` with the tally of this rank alone.
+    `progress` is called after each batch, `own` with the tally of this rank alone. Raises NotFinite, on all
+    ranks of the group, and then `own` is not called: a validation that failed on any rank is none.
     """
     rank.device.synchronise()
     began = perf_counter()
     network.eval()
-    judged, images_seen = objective.nothing(rank.device.torch), 0
-    batch_size = max(1, min(VALIDATION_BATCH, split.num_images))
-    for images, labels in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
+    objective = objective_of(network.graph)
+    judged, examples = objective.nothing(rank.device.torch), 0
+    batch_size = max(1, min(_at_once(network.graph, rank.parallel), split.num_images))
+    for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
         with rank.device.autocast(rank.training.format):
-            logits = network(images)
-        judged += objective.judged(logits, labels)
-        images_seen += len(labels)
+            outputs = network(batch)
+        judged += objective.judged(outputs, targets)
+        examples += len(targets)
         progress()
-    found = objective.tally(images_seen, judged)
-    own(found)
-    whole = type(found)(*rank.parallel.total(*found.numbers))
+    found = (examples, *judged.tolist())
+    whole = objective.tally(*rank.parallel.total(*found))
+    own(objective.tally(*found))
     network.train()
     return whole, duration(perf_counter() - began)
+
+
+def _at_once(graph: Graph, parallel: Parallel) -> int:
+    """Examples over all ranks of the group."""
+    if not graph.head.symbols_in:
+        return IMAGES_AT_ONCE
+    return parallel.ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The file kept for a trial: weights, statistics, momentum and architecture of its best validation.
+"""The file kept for a trial: weights, statistics, optimizer state and architecture of its best validation.
 
 safetensors, never pickle: a file that somebody else sent can be opened safely.
 """
@@ -20,9 +20,19 @@ from aiperf.errors import DataError
 from nas.bounded import opened
 from nas.graph import Graph
 from nas.layers import ShapeError
+from nas.morphisms import Morphism
+from nas.morphisms.morphism import MOMENTUM, SQUARES, STEPS
 from nas.record import RecordError, graph_from_json, graph_to_json
 
-_WEIGHTS, _MOMENTUM = "weights/", "momentum/"
+_WEIGHTS = "weights"
+POWERS: Mapping[str, int] = {
+    "momentum": MOMENTUM,
+    "exp_avg": MOMENTUM,
+    "exp_avg_sq": SQUARES,
+    "step": STEPS,
+}
+"""Kinds of optimizer state, and the power with which each follows a factor on the gradient: that of SGD, and
+the three of AdamW."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +42,27 @@ class Kept:
     graph: Graph
     weights: Mapping[str, np.ndarray]
     """Trained tensors and running statistics."""
-    momentum: Mapping[str, np.ndarray]
-    """Of the trained tensors; empty before the first step."""
+    state: Mapping[str, Mapping[str, np.ndarray]]
+    """Of the optimizer, by kind: of each trained tensor an array of its shape, or its number of steps, ().
+    Empty before the first step."""
+
+    def grown(self, morphism: Morphism) -> Kept:
+        """What a child of this network starts from."""
+        state = {
+            kind: morphism.carry_state(self.graph, arrays, POWERS[kind])
+            for kind, arrays in self.state.items()
+        }
+        return Kept(morphism.apply(self.graph), morphism.carry(self.graph, self.weights), state)
 
 
 def write_kept(path: Path, kept: Kept) -> str:
     """Writes the file whole or not at all, and returns its SHA-256. Raises OSError, also where the run
     directory is gone: nothing is to take the place of one that was renamed."""
-    tensors = {_WEIGHTS + name: np.ascontiguousarray(array) for name, array in kept.weights.items()}
-    tensors |= {_MOMENTUM + name: np.ascontiguousarray(array) for name, array in kept.momentum.items()}
+    tensors = {
+        f"{kind}/{name}": np.asarray(array, order="C")
+        for kind, arrays in {_WEIGHTS: kept.weights, **kept.state}.items()
+        for name, array in arrays.items()
+    }
     content = save(tensors, metadata={"graph": json.dumps(graph_to_json(kept.graph))})
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
@@ -70,7 +92,8 @@ def read_any_kept(path: Path) -> Kept:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, RecordError, ShapeError) as error:
         raise DataError(f"{path}: the kept weights cannot be read ({error})") from None
-    return Kept(graph, _under(_WEIGHTS, tensors), _under(_MOMENTUM, tensors))
+    found = {kind: _under(f"{kind}/", tensors) for kind in (_WEIGHTS, *POWERS)}
+    return Kept(graph, found.pop(_WEIGHTS), {kind: arrays for kind, arrays in found.items() if arrays})
 
 
 def _under(prefix: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from aiperf.clock import duration, moment
-from aiperf.parallel.parallel import agree, gathered, lead
+from aiperf.engines.objective import NotFinite
+from aiperf.parallel.parallel import agree, gathered, lead, make_step
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
 from aiperf.tally import Tally
 from aiperf.training.at_work import Report, SignsOfLife
@@ -23,15 +24,9 @@ from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.engine import begin_engine, move_engine
 from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
+from aiperf.training.optimizers import state_of
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import Steps, Validated
-
-
-class NotFinite(ArithmeticError):
-    """A loss that is not a finite number: the steps since the last validation are void.
-
-    Raised by all ranks of a group at once.
-    """
 
 
 class Here(RuntimeError):
@@ -73,8 +68,8 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
         pace.validate_seconds = seconds
         closed = segment.closed(tally, seconds)
         ended = perf_counter()
-        if closed.error < best and ended <= pace.deadline:  # what came too late chooses nothing
-            best, since_best = closed.error, 0
+        if closed.unbounded < best and ended <= pace.deadline:  # what came too late chooses nothing
+            best, since_best = closed.unbounded, 0
             keeper.keep()
         else:
             since_best += 1
@@ -125,7 +120,7 @@ class _Segment:
         for step in range(first, first + steps):
             begin_engine(rank, attempt, step, report)
             loss, seen = _backward(attempt, step)
-            rank.parallel.step(attempt.optimizer, attempt.scaler)
+            rank.parallel.step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
             attempt.scaler.update()
             loss_sum += loss
             images += seen
@@ -181,7 +176,7 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
         for parameter in attempt.network.parameters():
             assert parameter.grad is not None
             parameter.grad.copy_(parallel.sum(parameter.grad) / parallel.ranks)
-    attempt.scaler.step(attempt.optimizer)
+    make_step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
     attempt.scaler.update()
     return loss, images
 
@@ -203,23 +198,19 @@ class _Keeper:
     def __init__(self, attempt: BuiltTrial) -> None:
         self.attempt = attempt
         self.tensors: dict[str, torch.Tensor] = {}
-        self.momentum: dict[str, torch.Tensor] = {}
+        self.state: dict[str, dict[str, torch.Tensor]] = {}
 
     def keep(self) -> None:
         network = self.attempt.network
         self.tensors = {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
-        state = self.attempt.optimizer.state
-        self.momentum = {
-            name: state[tensor]["momentum_buffer"].clone()
-            for name, tensor in network.tensors().items()
-            if tensor.requires_grad and "momentum_buffer" in state[tensor]
-        }
+        self.state = state_of(network, self.attempt.optimizer)
 
     @property
     def kept(self) -> Kept | None:
         if not self.tensors:
             return None
-        return Kept(self.attempt.network.graph, _arrays(self.tensors), _arrays(self.momentum))
+        state = {kind: _arrays(tensors) for kind, tensors in self.state.items()}
+        return Kept(self.attempt.network.graph, _arrays(self.tensors), state)
 
 
 def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:

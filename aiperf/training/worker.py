@@ -34,7 +34,8 @@ from aiperf.data import load
 from aiperf.device import Device, bind, chosen_kind, count_devices
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.made import refuse_unusable
-from aiperf.errors import AiperfError, GroupBroken
+from aiperf.engines.objective import NotFinite
+from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import SeedWork, measure
 from aiperf.measuring.control import measure_control
@@ -51,7 +52,7 @@ from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
-from aiperf.training.train import Elsewhere, Here, NotFinite, train
+from aiperf.training.train import Elsewhere, Here, train
 from aiperf.trial import State, Trial
 from aiperf.warned import ALL, held, outlive
 from aiperf.wire.layout import Described, Place
@@ -144,7 +145,7 @@ class Worker:
         # First of all: what is wrong with it is told before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
-        refuse_unusable(self.device, self.config.training, self.parallel.ranks)
+        refuse_unusable(self.seed, self.device, self.config.training, self.parallel.ranks)
         self.formats = format_rates(self.device)
         self.multiplies = observed(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
@@ -245,7 +246,7 @@ class Worker:
             )
             found = self.step_times.get(training.step)
             reason = found.why_not if found else ""
-            refuse_unusable(self.device, training, self.parallel.ranks, reason)
+            refuse_unusable(self.seed, self.device, training, self.parallel.ranks, reason)
         self.channel.send(replace(measured, steps=self.step_times))
         self.device.clean()
 
@@ -274,15 +275,11 @@ class Worker:
         return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
 
     def _start_of(self, trial: Trial) -> Kept:
-        """The child's network, with the weights and momentum that its parent's become."""
+        """The child's network, with the weights and optimizer state that its parent's become."""
         seed = Kept(self.seed, self.seed_weights, {})
         kept = seed if trial.parent is None else self._kept(trial.parent)
         for morphism in trial.morphisms:
-            kept = Kept(
-                morphism.apply(kept.graph),
-                morphism.carry(kept.graph, kept.weights),
-                morphism.carry_momentum(kept.graph, kept.momentum) if kept.momentum else {},
-            )
+            kept = kept.grown(morphism)
         return kept
 
     def _kept(self, trial: int) -> Kept:
@@ -306,7 +303,7 @@ class Worker:
             self.device.clean()
         except Here as error:
             self._fail(trial, number, error.__cause__ or error)
-        except NotFinite as error:  # of the loss of the whole group
+        except NotFinite as error:  # of the whole group
             if self.place.leads:
                 self._fail(trial, number, error)
         except Exception as error:  # a trial is foreign code: whatever it raises is its own end, and is told
@@ -381,7 +378,10 @@ class Worker:
         network = Network(kept.graph)
         network.load(kept.weights)
         network.place(self.device.torch)
-        tally, seconds = evaluate(self.rank, network, self.rank.data.test)
+        try:
+            tally, seconds = evaluate(self.rank, network, self.rank.data.test)
+        except NotFinite as error:  # on every rank of every group alike
+            raise DataError(f"trial {trial}, the best, has no result on the test part: {error}") from None
         self._say(Evaluated(trial, tally, seconds))
 
     def _signed(self, reason: str) -> str:

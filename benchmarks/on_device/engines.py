@@ -20,7 +20,6 @@ from aiperf.device import Device, bind
 from aiperf.engines.check import begun, difference
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.made import KINDS
-from aiperf.engines.objective import Classification
 from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.ddp import OWN_STATISTICS
 from aiperf.parallel.parallel import Solo
@@ -107,7 +106,7 @@ def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
         )
     enabled = case.format == "fp16"
     scaler = torch.amp.GradScaler(device.kind, init_scale=LOSS_SCALE, enabled=enabled)
-    passes = Passes(network, device, case.format, scaler, objective=Classification(0.1))
+    passes = Passes(network, device, case.format, scaler, label_smoothing=0.1)
     return Engine(passes), batch(case.graph, device, case.images, case.graph.input[1])
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.morphisms.channels import Channels, Index, Reading, follow, reading
+from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 
 Shares = NDArray[np.float64]
@@ -81,18 +82,19 @@ class Edit:
                 found[name] = values
         return found
 
-    def carried_momentum(self, parent: Graph, momentum: Weights) -> dict[str, Array]:
-        """For every parameter of the child; 0 where it is new."""
+    def carried_state(self, parent: Graph, state: Weights, power: int) -> dict[str, Array]:
+        """For every parameter of the child: `Morphism.carry_state`."""
         found: dict[str, Array] = {}
         for node, twin, way in _ways(parent, self):
             for tensor, shape in node.layer.weights(*self.child.reads(node)).items():
-                name = f"{node.name}.{tensor}"
+                name, of = f"{node.name}.{tensor}", f"{twin.of}.{tensor}"
                 if way is None:
-                    found[name] = np.zeros(shape, _type(momentum))
-                    continue
-                arriving = way.rows.share * twin.gradient
-                values = momentum[f"{twin.of}.{tensor}"]
-                found[name] = _placed(values, shape, way, arriving, np.ones(len(way.columns.share)))
+                    found[name] = np.zeros(() if power == STEPS else shape, _type(state))
+                elif power == STEPS:
+                    found[name] = state[of]
+                else:
+                    arriving = (way.rows.share * twin.gradient) ** power
+                    found[name] = _placed(state[of], shape, way, arriving, np.ones(len(way.columns.share)))
         return found
 
 

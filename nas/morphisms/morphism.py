@@ -9,6 +9,10 @@ from typing import Protocol
 from nas.graph import Graph
 from nas.weights import Array, Weights
 
+MOMENTUM, SQUARES, STEPS = 1, 2, 0
+"""The power with which a kind of optimizer state follows a factor on the gradient: a mean of gradients (of
+SGD, Adam's m), a mean of their squares (Adam's v), and how many there were."""
+
 
 class Change(Protocol):
     """A child, and how a parent's tensors are carried to it: `Edit` for images, `Growth` for text."""
@@ -18,7 +22,7 @@ class Change(Protocol):
 
     def carried(self, parent: Graph, weights: Weights) -> dict[str, Array]: ...
 
-    def carried_momentum(self, parent: Graph, momentum: Weights) -> dict[str, Array]: ...
+    def carried_state(self, parent: Graph, state: Weights, power: int) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,13 @@ class Morphism:
         """
         return self.edit(graph).carried(graph, weights)
 
-    def carry_momentum(self, graph: Graph, momentum: Weights) -> dict[str, Array]:
-        """The momentum of the child's parameters: what the edit makes of a gradient, 0 where new."""
-        return self.edit(graph).carried_momentum(graph, momentum)
+    def carry_state(self, graph: Graph, state: Weights, power: int = MOMENTUM) -> dict[str, Array]:
+        """The optimizer's state of the child's parameters; `power` says which kind of state it is.
+
+        MOMENTUM: what the edit makes of a gradient; SQUARES: of its square; both 0 where new. STEPS: one
+        number for each tensor, (): as many as the parent's where anything is taken from it, else 0.
+        """
+        return self.edit(graph).carried_state(graph, state, power)
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Morphism:

@@ -4,7 +4,7 @@
     gradient[i, j] = gradient · parent's gradient[rows[i], columns[j]]
 
 A first moment of the gradient (a momentum, Adam's m) then follows with `gradient`, Adam's v with its square,
-and a number of steps as it is. Where something is new, all of them begin at 0.
+and both begin at 0 where something is new. A number of steps is the tensor's, and stays as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from nas.graph import Graph, Node
 from nas.layers import Embedding, Linear, Shape
 from nas.morphisms.carry import span
 from nas.morphisms.channels import NEW, Index
+from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
-
-MOMENTUM, SQUARES, STEPS = 1, 2, 0
-"""The power with which a kind of optimizer state follows the factor on a gradient."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +79,8 @@ class Growth:
                 found[name] = values.astype(kind, copy=False)
         return found | {name: weights[name] for name in self.child.statistics}
 
-    def carried_momentum(self, parent: Graph, momentum: Weights) -> dict[str, Array]:
-        return self.carried_state(parent, momentum, MOMENTUM)
-
     def carried_state(self, parent: Graph, state: Weights, power: int) -> dict[str, Array]:
-        """A tensor of state for each parameter of the child; `power` is MOMENTUM, SQUARES or STEPS.
-
-        Steps are carried as a tensor of the parameter's shape, for a part of a tensor can be new.
-        """
+        """For every parameter of the child: `Morphism.carry_state`."""
         kind = next(iter(state.values())).dtype
         found: dict[str, Array] = {}
         for node, tensor, shape in self._tensors():
@@ -97,8 +89,12 @@ class Growth:
             if taken is None and name in parent.weights:
                 found[name] = state[name]
                 continue
-            found[name] = np.zeros(shape, kind)
-            if taken is not None and taken.gradient is not None:
+            found[name] = np.zeros(() if power == STEPS else shape, kind)
+            if taken is None or taken.gradient is None:
+                continue
+            if power == STEPS:
+                found[name] = state[name]
+            else:
                 here, there = taken.places()
                 found[name][here] = _times(state[name][there], taken.gradient**power)
         return found

@@ -10,7 +10,6 @@ from aiperf.device import bind
 from aiperf.engines.check import difference
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
-from aiperf.engines.objective import Classification
 from nas.seeds import residual
 from tests.aiperf.engines.recording import Recording, batch_of, passes_of, recording
 
@@ -46,7 +45,7 @@ def begun(passes: Passes) -> Graphed:
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
 def test_a_replay_makes_the_step_of_the_batch_that_it_is_given(format: str) -> None:
-    passes = passes_of(SEED, format=format, objective=Classification(0.1))
+    passes = passes_of(SEED, format=format, label_smoothing=0.1)
     engine, eager = begun(passes), Engine(passes)
     for seed in range(3):
         images, labels = batch_of(SEED, 4, seed)

@@ -93,13 +93,13 @@ def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:
 
 def test_who_names_an_engine_that_a_group_cannot_use_is_told() -> None:
     graphed = replace(AUTO, step="graphed", batch_norm="synchronised")
-    refuse_unusable(recording(), graphed, 1)
-    refuse_unusable(recording(), replace(graphed, step="auto"), 2)
-    refuse_unusable(recording(), replace(graphed, step="eager"), 2)
+    refuse_unusable(SEED, recording(), graphed, 1)
+    refuse_unusable(SEED, recording(), replace(graphed, step="auto"), 2)
+    refuse_unusable(SEED, recording(), replace(graphed, step="eager"), 2)
     with pytest.raises(WorldError, match=f"^training.step is graphed, but {OVER_GROUP}; use --step auto$"):
-        refuse_unusable(recording(), graphed, 2)
+        refuse_unusable(SEED, recording(), graphed, 2)
     with pytest.raises(WorldError, match="but work of cpu devices cannot be captured; use --step auto"):
-        refuse_unusable(bind("cpu", 0), replace(graphed, batch_norm="local"), 2)
+        refuse_unusable(SEED, bind("cpu", 0), replace(graphed, batch_norm="local"), 2)
 
 
 class Slower(Solo):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.training.kept_network import Kept, read_kept, write_kept
+from nas.record import graph_to_json
 from nas.seeds import residual
 from nas.weights import initial
 
@@ -21,7 +24,23 @@ GRAPH = residual()
 def kept() -> Kept:
     weights = initial(GRAPH, 1)
     momentum = {name: np.full(shape, 0.5, np.float32) for name, shape in GRAPH.weights.items()}
-    return Kept(GRAPH, weights, momentum)
+    return Kept(GRAPH, weights, {"momentum": momentum})
+
+
+def same(one: Kept, other: Kept) -> bool:
+    """The architecture aside: the same arrays, of the same shapes and types, under the same names."""
+    arrays = [
+        {
+            (kind, name): array
+            for kind, part in {"": kept.weights, **kept.state}.items()
+            for name, array in part.items()
+        }
+        for kept in (one, other)
+    ]
+    return arrays[0].keys() == arrays[1].keys() and all(
+        np.array_equal(array, arrays[1][name]) and array.dtype == arrays[1][name].dtype
+        for name, array in arrays[0].items()
+    )
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -29,19 +48,38 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     digest = write_kept(path, written)
     found = read_kept(path)
     assert found.graph == GRAPH
-    for part in ("weights", "momentum"):
-        assert getattr(found, part).keys() == getattr(written, part).keys()
-        assert all(
-            np.array_equal(array, getattr(written, part)[name])
-            for name, array in getattr(found, part).items()
-        )
+    assert same(found, written)
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert [entry.name for entry in path.parent.iterdir()] == ["3.safetensors"]
 
 
-def test_a_network_before_its_first_step_has_no_momentum(tmp_path: Path) -> None:
-    write_kept(tmp_path / "0.safetensors", replace(kept(), momentum={}))
-    assert read_kept(tmp_path / "0.safetensors").momentum == {}
+def test_state_of_adamw_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """A number of steps is one number, of shape (), and comes back as that."""
+    moments = {
+        kind: {name: np.full(shape, 0.5, np.float32) for name, shape in GRAPH.weights.items()}
+        for kind in ("exp_avg", "exp_avg_sq")
+    }
+    steps = {name: np.array(7, np.float32) for name in GRAPH.weights}
+    written = replace(kept(), state={**moments, "step": steps})
+    write_kept(tmp_path / "0.safetensors", written)
+    found = read_kept(tmp_path / "0.safetensors")
+    assert same(found, written)
+    assert {array.shape for array in found.state["step"].values()} == {()}
+
+
+def test_a_file_of_before_there_were_other_optimizers_is_read(tmp_path: Path) -> None:
+    """Its names, as they were always written."""
+    tensors = {f"weights/{name}": array for name, array in kept().weights.items()}
+    tensors |= {f"momentum/{name}": array for name, array in kept().state["momentum"].items()}
+    save_file(tensors, tmp_path / "0.safetensors", {"graph": json.dumps(graph_to_json(GRAPH))})
+    assert same(read_kept(tmp_path / "0.safetensors"), kept())
+    again = write_kept(tmp_path / "1.safetensors", kept())
+    assert again == hashlib.sha256((tmp_path / "0.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_network_before_its_first_step_has_no_state(tmp_path: Path) -> None:
+    write_kept(tmp_path / "0.safetensors", replace(kept(), state={}))
+    assert read_kept(tmp_path / "0.safetensors").state == {}
 
 
 def test_a_run_directory_that_was_renamed_is_not_made_again(tmp_path: Path) -> None:

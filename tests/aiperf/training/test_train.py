@@ -123,9 +123,8 @@ def test_equal_errors_are_no_better_ones() -> None:
 
 
 def test_a_trial_goes_on_with_the_momentum_that_it_was_given() -> None:
-    still = replace(
-        START, momentum={name: np.full(shape, 0.5, np.float32) for name, shape in SEED.weights.items()}
-    )
+    momentum = {name: np.full(shape, 0.5, np.float32) for name, shape in SEED.weights.items()}
+    still = replace(START, state={"momentum": momentum})
     rank, other = alone(), chosen(learning_rate=1.0, weight_decay=0.0)
     moved = build(rank, other, 1, still)
     for tensor in moved.network.parameters():

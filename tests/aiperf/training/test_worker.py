@@ -22,7 +22,7 @@ from aiperf.data import load
 from aiperf.device import bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
-from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.parallel.parallel import Parallel, Solo, make_step
 from aiperf.ranks.world import ALONE
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import InAdvance, Rank, build
@@ -157,7 +157,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     assert sum(block.images for block in blocks) == 128
     kept = read_kept(RunFiles(tmp_path).weights(0))
     assert kept.graph.key == SEED.key
-    assert kept.momentum.keys() == SEED.weights.keys()
+    assert kept.state["momentum"].keys() == SEED.weights.keys()
     log = own_log(tmp_path, 1)
     assert [line["images"] for line in log if "images" in line] == [block.images for block in blocks]
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
@@ -211,14 +211,15 @@ def test_a_child_goes_on_with_its_parents_weights_and_momentum(
             channel.tell(Assign(each, 1))
             channel.wait(Finished, place)
     kept, first, last = read_kept(RunFiles(tmp_path).weights(0)), starts[0], starts[-1]
-    assert not first.momentum
+    assert not first.state
     for morphism in child.morphisms:
         carried = morphism.carry(kept.graph, kept.weights)
-        kept = Kept(morphism.apply(kept.graph), carried, morphism.carry_momentum(kept.graph, kept.momentum))
+        momentum = morphism.carry_state(kept.graph, kept.state["momentum"])
+        kept = Kept(morphism.apply(kept.graph), carried, {"momentum": momentum})
     assert last.graph == kept.graph
     assert digest(last.weights) == digest(kept.weights)
-    assert digest(last.momentum) == digest(kept.momentum)
-    assert any(values.any() for values in kept.momentum.values())
+    assert digest(last.state["momentum"]) == digest(kept.state["momentum"])
+    assert any(values.any() for values in kept.state["momentum"].values())
 
 
 def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) -> None:
@@ -334,8 +335,8 @@ class Together:
     def wrap(self, network: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
         return network, optimizer
 
-    def step(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
-        scaler.step(optimizer)
+    def step(self, optimizer: Any, scaler: torch.amp.GradScaler, clip: float) -> None:
+        make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return self._put(values.clone(), lambda table: table[0] + table[1])

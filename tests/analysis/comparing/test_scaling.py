@@ -155,7 +155,7 @@ def test_a_study_of_simulated_runs_is_marked_in_every_form(simulated: list[Judge
     assert marked == ["sustained OPS, simulated", "efficiency, N0 = 2, simulated"]
     assert [row[0] for row in module.table(found).rows] == [f"run-{size}, simulated" for size in SIZES]
     assert {row[-2] for row in module.table(found).rows} == {"SIMULATED"}
-    picture = weak_scaling(found, published(runs[0]))
+    picture = weak_scaling(found, published(simulated[0]))
     assert picture.legend[0].text == "simulated, with the 95 % interval"
     assert picture.title == "Weak scaling, simulated"
     html, table, text, svg, _ = write_scaling(found, simulated, [], tmp_path / "study")

@@ -80,7 +80,7 @@ def test_the_parents_weights_are_untouched(name: str, kind: type[Morphism]) -> N
             **child.statistics,
         }
         assert {values.dtype for values in carried.values()} == {weights[next(iter(weights))].dtype}
-        momentum = morphism.carry_momentum(parent, weights)
+        momentum = morphism.carry_state(parent, weights)
         assert {name: values.shape for name, values in momentum.items()} == dict(child.weights)
         assert digest(morphism.carry(parent, weights)) == digest(carried)
     assert digest(weights) == before

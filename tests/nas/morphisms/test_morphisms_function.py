@@ -18,6 +18,7 @@ from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.modules import Network
 from nas.morphisms import EnlargeKernel, Morphism, MorphismError
+from nas.morphisms.morphism import MOMENTUM, SQUARES, STEPS
 from nas.seeds import resnet50
 from nas.weights import Array, Weights
 from tests.nas.graphs import graphs
@@ -55,8 +56,8 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
     weights = {tensor: values.astype(np.float64) for tensor, values in trained(name).items()}
     before = slopes(name)
     for morphism in proposals(parent, kind, 1):
-        expected = morphism.carry_momentum(parent, before)
-        known = morphism.carry_momentum(parent, {tensor: np.ones_like(before[tensor]) for tensor in before})
+        expected = morphism.carry_state(parent, before)
+        known = morphism.carry_state(parent, {tensor: np.ones_like(before[tensor]) for tensor in before})
         found = gradients(morphism.apply(parent), morphism.carry(parent, weights))
         assert found.keys() == expected.keys()
         scale = max(np.abs(values).max() for values in before.values())
@@ -64,6 +65,28 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
             assert not expected[tensor][known[tensor] == 0].any()
             wrong = np.abs(values - expected[tensor])[known[tensor] != 0]
             assert wrong.max(initial=0) <= 1e-9 * scale, (morphism, tensor)
+
+
+@every_parent
+def test_squares_and_steps_follow_from_the_same_factor(name: str) -> None:
+    """Of a share s of the gradient Adam's v has s²; a tensor that is wholly new begins at step 0."""
+    parent = PARENTS[name]()
+    ones = {tensor: np.ones(shape) for tensor, shape in parent.weights.items()}
+    seven = dict.fromkeys(parent.weights, np.array(7.0))
+    scaled = new = 0
+    for kind in KINDS:
+        for morphism in proposals(parent, kind, 1):
+            m, v = (morphism.carry_state(parent, ones, power) for power in (MOMENTUM, SQUARES))
+            steps = morphism.carry_state(parent, seven, STEPS)
+            assert m.keys() == v.keys() == steps.keys()
+            for tensor in m:
+                np.testing.assert_allclose(v[tensor], m[tensor] ** 2, rtol=1e-15)
+                assert steps[tensor].shape == ()
+                assert steps[tensor] == 7 * m[tensor].any()
+                scaled += not np.isin(m[tensor], (0, 1)).all()
+                new += not steps[tensor]
+    assert scaled
+    assert new
 
 
 @every_kind
@@ -74,7 +97,7 @@ def test_all_that_is_new_learns_within_two_steps(name: str, kind: type[Morphism]
     ones = {tensor: np.ones(shape) for tensor, shape in parent.weights.items()}
     for morphism in proposals(parent, kind, 1):
         child = network(morphism.apply(parent), morphism.carry(parent, weights), torch.float64, train=True)
-        known = morphism.carry_momentum(parent, ones)
+        known = morphism.carry_state(parent, ones)
         reached = {tensor: values != 0 for tensor, values in known.items()}
         assert all(values.all() for values in reached.values()) == (kind in COPYING), "nothing is new"
         optimizer = torch.optim.SGD(child.parameters(), 0.1)

@@ -95,7 +95,7 @@ def test_the_parents_weights_are_untouched(name: str, kind: type[Morphism]) -> N
     for morphism in proposals(parent, kind, 3):
         child, carried = morphism.apply(parent), morphism.carry(parent, weights)
         assert {name: values.shape for name, values in carried.items()} == child.weights
-        momentum = morphism.carry_momentum(parent, weights)
+        momentum = morphism.carry_state(parent, weights)
         assert {name: values.shape for name, values in momentum.items()} == child.weights
         assert digest(morphism.carry(parent, weights)) == digest(carried)
     assert digest(weights) == before

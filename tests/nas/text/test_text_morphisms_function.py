@@ -17,6 +17,7 @@ from nas.graph import Graph
 from nas.layers import GELU, Embedding, LayerNorm, Positions, RMSNorm
 from nas.modules import Network
 from nas.morphisms import Morphism
+from nas.morphisms.morphism import MOMENTUM, SQUARES, STEPS
 from nas.morphisms.text import (
     DeepenGated,
     DeepenPlain,
@@ -156,7 +157,7 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
     ones = {tensor: np.ones_like(values) for tensor, values in before.items()}
     scale = max(np.abs(values).max() for values in before.values())
     for morphism in proposals(parent, kind, 2):
-        expected, known = morphism.carry_momentum(parent, before), morphism.carry_momentum(parent, ones)
+        expected, known = morphism.carry_state(parent, before), morphism.carry_state(parent, ones)
         found = gradients(morphism.apply(parent), morphism.carry(parent, weights))
         assert found.keys() == expected.keys()
         for tensor, values in found.items():
@@ -167,18 +168,22 @@ def test_momentum_follows_the_gradient(name: str, kind: type[Morphism]) -> None:
 
 @every_parent
 def test_squares_and_steps_follow_from_the_same_factor(name: str) -> None:
-    """For a factor s on a gradient: Adam's m times s, v times s², its steps as they are; 0 where new."""
+    """For a factor s on a gradient: Adam's m times s, v times s²; 0 where new. A tensor of which a part is
+    taken goes on with its steps, one that is wholly new begins at 0."""
     parent = TEXT_PARENTS[name]()
+    seven = dict.fromkeys(parent.weights, np.array(7.0))
     ones = {tensor: np.ones(shape) for tensor, shape in parent.weights.items()}
     scaled = 0
     for kind in TEXT_KINDS:
         for morphism in proposals(parent, kind, 2):
             change = morphism.edit(parent)
-            m, v, steps = [change.carried_state(parent, ones, power) for power in (1, 2, 0)]  # type: ignore[attr-defined]
+            m, v = (change.carried_state(parent, ones, power) for power in (MOMENTUM, SQUARES))
+            steps = change.carried_state(parent, seven, STEPS)
             assert m.keys() == v.keys() == steps.keys() == change.child.weights.keys()
             for tensor in m:
                 np.testing.assert_allclose(v[tensor], m[tensor] ** 2, rtol=1e-15)
-                assert np.array_equal(steps[tensor], m[tensor] != 0)
+                assert steps[tensor].shape == ()
+                assert steps[tensor] == 7 * m[tensor].any()
                 scaled += not np.isin(m[tensor], (0, 1)).all()
     assert scaled, "nothing has a factor other than 1"
 
@@ -194,7 +199,7 @@ def test_copies_of_a_group_share_its_gradient() -> None:
         copies = found[tensor].reshape(2, 2, 4, 12)  # groups, copies, features of a head, what they read
         np.testing.assert_allclose(copies.sum(axis=1).reshape(8, 12), before[tensor], atol=1e-12)
         assert np.abs(copies[:, 0] - copies[:, 1]).max() > 1e-3
-        assert not morphism.carry_momentum(parent, before)[tensor].any()
+        assert not morphism.carry_state(parent, before)[tensor].any()
 
 
 @every_kind
@@ -206,7 +211,7 @@ def test_all_that_is_new_learns_within_two_steps(name: str, kind: type[Morphism]
     ones = {tensor: np.ones(shape) for tensor, shape in parent.weights.items()}
     for morphism in proposals(parent, kind, 2):
         child = network(morphism.apply(parent), morphism.carry(parent, weights), torch.float64)
-        reached = {tensor: values != 0 for tensor, values in morphism.carry_momentum(parent, ones).items()}
+        reached = {tensor: values != 0 for tensor, values in morphism.carry_state(parent, ones).items()}
         assert not all(values.all() for values in reached.values()), "nothing is new"
         optimizer = torch.optim.SGD(child.parameters(), 0.1)
         for _ in range(2):

@@ -1,0 +1,70 @@
+"""The optimizer of a trial, and its state: what is kept beside the weights, and what a child goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aiperf.device import Device
+from aiperf.trial import HyperParameters
+from nas.modules import Network
+
+SECOND_BETA, EPSILON = 0.95, 1e-8
+"""Of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) in language models:
+Brown et al., "Language Models are Few-Shot Learners", 2020, appendix B."""
+FUSED = ("cpu", "cuda", "xpu")
+"""Kinds of device for which torch has one kernel for all tensors."""
+KEYS: Mapping[str, str] = {
+    "momentum": "momentum_buffer",
+    "exp_avg": "exp_avg",
+    "exp_avg_sq": "exp_avg_sq",
+    "step": "step",
+}
+"""What torch calls each kind of state that is kept."""
+
+
+def make_optimizer(
+    name: str, network: Network, hyper: HyperParameters, device: Device
+) -> torch.optim.Optimizer:
+    """One of `aiperf.config.OPTIMIZERS`.
+
+    Weights of convolutions and products decay, those of embeddings, too; batch norms, other norms and biases
+    do not: so nanoGPT (github.com/karpathy/nanoGPT, model.py, `configure_optimizers`) by the same rule.
+    """
+    parameters = [tensor for tensor in network.tensors().values() if tensor.requires_grad]
+    groups = [
+        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": hyper.weight_decay},
+        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
+    ]
+    rate, momentum, fused = hyper.learning_rate, hyper.momentum, device.kind in FUSED
+    if name == "adamw":
+        return torch.optim.AdamW(groups, rate, (momentum, SECOND_BETA), EPSILON, fused=fused)
+    return torch.optim.SGD(groups, rate, momentum, fused=fused)
+
+
+def state_of(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+    """A copy by kind and tensor, on the device; empty before the first step."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in network.tensors().items():
+        for kind, key in KEYS.items():
+            if tensor.requires_grad and key in optimizer.state[tensor]:
+                found.setdefault(kind, {})[name] = optimizer.state[tensor][key].clone()
+    return found
+
+
+def set_state(
+    network: Network, optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+    """Of all trained tensors, each kind where and how torch would make it itself."""
+    tensors = network.tensors()
+    for kind, arrays in state.items():
+        for name, array in arrays.items():
+            own = torch.empty_like(tensors[name])
+            if kind == "step":
+                fused = optimizer.param_groups[0]["fused"]
+                own = torch.empty((), device=own.device if fused else "cpu")
+            own.copy_(torch.from_numpy(array))
+            optimizer.state[tensors[name]][KEYS[kind]] = own

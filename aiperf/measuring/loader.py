@@ -39,7 +39,7 @@ class LoaderRate:
     def slowest(self) -> str:
         """What bounds the loader: its slowest part, or what none of them shows."""
         if not self.stages:
-            return "augmenting and normalising"
+            return "preparing the batches"
         slowest = min(self.stages, key=lambda name: self.stages[name])
         if self.stages[slowest] > WAITING_TIMES * self.images_per_second:
             return "waiting for cores that others use"

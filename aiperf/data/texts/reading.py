@@ -28,7 +28,7 @@ class Text(Protocol):
     bytes: int
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes in their order. A chunk is gone when the next is asked for. Raises DataError."""
+        """All bytes in their order, in pieces that may be written. Raises DataError."""
 
     def windows(self, places: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Bytes (n, length) that begin at these places (n,). Raises DataError."""
@@ -51,13 +51,12 @@ class MappedText:
 
     def chunks(self) -> Iterator[memoryview]:
         """By reading: pages of a map would count as memory of this process."""
-        buffer = memoryview(bytearray(CHUNK_BYTES))
         for path, length in self._files:
             done = 0
             try:
                 with path.open("rb", buffering=0) as file:
-                    while size := file.readinto(buffer):
-                        yield buffer[:size]
+                    while size := file.readinto(chunk := bytearray(CHUNK_BYTES)):
+                        yield memoryview(chunk)[:size]
                         done += size
             except OSError as error:
                 raise DataError(f"{path}: {error.strerror}; make it readable") from None

@@ -39,7 +39,7 @@ def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
         "the disk, in the first pass: it gives 40% of what the device needs; from the file cache none, the "
         "loader is 2 times as fast as needed"
     )
-    assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("augmenting and normalising: ")
+    assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("preparing the batches: ")
 
 
 class OnDisk(Split):
@@ -76,11 +76,17 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
         ("packed", ["reading", "augmenting", "normalising"]),
         ("imagefolder", ["decoding", "normalising"]),
         ("digits", []),
+        ("text", ["reading"]),
+        ("synthetic-text", []),
     ],
 )
 def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[str]) -> None:
     config = load_preset("digits").data
-    if name != "digits":
+    if name == "text":
+        config = DataConfig(name, 1, 16, 256, path=__file__)
+    elif name == "synthetic-text":
+        config = DataConfig(name, 1, 16, 256, training_images=99, validation_images=9, test_images=9)
+    elif name != "digits":
         path = str(folder / ("packed" if name == "packed" else "folders"))
         config = DataConfig(name, 3, 16, 3, path=path, validation_images=6, loader_processes=1)
     device = bind("cpu", 0)

@@ -15,6 +15,7 @@ import torch
 
 from aiperf.config import DataConfig
 from aiperf.data import load, look
+from aiperf.data.texts import reading
 from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError
 
@@ -22,7 +23,10 @@ CPU = torch.device("cpu")
 REMEDY = "give a readable file of text, or a folder of them"
 
 
-def test_all_files_of_a_folder_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+def test_all_files_of_a_folder_in_the_order_of_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 4)
     names = ["b", "Z", "a/z", "a-b", "a/b/c", ".hidden", "é", os.fsdecode(b"\xff")]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +34,7 @@ def test_all_files_of_a_folder_in_the_order_of_their_bytes(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(tmp_path / "b")
     text = text_at(tmp_path)
     expected = b".hidden\nZ\na-b\na/b/c\na/z\nb\nb\n\xc3\xa9\n\xff\n"
-    assert b"".join(bytes(chunk) for chunk in text.chunks()) == expected
+    assert b"".join(text.chunks()) == expected
     every = text.windows(np.arange(len(expected) - 4), 5)
     assert [row.tobytes() for row in every] == [expected[at : at + 5] for at in range(len(expected) - 4)]
 

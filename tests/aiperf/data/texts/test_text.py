@@ -11,7 +11,7 @@ import torch
 
 from aiperf.config import DataConfig
 from aiperf.data import Data, load
-from aiperf.data.texts import loading, reading
+from aiperf.data.texts import grid, loading, reading
 from aiperf.errors import DataError
 
 CPU = torch.device("cpu")
@@ -36,6 +36,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param != "folder":
         return load(config(written(tmp_path)), CPU, 1)
     monkeypatch.setattr(reading, "MOST_MAPPED", 2)
+    monkeypatch.setattr(grid, "BLOCK_BYTES", 4096)  # else half a megabyte of tiny windows is read ahead
     (tmp_path / "deeper").mkdir()
     # In the order of their bytes: "-" comes before "/".
     pieces = {"a": 3, "deeper-": 1, "deeper/a": 90, "deeper/b": 0, "ä": 70, "ö": 36}

@@ -1,0 +1,64 @@
+"""Known texts: recognised by their fingerprint, and a manifest of one has the numbers that follow from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiperf.known_sets import BUNDLED_TEXT, ENWIK9, differences, known_set
+
+# As `aiperf.data` states it of enwik9 in windows of 1,024 bytes.
+MANIFEST: dict[str, Any] = {
+    "name": "text",
+    "synthetic": False,
+    "channels": 1,
+    "size": 1024,
+    "classes": 256,
+    "sha256": "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
+    "official_training_images": 927_733,
+    "training_images": 878_905,
+    "validation_images": 48_828,
+    "test_images": 48_828,
+    "bytes": 1_000_000_000,
+    "bytes_left_out": 1_533,
+}
+
+
+def test_enwik9_is_recognised_by_its_bytes() -> None:
+    assert known_set(MANIFEST) is ENWIK9
+    assert differences(MANIFEST, ENWIK9) == []
+    assert known_set({**MANIFEST, "sha256": "0" * 64}) is None
+    assert known_set({**MANIFEST, "name": "idx"}) is None
+
+
+def test_the_number_of_windows_follows_from_their_size() -> None:
+    longer = {**MANIFEST, "size": 2048, "official_training_images": 463_866, "test_images": 24_414}
+    assert known_set(longer) is ENWIK9
+    assert differences(longer, ENWIK9) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"test_images": 48_829}, ["test_images is 48829, and enwik9 has 48828"]),
+        ({"bytes": 10**8}, ["bytes is 100000000, and enwik9 has 1000000000"]),
+        ({"official_training_images": 1}, ["official_training_images is 1, and enwik9 has 927733"]),
+        (
+            {"classes": 255, "channels": 3},
+            ["channels is 3, and enwik9 has 1", "classes is 255, and enwik9 has 256"],
+        ),
+    ],
+)
+def test_other_numbers_are_told(changed: dict[str, Any], told: list[str]) -> None:
+    assert differences({**MANIFEST, **changed}, ENWIK9) == told
+
+
+@pytest.mark.parametrize("size", [None, 0, -1, "1024", 10**12])
+def test_a_size_that_is_none_leaves_no_windows(size: object) -> None:
+    """A manifest is anybody's."""
+    assert "test_images is 48828, and enwik9 has 0" in differences({**MANIFEST, "size": size}, ENWIK9)
+
+
+def test_the_bundled_text_is_another() -> None:
+    assert known_set({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT

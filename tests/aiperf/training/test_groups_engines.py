@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,12 @@ SECONDS = 100.0
 """Each waits for the other in an all-reduce where they do not agree."""
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Any]]]:
-    command = [sys.executable, "-m", "tests.aiperf.training.two_ranks"]
-    folder = str(tmp_path_factory.mktemp("group"))
+def printed(module: str, folder: Path) -> list[dict[str, Any]]:
+    """What two processes of a module, one for each rank, print as JSON."""
+    command = [sys.executable, "-m", module]
     started = [
-        subprocess.Popen([*command, str(rank), folder], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+        subprocess.Popen([*command, str(rank), str(folder)], stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
     ]
     try:
         return [json.loads(rank.communicate(timeout=SECONDS)[0]) for rank in started]
@@ -28,6 +29,11 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Any]]
         for rank in started:
             rank.kill()
             rank.wait()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Any]]]:
+    return printed("tests.aiperf.training.two_ranks", tmp_path_factory.mktemp("group"))
 
 
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(

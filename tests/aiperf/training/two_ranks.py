@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -65,8 +66,8 @@ CASES: dict[str, tuple[str, str, type[Graphed]]] = {
 """By name the engine, the format, and what makes the captured steps of the second rank."""
 
 
-def main() -> None:
-    position, directory = int(sys.argv[1]), Path(sys.argv[2])
+def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[], Join]]:
+    """How the leader says where to meet, and how all hear it: by a file."""
     meeting = directory / "meeting.json"
 
     def say(own: Meeting) -> None:
@@ -79,6 +80,12 @@ def main() -> None:
             time.sleep(0.01)
         return Join(*json.loads(meeting.read_text()))
 
+    return say, hear
+
+
+def main() -> None:
+    position, directory = int(sys.argv[1]), Path(sys.argv[2])
+    say, hear = meeting_in(directory)
     device = recording()
     parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
     data = load(replace(CONFIG.data, training_images=48), device.torch, 1)

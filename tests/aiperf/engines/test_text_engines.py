@@ -1,0 +1,132 @@
+"""Steps of text by every engine: the same as the eager one, or none and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+import torch
+from torch import Tensor
+
+from aiperf.config import TrainingConfig
+from aiperf.engines.check import _exact, difference
+from aiperf.engines.compiled import Compiled
+from aiperf.engines.engine import Engine
+from aiperf.engines.graphed import Graphed
+from aiperf.engines.made import OF_IMAGES, refuse_unusable
+from aiperf.engines.regions import Region, Regions
+from aiperf.errors import WorldError
+from aiperf.measuring.before_span import SeedWork, images_per_second
+from aiperf.measuring.step_times import Longest, measure_steps
+from aiperf.measuring.training_step import batch, placed, training_step
+from aiperf.parallel.parallel import Solo
+from aiperf.wire.messages import Rate
+from nas.graph import Graph
+from nas.text_seeds import _gpt, _llama
+from tests.aiperf.engines.recording import passes_of, recording
+from tests.aiperf.training.text_trials import TRAINING
+
+WINDOW = 12
+GRAPHS = {
+    "gpt": _gpt((WINDOW,), 256, blocks=3, heads=2, width=16),
+    "llama": _llama((WINDOW,), 256, blocks=3, heads=4, groups=2, width=16, hidden=24),
+}
+FAST = Rate(1e12, 1e12, 0.1)
+every_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+every_format = pytest.mark.parametrize("format", ["fp32", "bf16"])
+
+
+def examples(graph: Graph, windows: int = 4) -> tuple[Tensor, Tensor]:
+    return batch(graph, recording(), windows, WINDOW)
+
+
+class Wrong(Graphed):
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        loss = super().step(images, labels)
+        gradient = self.passes.network.tensors()["embedding.weight"].grad
+        assert gradient is not None
+        gradient.mul_(1.5)
+        return loss
+
+
+@every_graph
+def test_random_windows_are_bytes_and_what_follows_them(graph: Graph) -> None:
+    symbols, targets = examples(graph, 64)
+    assert symbols.dtype == targets.dtype == torch.int64
+    assert symbols.shape == targets.shape == (64, WINDOW)
+    assert torch.equal(symbols[:, 1:], targets[:, :-1])
+    assert (int(symbols.min()), int(symbols.max())) == (0, 255)
+
+
+@every_format
+@every_graph
+def test_a_captured_step_of_text_is_the_eager_one(graph: Graph, format: str) -> None:
+    passes = passes_of(graph, format=format, label_smoothing=0.1)
+    assert difference(Engine(passes), Graphed(passes), *examples(graph)) == ""
+
+
+@every_format
+def test_a_step_of_text_that_differs_is_told(format: str) -> None:
+    graph = GRAPHS["llama"]
+    passes = passes_of(graph, format=format)
+    found = difference(Engine(passes), Wrong(passes), *examples(graph))
+    assert found.startswith("the gradient of embedding.weight is ")
+
+
+@every_format
+def test_the_step_in_more_digits_reads_the_same_symbols(format: str) -> None:
+    passes = passes_of(GRAPHS["llama"], format=format)
+    exact = _exact(Engine(passes), *examples(GRAPHS["llama"]))
+    assert exact is not None
+    assert {gradient.dtype for gradient in exact[1].values()} == {torch.float64}
+    assert {tensor.dtype for tensor in passes.network.tensors().values()} == {torch.float32}
+
+
+@every_graph
+def test_the_blocks_of_text_are_regions_that_are_equal(graph: Graph) -> None:
+    """Attention and MLP of each block, so that a compiler sees every kind once."""
+    network = placed(graph, recording())
+    regions = [region for region in Regions(network) if isinstance(region, Region)]
+    assert [len(list(region.layers)) for region in regions[1:5:2]] == [len(list(regions[1].layers))] * 2
+    assert len(regions) == 3 * 2 + 1
+    symbols, _ = examples(graph)
+    assert torch.equal(Regions(network)(symbols), network(symbols))
+
+
+def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
+    """`training.step = auto`: a fused step has no reason to be tried, and no compilation pays."""
+    training = _chosen("auto")
+    work = SeedWork(GRAPHS["llama"], "fp32", 4)
+    found = measure_steps(recording(), work, training, FAST, Longest(100, inf), Solo(), 0.1)
+    assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed"}
+    assert found["fused"].why_not == OF_IMAGES
+    assert found["compiled"].why_not.startswith("no trial is long enough to compile for")
+
+
+def test_who_names_fused_steps_of_text_is_told() -> None:
+    with pytest.raises(WorldError, match=f"^training.step is fused, but {OF_IMAGES}; use --step auto$"):
+        refuse_unusable(GRAPHS["gpt"], recording(), _chosen("fused"), 1)
+    refuse_unusable(GRAPHS["gpt"], recording(), _chosen("auto"), 1)
+
+
+def test_what_is_timed_before_the_span_reads_text() -> None:
+    graph, device = GRAPHS["gpt"], recording()
+    step = training_step(placed(graph, device), device, "bf16", 3, WINDOW)
+    step()
+    windows, measured = images_per_second(device, SeedWork(graph, "fp32", 8), 1e9, 0.5)
+    assert measured
+    assert windows > 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore")  # those of inductor itself
+@every_graph
+def test_a_compiled_step_of_text_is_the_eager_one(graph: Graph) -> None:
+    passes = passes_of(graph, format="fp32", label_smoothing=0.1)
+    assert difference(Engine(passes), Compiled(passes), *examples(graph)) == ""
+
+
+def _chosen(step: str) -> TrainingConfig:
+    return replace(TRAINING, step=step)

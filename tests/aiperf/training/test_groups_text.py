@@ -1,0 +1,77 @@
+"""Two real ranks train a text as one does, count the same bytes, and fail together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aiperf.tally import Predicted
+from tests.aiperf.training.test_groups_engines import printed
+from tests.aiperf.training.text_trials import TEXT, WINDOW
+from tests.aiperf.training.two_text_ranks import alone
+
+TRAINED = ("sgd", "adamw", "captured", "clipped", "clipped in fp16")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return printed("tests.aiperf.training.two_text_ranks", tmp_path_factory.mktemp("group"))
+
+
+@pytest.fixture(scope="module")
+def solo() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(alone()))
+    return found
+
+
+def test_the_sum_over_a_group_is_that_of_one_rank(ranks: list[dict[str, Any]], solo: dict[str, Any]) -> None:
+    """Every byte once, each rank its share; the bits are those of the same network, to a unit or two of a
+    product that is summed in another order."""
+    own = [Predicted(*rank["untrained"]["own"]) for rank in ranks]
+    whole, one = Predicted(*ranks[0]["untrained"]["whole"]), Predicted(*solo["untrained"]["whole"])
+    assert ranks[1]["untrained"]["whole"] == list(whole.numbers)
+    assert own[0] + own[1] == whole
+    assert (
+        (whole.of, whole.bytes) == (one.of, one.bytes) == (len(TEXT) // WINDOW, len(TEXT) // WINDOW * WINDOW)
+    )
+    assert min(each.bytes for each in own) >= whole.bytes // 2 - WINDOW
+    assert abs(whole.units - one.units) <= 2 * whole.bytes
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_a_group_learns_what_one_rank_learns(
+    case: str, ranks: list[dict[str, Any]], solo: dict[str, Any]
+) -> None:
+    both = [rank[case] for rank in ranks]
+    assert both[0]["learnt"] == both[1]["learnt"]
+    assert both[0]["whole"] == both[1]["whole"]
+    assert both[0]["skipped"] == solo[case]["skipped"] == 0
+    whole, one = Predicted(*both[0]["whole"]), Predicted(*solo[case]["whole"])
+    assert whole.bits_per_byte == pytest.approx(one.bits_per_byte, rel=0.01 if "fp16" in case else 1e-3)
+    assert Predicted(*both[0]["own"]) + Predicted(*both[1]["own"]) == whole
+
+
+def test_each_case_learns_something_of_its_own(ranks: list[dict[str, Any]]) -> None:
+    """Else the comparison above would not see an optimizer, or a clip, that is left out."""
+    bits = {case: Predicted(*ranks[0][case]["whole"]).bits_per_byte for case in TRAINED}
+    assert max(bits.values()) < 7.9
+    assert abs(bits["sgd"] - bits["adamw"]) > 0.05
+    assert abs(bits["clipped"] - bits["sgd"]) > 0.05
+
+
+def test_captured_steps_of_text_are_the_eager_ones(ranks: list[dict[str, Any]], solo: dict[str, Any]) -> None:
+    for one in (*ranks, solo):
+        assert one["captured"]["engine"] == "graphed"
+        assert one["captured"]["learnt"] == one["adamw"]["learnt"]
+
+
+def test_what_is_not_finite_on_one_rank_ends_the_trial_on_both(ranks: list[dict[str, Any]]) -> None:
+    """And neither waits for the other: the trials after it are trained as if nothing had been. No log holds a
+    validation that the journal does not."""
+    ends = [rank["not finite"]["ended"] for rank in ranks]
+    assert ends[0] == ends[1]
+    assert ends[0].startswith("NotFinite: ")
+    assert [rank["not finite"]["own"] for rank in ranks] == [None, None]
+    assert [rank["not finite"]["whole"] for rank in ranks] == [None, None]

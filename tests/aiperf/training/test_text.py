@@ -1,0 +1,155 @@
+"""Networks of text really learn, and their children go on where they were."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.engines.objective import NotFinite
+from aiperf.parallel.parallel import make_step
+from aiperf.proposing.pace import Pace
+from aiperf.tally import UNIT, Predicted
+from aiperf.training import evaluation
+from aiperf.training.built_trial import build
+from aiperf.training.evaluation import evaluate
+from aiperf.training.kept_network import Kept
+from aiperf.training.train import train
+from aiperf.trial import State
+from aiperf.wire.messages import Steps, Validated
+from nas.modules import Network
+from nas.morphisms import TEXT_MIX
+from nas.morphisms.text import DeepenPlain, GateMLP
+from tests.aiperf.training.text_trials import GRAPH, SENTENCE, START, TEXT, WINDOW, rank_of, text_trial
+
+FEW = 12  # steps in which a child must not lose what its parent knew
+KINDS = (DeepenPlain, *(kind for kind in TEXT_MIX if kind is not DeepenPlain))
+"""All that there are; GateMLP finds a place in what DeepenPlain adds."""
+
+
+@cache
+def learnt(optimizer: str = "adamw") -> tuple[Kept, list[Predicted]]:
+    rate = {"adamw": 0.01, "sgd": 0.3}[optimizer]
+    told, rank = list[object](), rank_of(optimizer=optimizer)
+    attempt = build(rank, text_trial(learning_rate=rate, weight_decay=1e-3), 1, START)
+    state, _, kept = train(rank, attempt, Pace(lambda: False), told.append)
+    assert state is State.COMPLETE
+    assert kept is not None
+    tallies = [message.segment.tally for message in told if isinstance(message, Validated)]
+    assert all(isinstance(tally, Predicted) for tally in tallies)
+    return kept, tallies  # type: ignore[return-value]
+
+
+def bits_per_byte(kept: Kept) -> float:
+    rank = rank_of()
+    tally, _ = evaluate(rank, build(rank, text_trial(), 1, kept).network, rank.data.validation)
+    assert isinstance(tally, Predicted)
+    return tally.bits_per_byte
+
+
+def losses(kept: Kept, steps: int, rate: float = 0.002) -> list[float]:
+    """Of the next steps, always of the same batches."""
+    attempt = build(rank_of(), text_trial(learning_rate=rate), 1, kept)
+    found = []
+    for _ in range(steps):
+        found.append(float(attempt.engine.step(*attempt.batches.next)))
+        make_step(attempt.optimizer, attempt.scaler, 1.0)
+        attempt.batches.load()
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_text_that_repeats_itself_is_learnt(optimizer: str) -> None:
+    """From eight bits; what is left is in the first bytes of a window, before which nothing is seen."""
+    before, (*_, tally) = bits_per_byte(START), learnt(optimizer)[1]
+    assert before > 7.9
+    assert tally.bits_per_byte < 0.15
+    assert tally.of == len(TEXT) // WINDOW
+    assert tally.bytes == tally.of * WINDOW
+
+
+def test_what_is_kept_is_what_was_validated() -> None:
+    kept, tallies = learnt()
+    assert bits_per_byte(kept) == min(tally.bits_per_byte for tally in tallies)
+    assert set(kept.state) == {"exp_avg", "exp_avg_sq", "step"}
+    assert {int(steps) for steps in kept.state["step"].values()} <= {160, 168}
+
+
+def test_a_child_begins_as_its_parent_and_does_not_forget() -> None:
+    """By one edit of each kind, all on top of each other, with the optimizer's state as it is carried."""
+    child, rng = learnt()[0], random.Random(1)
+    before, alone = bits_per_byte(child), losses(child, FEW)
+    for kind in KINDS:
+        child = child.grown(kind.propose(child.graph, rng))
+        assert bits_per_byte(child) == pytest.approx(before, rel=1e-4), kind
+    assert child.graph.num_parameters > 2 * GRAPH.num_parameters
+    assert GateMLP in KINDS
+    grown = losses(child, FEW)
+    assert grown[0] == pytest.approx(alone[0], rel=1e-4)
+    assert np.mean(grown) < 1.1 * np.mean(alone)
+    assert np.max(np.array(grown) / alone) < 1.4
+
+
+def test_a_child_without_the_state_forgets_more() -> None:
+    """Else nobody would need to carry it."""
+    parent = learnt()[0]
+    child = parent.grown(KINDS[1].propose(parent.graph, random.Random(1)))
+    anew = losses(Kept(child.graph, child.weights, {}), FEW)
+    assert np.mean(anew) > 1.03 * np.mean(losses(child, FEW))
+
+
+@pytest.mark.parametrize("at_once", [16, 64, 1 << 20])
+def test_a_validation_is_cut_by_positions(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no more of them than that are on a device at once; the sum does not depend on it."""
+    rank, network, largest = rank_of(), Network(GRAPH), [0]
+    network.load(learnt()[0].weights)
+    network.register_forward_pre_hook(lambda _, inputs: largest.append(inputs[0].numel()))
+    whole, _ = evaluate(rank, network, rank.data.validation)
+    monkeypatch.setattr(evaluation, "POSITIONS_AT_ONCE", at_once)
+    largest.clear()
+    tally, _ = evaluate(rank, network, rank.data.validation)
+    assert max(largest) == min(at_once, tally.of * WINDOW)
+    assert (tally.of, tally.numbers[2]) == (whole.of, whole.numbers[2])
+    assert abs(tally.numbers[1] - whole.numbers[1]) <= 1e-6 * UNIT * tally.numbers[2]
+
+
+def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
+    """A byte that training never shows: the loss is finite, and the log of this rank says nothing of it."""
+    weights = dict(START.weights)
+    weights["embedding.weight"] = weights["embedding.weight"].copy()
+    weights["embedding.weight"][ord("!")] = np.inf
+    rank, told = rank_of(validation=TEXT + b"! " + SENTENCE), list[object]()
+    attempt = build(rank, text_trial(), 1, Kept(GRAPH, weights, {}))
+    with pytest.raises(NotFinite, match="bytes are predicted with a probability that is not finite"):
+        train(rank, attempt, Pace(lambda: False), told.append)
+    assert any(isinstance(message, Steps) for message in told)
+    assert not any(isinstance(message, Validated) for message in told)
+
+
+def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their errors are both 1; by the bits they differ."""
+    bits = iter([10, 9, 12])
+    monkeypatch.setattr(
+        "aiperf.training.train.evaluate", lambda *_: (Predicted(1, next(bits) * UNIT * WINDOW, WINDOW), 0.0)
+    )
+    rank, told = rank_of(validate_every_images=56 * 16), list[object]()
+    attempt = build(rank, text_trial(), 1, START)
+    kept = train(rank, attempt, Pace(lambda: False), told.append)[2]
+    assert kept is not None
+    assert {int(steps) for steps in kept.state["step"].values()} == {112}
+    assert [message.segment.error for message in told if isinstance(message, Validated)] == [1.0, 1.0, 1.0]
+
+
+def test_text_is_trained_in_sixteen_bits() -> None:
+    """fp16 with its scaler, whose scale must not be clipped; bf16; both learn as fp32 does."""
+    for format in ("bf16", "fp16"):
+        rank, told = rank_of(format=format), list[object]()
+        attempt = build(rank, text_trial(), 1, START)
+        train(rank, attempt, Pace(lambda: False), told.append)
+        *_, last = [message.segment for message in told if isinstance(message, Validated)]
+        assert last.skipped == 0
+        assert last.error < 0.15 / 8, format
+        assert torch.isfinite(torch.tensor(last.error))

@@ -1,0 +1,124 @@
+"""Trials of text in a group of two real ranks, joined by DDP.
+
+    python -m tests.aiperf.training.two_text_ranks 0|1 DIRECTORY
+
+Each rank prints JSON: by case how it ended, the tally of its group and its own, and the SHA-256 of what it
+has learnt.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aiperf.engines.graphed import WARM_UP_WRAPPED
+from aiperf.engines.objective import NotFinite
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.proposing.pace import Pace
+from aiperf.tally import Tally
+from aiperf.training.built_trial import build
+from aiperf.training.evaluation import evaluate
+from aiperf.training.kept_network import Kept
+from aiperf.training.rank_log import NoLog
+from aiperf.training.train import train
+from aiperf.wire.layout import layout
+from aiperf.wire.messages import Validated
+from tests.aiperf.engines.recording import recording
+from tests.aiperf.training.text_trials import GRAPH, SENTENCE, START, TEXT, rank_of, text_trial
+from tests.aiperf.training.two_ranks import meeting_in
+
+SGD_RATE = 0.3
+EPOCHS = 2  # of 10 steps and a half: more than DDP needs before its steps are captured
+UNSEEN = TEXT + b"! " + SENTENCE
+"""Ends, in the share of the second rank, with a byte that training never shows."""
+
+
+@dataclass
+class Said(NoLog):
+    """A log that is only remembered."""
+
+    tallies: list[Tally] = field(default_factory=list)
+
+    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
+        self.tallies.append(tally)
+
+
+def infinite() -> Kept:
+    weights = dict(START.weights)
+    weights["embedding.weight"] = weights["embedding.weight"].copy()
+    weights["embedding.weight"][ord("!")] = np.inf
+    return Kept(GRAPH, weights, {})
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "untrained": ("", {}),
+    "not finite": ("eager", {"validation": UNSEEN}),
+    "sgd": ("eager", {"optimizer": "sgd"}),
+    "adamw": ("eager", {}),
+    "captured": ("graphed", {}),
+    "clipped": ("eager", {"optimizer": "sgd", "gradient_clip": 0.1}),
+    "clipped in fp16": ("graphed", {"optimizer": "sgd", "gradient_clip": 0.1, "format": "fp16"}),
+}
+"""By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows
+a clip: the steps of AdamW hardly depend on how long gradients are."""
+
+
+def results(parallel: Parallel) -> dict[str, Any]:
+    return {name: _result(name, parallel) for name in CASES}
+
+
+def _result(name: str, parallel: Parallel) -> dict[str, Any]:
+    step, others = CASES[name]
+    torch.manual_seed(1)
+    rank, told, said = rank_of(parallel, recording(), **others), list[Any](), Said()
+    rank = replace(rank, log=said)
+    rate = SGD_RATE if rank.training.optimizer == "sgd" else rank.training.learning_rate
+    trial = replace(text_trial(learning_rate=rate), epochs=EPOCHS)
+    attempt = build(rank, trial, 1, infinite() if name == "not finite" else START)
+    assert attempt.plan.steps > WARM_UP_WRAPPED + 1
+    ended = "COMPLETE"
+    if not step:
+        whole, _ = evaluate(rank, attempt.network, rank.data.validation, own=said.tallies.append)
+        return {"ended": ended, "whole": whole.numbers, "own": said.tallies[0].numbers}
+    attempt.wanted = step
+    try:
+        train(rank, attempt, Pace(lambda: False), told.append)
+    except NotFinite as error:
+        ended = f"NotFinite: {error}"
+    learnt = sha256()
+    for tensor in attempt.network.tensors().values():
+        learnt.update(tensor.detach().contiguous().numpy().tobytes())
+    segments = [each.segment for each in told if isinstance(each, Validated)]
+    return {
+        "ended": ended,
+        "whole": segments[-1].tally.numbers if segments else None,
+        "own": said.tallies[-1].numbers if said.tallies else None,
+        "learnt": learnt.hexdigest(),
+        "engine": attempt.engine.name,
+        "skipped": sum(segment.skipped for segment in segments),
+    }
+
+
+def main() -> None:
+    position, directory = int(sys.argv[1]), Path(sys.argv[2])
+    say, hear = meeting_in(directory)
+    parallel = Ddp(recording(), layout(("here",) * 3)[position], "none", say, hear)
+    found = results(parallel)
+    parallel.close()
+    print(json.dumps(found))
+
+
+def alone() -> dict[str, Any]:
+    return results(Solo())
+
+
+if __name__ == "__main__":
+    main()

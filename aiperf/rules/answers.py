@@ -37,8 +37,8 @@ def too_good(replay: Replay) -> str:
     That it was chosen as the best on validation makes an honest test worse by comparison, never better.
 
     Of a text nothing is said. Its parts are not drawn by lot out of one set but follow one another, so that
-    one may be harder than the other by any factor, with any number of bytes: a list of names beside prose
-    has twice the bits. No bound on the difference of two parts would spare all honest runs. That the kept
+    one may be harder than the other by any factor, with any number of bytes: a table takes fewer bits than
+    prose. No bound on the difference of two parts would spare all honest runs. That the kept
     weights give both tallies again is what `--reevaluate` shows.
     """
     tested, best = replay.tested, replay.best

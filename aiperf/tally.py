@@ -37,6 +37,11 @@ class Tally:
         raise NotImplementedError
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """How much was asked, whatever the answers are: the examples, and what is counted of each."""
+        return (self.of,)
+
+    @property
     def is_possible(self) -> bool:
         """Whether examples can have this tally."""
         raise NotImplementedError
@@ -139,12 +144,16 @@ class Predicted(Tally):
         return 1 / (2 * BITS_OF_A_BYTE * max(1, self.bytes))
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        return self.of, self.bytes
+
+    @property
     def is_possible(self) -> bool:
         return 0 <= self.of <= self.bytes and 0 <= self.units <= MOST_BITS * UNIT * self.bytes
 
     def agrees(self, recorded: Tally) -> bool:
         """Bits may differ by 0.2 %: products in 16 bits round by more than that, and seldom to one side."""
-        if not isinstance(recorded, Predicted) or (recorded.of, recorded.bytes) != (self.of, self.bytes):
+        if not isinstance(recorded, Predicted) or recorded.asked != self.asked:
             return False
         return abs(self.units - recorded.units) <= TOLERATED_SHARE * max(self.units, recorded.units)
 

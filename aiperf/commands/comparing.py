@@ -22,7 +22,7 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
     """Make the weak-scaling table and figure of runs of different sizes.
 
     Efficiency is against the smallest run. Runs whose configuration, data, code or devices differ are
-    refused, with the difference; --random-seed, the folder of the images and the number of loader
+    refused, with the difference; --random-seed, the folder of the data and the number of loader
     processes may differ.
     """
     write_table(directories, output, published=beside)
@@ -70,7 +70,7 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
     runs = [run for run, why in zip(runs, reasons) if not why]
     if runs:
         found = study.scaling(runs)
-        written = write_scaling(found, runs, study.published() if published else [], output)
+        written = write_scaling(found, runs, study.published(runs[0]) if published else [], output)
         click.echo(study.markdown_text(found))
         click.echo("\n".join(map(str, written)))
     return len(directories) - len(runs)

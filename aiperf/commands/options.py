@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.config import STEPS, WANTED_FORMATS
+from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.errors import AiperfError
 from aiperf.ranks.ranks import BACKENDS, Wanted
 from nas.search import SEARCHES
@@ -73,7 +73,7 @@ _CONFIG_OPTIONS = (
         "name",
         show_default="digits; own where --data is given",
         metavar="NAME|FILE",
-        help="What is run: digits, synthetic, ranked, own, or a file NAME.toml.",
+        help=f"What is run: {', '.join(preset_names())}, or a file NAME.toml.",
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
@@ -84,7 +84,8 @@ _CONFIG_OPTIONS = (
     click.option(
         "--data",
         "path",
-        help="Folder of the images. Alone, it is looked at for all else that a run must know.",
+        help="Folder of the images; of a text, its file or folder. Alone, it is looked at for images and all "
+        "else that a run must know of them.",
     ),
     click.option(
         "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
@@ -101,7 +102,11 @@ _CONFIG_OPTIONS = (
         type=click.Choice(STEPS),
         help="How a training step is made; auto takes the fastest, as measured before the clock starts.",
     ),
-    click.option("--batch-size", type=click.IntRange(2), help="Images a step, over all devices of a group."),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(2),
+        help="Images or windows a step, over all devices of a group.",
+    ),
     click.option(
         "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."
     ),

@@ -82,7 +82,11 @@ def status(directory: Path, watch: bool) -> None:
 @click.command()
 @run_or_package_argument
 @click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
-@click.option("--data", default="", help="For --reevaluate: folder of the images, if not the run's.")
+@click.option(
+    "--data",
+    default="",
+    help="For --reevaluate: the images or the text, where not the run's.",
+)
 @device_option
 def validate(path: Path, again: bool, data: str, device: str) -> int:
     """Check every rule against the journal; operations are counted again, nothing recorded is believed.

@@ -66,7 +66,8 @@ def preset(name: str | None) -> None:
 @click.option(
     "--images-per-second",
     type=Number(1e-6, 1e15),
-    help="For --dry-run: the seed's training rate on another machine, instead of measuring this one.",
+    help="For --dry-run: the seed's training rate on another machine, instead of measuring this one; of a "
+    "text, windows per second.",
 )
 def run(
     asked: Asked,
@@ -77,7 +78,8 @@ def run(
     dry_run: bool,
     images_per_second: float | None,
 ) -> int:
-    """Measure this machine: train growing networks on real images until the time is over.
+    """Measure this machine: train growing networks on real images or text until the time is
+    over.
 
     With several devices it uses all of them; on several nodes, start it by mpiexec or srun. What no option
     says is as in the preset; in a batch job, the span is as long as the job's limit allows.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aiperf.doctor.check import Check, failed, ok, warning
 from aiperf.doctor.seen import Examination, Folder
+from aiperf.tasks.known import task_of
 
 GIB = 1 << 30
 OPEN_FILES = 4096
@@ -77,7 +78,8 @@ def data(seen: Examination) -> Check:
         return warning("data", told, "nothing, if it is large; the run reads and checks it whole")
     if report.fault:
         return failed("data", report.fault, "give another folder by --data, or another --preset")
-    return ok("data", f"{name}: {report.images:,} images, sha256 {report.sha256[:12]}…")
+    examples = f"{report.images:,} {task_of(seen.config.data).example}s"
+    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
 
 
 def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:

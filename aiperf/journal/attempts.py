@@ -168,7 +168,7 @@ class Attempt:
 
     @property
     def best_validation(self) -> Validation | None:
-        """The first with the lowest error; the network as it was then is the one kept."""
+        """The first with the lowest error, unbounded; the network as it was then is the one kept."""
         in_time = (validation for validation in self.validations if validation.in_time)
         return min(in_time, key=lambda validation: validation.segment.unbounded, default=None)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aiperf.config import Config
 from aiperf.data import Data, load
 from aiperf.device import Device
 from aiperf.measuring.before_span import SeedWork, images_per_second
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
+from aiperf.tasks.known import task_of
 from aiperf.wording import figure
 from nas.graph import Graph
 
@@ -21,7 +22,7 @@ def bench_text(
     ranks: int,
     seconds: float,
 ) -> str:
-    """Of the first configuration all; of the others, which differ in their images, the rate of the loader.
+    """Of the first configuration all; of the others, which differ in their data, the rate of the loader.
 
     `products` are the rates of `format_rates`; `ranks` share the cores of this host. Raises AiperfError.
     """
@@ -33,22 +34,24 @@ def bench_text(
     needed, measured = images_per_second(device, work, products[format], seconds)
     origin = "measured" if measured else "estimated, for one step takes too long"
     who = f"{device.name} with the seed {config.seed_architecture}, {format}"
+    task = task_of(config.data)
+
+    def told(rate: float) -> str:
+        return f"{figure(task.amount.rate(rate, config.data.size))} {task.amount.name} per second"
+
     lines = [
-        ("images", _images(config)),
-        *_rates(loaders[0]),
-        *(
-            (f"  {name} alone", f"{figure(rate)} images per second")
-            for name, rate in loaders[0].stages.items()
-        ),
-        ("the device needs", f"{figure(needed)} images per second: {who} ({origin})"),
+        (f"{task.example}s", _data(config)),
+        *_rates(loaders[0], told),
+        *((f"  {name} alone", told(rate)) for name, rate in loaders[0].stages.items()),
+        ("the device needs", f"{told(needed)}: {who} ({origin})"),
         ("bottleneck", bottleneck(loaders[0], needed)),
     ]
-    for other, loader, images in zip(configs[1:], loaders[1:], sets[1:]):
+    for other, loader, data in zip(configs[1:], loaders[1:], sets[1:]):
         # Packed images have the SHA-256 of the folder that they were packed from.
-        same = images.manifest["sha256"] == sets[0].manifest["sha256"]
+        same = data.manifest["sha256"] == sets[0].manifest["sha256"]
         lines += [
-            ("beside it", _images(other) + ("" if same else "; these are other images")),
-            *_rates(loader, f"; {_compared(loaders[0].images_per_second, loader.images_per_second)}"),
+            ("beside it", _data(other) + ("" if same else f"; these are other {task.example}s")),
+            *_rates(loader, told, f"; {_compared(loaders[0].images_per_second, loader.images_per_second)}"),
         ]
     return "\n".join(f"{name + ' ':.<22} {text}" for name, text in lines)
 
@@ -66,14 +69,11 @@ def bottleneck(loader: LoaderRate, needed: float) -> str:
     return f"none: the loader is {figure(times)} times as fast as the device needs"
 
 
-def _rates(loader: LoaderRate, more: str = "") -> list[tuple[str, str]]:
+def _rates(loader: LoaderRate, told: Callable[[float], str], more: str = "") -> list[tuple[str, str]]:
     """Arrays have no stages: they lie on the device, and nothing is read."""
     cached = f" from the file cache, median of {PASSES} passes" if loader.stages else ""
-    rate = ("loader", f"{figure(loader.images_per_second)} images per second for one rank{cached}{more}")
-    first = (
-        "  first pass",
-        f"{figure(loader.first_pass)} images per second, with the files as they were found",
-    )
+    rate = ("loader", f"{told(loader.images_per_second)} for one rank{cached}{more}")
+    first = ("  first pass", f"{told(loader.first_pass)}, with the files as they were found")
     return [rate, first] if loader.stages else [rate]
 
 
@@ -88,9 +88,7 @@ def _loaded(config: Config, device: Device, ranks: int) -> Data:
     return load(config.data, device.torch, config.random_seed, ranks)
 
 
-def _images(config: Config) -> str:
+def _data(config: Config) -> str:
     data = config.data
-    shape = f"{data.size} x {data.size} x {data.channels}, augmentation {data.augmentation}"
-    if data.is_text:
-        shape = f"windows of {data.size} bytes, each counted as an image"
-    return f"{data.name} {data.path}, {shape}".replace(" ,", ",")
+    examples = task_of(data).examples(data).text
+    return f"{data.name} {data.path}, {examples}, augmentation {data.augmentation}".replace(" ,", ",")

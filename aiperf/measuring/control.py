@@ -1,6 +1,6 @@
-"""The control: training steps of ResNet-50 v1.5 on synthetic images, timed before the span.
+"""The control: training steps of a task's fixed network on random examples, timed before the span.
 
-A search that drifts to fat convolutions raises the score; this rate beside it does not move.
+A search that drifts to fat layers raises the score; this rate beside it does not move.
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ import torch
 
 from aiperf.device import Device
 from aiperf.measuring.training_step import placed, training_step
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.task import ControlNetwork
 from nas.graph import Graph
+from nas.ops import TENSOR_OPS
 
-NETWORK = IMAGES.control
-SIZE = NETWORK.sizes[-1]
 LEAST_SECONDS = 10.0
-BATCH_SIZE, LEAST_STEPS = 256, 20  # of an accelerator
-# A step cannot be interrupted, so a processor climbs: to the next size only where the last one's time says
-# that it fits. One that is ten times slower than today's ends on smaller images, and the result says so.
-CLIMB = ((NETWORK.sizes[0], 2), *((size, 8) for size in NETWORK.sizes))
-"""Side of the images, images a step."""
+LEAST_STEPS = 20  # of an accelerator
 STEPS_NEEDED = 2  # of each size: one to warm up, one to time
 
 
@@ -34,23 +29,23 @@ class ControlRate:
     batch_size: int
     steps: int
     seconds: float
-    size: int = SIZE
-    """Side of the images in pixels."""
+    size: int
+    """Of the examples: `ControlNetwork.sizes`."""
 
     @property
     def images_per_second(self) -> float:
         return self.batch_size * self.steps / self.seconds
 
 
-def measure_control(device: Device, format: str, seconds: float) -> ControlRate:
+def measure_control(control: ControlNetwork, device: Device, format: str, seconds: float) -> ControlRate:
     """A processor: the largest size of which two steps fit into these seconds. Another device: at least 10 s
-    and 20 steps after one untimed step, at batch 256 or what fits."""
+    and 20 steps after one untimed step, with the control's batch or what fits."""
     if device.kind == "cpu":
-        return _climbed(device, format, seconds)
-    batch_size = BATCH_SIZE
+        return _climbed(control, device, format, seconds)
+    batch_size = control.batch_size
     while True:
         try:
-            graph = NETWORK.graph(SIZE)
+            graph = control.graph(control.sizes[-1])
             return time_steps(graph, device, format, batch_size, LEAST_STEPS, LEAST_SECONDS)
         except torch.OutOfMemoryError:
             if batch_size == 1:
@@ -62,8 +57,8 @@ def measure_control(device: Device, format: str, seconds: float) -> ControlRate:
 def time_steps(
     graph: Graph, device: Device, format: str, batch_size: int, least_steps: int, least_seconds: float
 ) -> ControlRate:
-    """Training steps on random images that lie in memory, after one untimed step."""
-    size = graph.input[1]
+    """Training steps on random examples that lie in memory, after one untimed step."""
+    size = graph.input[-1]
     step = training_step(placed(graph, device), device, format, batch_size, size)
     step()
     device.synchronise()
@@ -77,16 +72,20 @@ def time_steps(
     return ControlRate(batch_size, steps, seconds, size)
 
 
-def _climbed(device: Device, format: str, seconds: float) -> ControlRate:
-    """One network for all sizes: its weights do not depend on the size of the images."""
-    network = placed(NETWORK.graph(SIZE), device)
-    training_step(network, device, format, *reversed(CLIMB[0]))  # what torch loads for its first optimizer
+def _climbed(control: ControlNetwork, device: Device, format: str, seconds: float) -> ControlRate:
+    """A step cannot be interrupted, so a processor climbs: to the next size only where the last one's time
+    says that it fits. One that is ten times slower than today's ends on smaller examples, and the result
+    says so. One network does for all sizes: its weights do not depend on the size of the examples.
+    """
+    climb = control.climb
+    network = placed(control.graph(control.sizes[-1]), device)
+    operations = {size: control.graph(size).cost.train.price(TENSOR_OPS) for size, _ in climb}
+    training_step(network, device, format, *reversed(climb[0]))  # what torch loads for its first optimizer
     until, found = perf_counter() + seconds, None
-    for size, batch_size in CLIMB:
-        pixels = batch_size * size**2
+    for size, batch_size in climb:
         if found is not None:
-            expected = found.seconds * pixels / (found.batch_size * found.size**2)
-            if perf_counter() + STEPS_NEEDED * expected > until:
+            larger = batch_size * operations[size] / (found.batch_size * operations[found.size])
+            if perf_counter() + STEPS_NEEDED * found.seconds * larger > until:
                 break
         step = training_step(network, device, format, batch_size, size)
         step()

@@ -15,14 +15,16 @@ from aiperf.config import Config
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
 from aiperf.proposing.plan import plan
-from aiperf.tally import Classified, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Manifest
 from aiperf.trial import Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Started, Steps, Validated
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
 VALIDATION_BATCH = 400
-"""Images at once, as training has them."""
+"""Examples at once, as training has them of images: a model."""
 ELEMENT_BYTES = 4
 """Of a weight and of its gradient."""
 
@@ -71,7 +73,8 @@ class Pretended:
     assumptions: Assumptions
     config: Config
     seed: Graph
-    training_images: int
+    manifest: Manifest
+    """What it would have found in the data."""
     ranks: int = 1
     speed: float = 1.0
     """Of this group, times that of a usual one."""
@@ -99,18 +102,19 @@ class Pretended:
         return (computing + starting) / speed.validation / self.speed
 
     def error(self, learnt: Learnt) -> float:
-        """On new images."""
-        errors, classes = self.assumptions.errors, self.config.data.classes
+        """On new examples."""
+        errors = self.assumptions.errors
         relative = learnt.graph.operations / self.seed.operations
         draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
         floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))
-        start = max(floor, 1 - 1 / classes)
+        start = max(floor, task_of(self.config.data).chance(self.config.data.classes))
         left = (1 + learnt.images / errors.images) ** -errors.power
         return float(floor + (start - floor) * left)
 
-    def tally(self, learnt: Learnt, images: int) -> Tally:
-        """Of so many new images."""
-        return Classified(images, round((1 - self.error(learnt)) * images))
+    def tally(self, learnt: Learnt, examples: int) -> Tally:
+        """Of so many new examples."""
+        data = self.config.data
+        return task_of(data).tally(examples, data.size, self.error(learnt))
 
     def course(self, trial: Trial, attempt: int, start: Learnt, pace: Pace, prepare_seconds: float) -> Course:
         """What the group says of a trial from its first step on. `start` is the child's own architecture.
@@ -119,7 +123,7 @@ class Pretended:
         the waits pass on.
         """
         graph, training = start.graph, self.config.training
-        schedule, batch_size = plan(trial, training, self.training_images), trial.hyper.batch_size
+        schedule, batch_size = plan(trial, training, self.manifest["training_images"]), trial.hyper.batch_size
         draws = random.Random(f"course of {trial.number} {attempt} {self.config.random_seed}")
         step_seconds, learnt, kept = self.step_seconds(graph, batch_size), start, None
         yield Started(trial.number, attempt, graph.key, prepare_seconds)
@@ -144,7 +148,7 @@ class Pretended:
             if done == first:
                 return CourseEnd(State.STOPPED, "the run ended", kept)
             learnt = replace(learnt, images=learnt.images + (done - first) * batch_size)
-            of = self.config.data.validation_images
+            of = self.manifest["validation_images"]
             pace.validate_seconds = self.validate_seconds(graph, of)
             yield Wait(pace.validate_seconds, validates=True)
             segment = Segment(

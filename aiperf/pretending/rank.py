@@ -10,7 +10,6 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import ConfigError
-from aiperf.known_sets import KNOWN
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.pretending.course import Pretended
 from aiperf.tasks.known import task_of
@@ -25,50 +24,26 @@ PRETENDED = "pretended"
 """Kind of a device that is not there."""
 ASSUMPTIONS = "assumptions"
 """Among the settings of a rank that pretends: the name of its assumptions."""
-CONTROL_BATCH, CONTROL_STEPS = 256, 20
+CONTROL_STEPS = 20
+COUNTED = ("training_images", "validation_images", "test_images")
 COPIED = 2.0
 """Bytes copied within a device for each 100 operations: about what accelerators have."""
 
 
 def pretended_manifest(config: Config) -> dict[str, Any]:
-    """Of the images that a configuration names, as a rank would find them; nobody looks at any. One's own set
-    has as many as the configuration says."""
-    data = config.data
-    known = next((each for each in KNOWN if each.name == data.name and each.classes == data.classes), None)
-    official = known.official_training_images if known else data.training_images + data.validation_images
-    left = official - data.validation_images
-    images = {
-        "training": min(data.training_images or left, left),
-        "validation": data.validation_images,
-        "test": known.test_images if known else data.test_images,
-    }
-    return {
-        "name": data.name,
-        "synthetic": data.name == "synthetic",
-        "channels": data.channels,
-        "size": data.size,
-        "classes": data.classes,
-        "sha256": known.sha256 if known else "",
-        "official_training_images": official,
-        **{f"{part}_images": number for part, number in images.items()},
-        **{f"{part}_images_a_class": _a_class(number, data.classes) for part, number in images.items()},
-        **({"test_images_a_class": list(known.test_images_a_class)} if known else {}),
-    }
+    """Of the data that a configuration names, as a rank would find it; nobody reads any."""
+    return task_of(config.data).data.foreseen(config.data)
 
 
-def refuse_no_images(config: Config) -> None:
-    """Raises ConfigError for a configuration whose images only a folder would tell: nobody looks into one."""
+def refuse_no_examples(config: Config) -> None:
+    """Raises ConfigError for a configuration whose examples only files would tell: nobody looks into one."""
     found = pretended_manifest(config)
-    if lacking := [key for key in ("training_images", "test_images") if found[key] < 1]:
+    if lacking := [key for key in COUNTED if found[key] < 1]:
         needed = " ".join(f"--set data.{key}=N" for key in lacking)
         raise ConfigError(
-            f"preset {config.preset} does not say how many images there are, and none are read; give {needed}"
+            f"preset {config.preset} does not say how many {task_of(config.data).example}s there are, and "
+            f"none are read; give {needed}"
         )
-
-
-def _a_class(images: int, classes: int) -> list[int]:
-    """The smallest and the largest class, of as equal ones as can be."""
-    return [images // classes, -(-images // classes)]
 
 
 def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
@@ -76,8 +51,7 @@ def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks
     pretended machine share one host."""
     draws = random.Random(f"speed of rank {ranks[0]} {config.random_seed}")
     speed = exp(draws.gauss(0.0, assumptions.spread.node))
-    images = pretended_manifest(config)["training_images"]
-    return Pretended(assumptions, config, seed, images, len(ranks), speed)
+    return Pretended(assumptions, config, seed, pretended_manifest(config), len(ranks), speed)
 
 
 def pretending_notice(assumptions: Assumptions) -> str:
@@ -121,7 +95,7 @@ def pretended_ready(
         memory_bytes=assumptions.memory_bytes,
         software={},
         code_hash=code_hash,
-        data=pretended_manifest(pretended.config),
+        data=pretended.manifest,
         initial_weights="",
         wall_seconds=wall_seconds,
         seconds=seconds,
@@ -153,16 +127,16 @@ def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
 def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
     network = task_of(pretended.config.data).control
     graph = _control(network)
-    alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.training_images, 1)
-    seconds = alone.step_seconds(graph, CONTROL_BATCH) / pretended.speed
+    alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.manifest, 1)
+    seconds = alone.step_seconds(graph, network.batch_size) / pretended.speed
     return Control(
         rank=rank,
         host=host,
         device=pretended.assumptions.device,
-        batch_size=CONTROL_BATCH,
+        batch_size=network.batch_size,
         steps=CONTROL_STEPS,
         seconds=CONTROL_STEPS * seconds,
-        images_per_second=CONTROL_BATCH / seconds,
+        images_per_second=network.batch_size / seconds,
         size=network.sizes[-1],
     )
 

@@ -36,21 +36,22 @@ class Forecast:
 def forecast(
     config: Config,
     seed: Graph,
-    training_images: int,
-    images_per_second: float,
+    examples: tuple[int, int],
+    examples_per_second: float,
     groups: int = 1,
     ranks: int = 1,
     silence_seconds: float = 60.0,
 ) -> Forecast:
-    """`images_per_second`: training of the seed by one group, which has so many `ranks`.
+    """`examples`: of training and of validation. `examples_per_second`: training of the seed by one group,
+    which has so many `ranks`.
 
     Validation is priced by its operations.
     """
     training = config.training
-    images = training.epochs[0] * training_images
-    validations = ceil(images / training.validate_every_images)
+    trained, validated = training.epochs[0] * examples[0], examples[1]
+    validations = ceil(trained / training.validate_every_images)
     evaluate_share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
-    seconds = (images + validations * config.data.validation_images * evaluate_share) / images_per_second
+    seconds = (trained + validations * validated * evaluate_share) / examples_per_second
     span = config.limits.minutes * 60
     living = config.search.population + 2 * groups + 1
     kept = FP32_BYTES * training.numbers_a_weight * seed.num_parameters

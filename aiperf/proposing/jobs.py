@@ -19,6 +19,7 @@ from aiperf.proposing.in_flight import InFlight, OpenTrial
 from aiperf.proposing.kept import KeptWeights
 from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
 from aiperf.proposing.proposals import new_search, new_tuner
+from aiperf.tasks.known import task_of
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
 from nas.graph import Graph
@@ -57,7 +58,8 @@ class Jobs:
         self._again: deque[OpenTrial] = deque()
         self._asked: OpenTrial | None = None
         self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
-        self._losses = Losses(config.data.validation_images)
+        of = max(1, config.data.validation_images)
+        self._losses = Losses(task_of(config.data).tally(of, config.data.size, 0.0).floor)
         self._memory = Memory()
         rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
         self._halving = Halving(rungs) if rungs else None

@@ -22,8 +22,8 @@ class TrialOutcome:
 class Losses:
     """Of the trials of a run, in the order in which they ended."""
 
-    def __init__(self, validation_images: int) -> None:
-        self._least = 0.5 / validation_images  # no error is known to be less
+    def __init__(self, least: float) -> None:
+        self._least = least  # no error is known to be less
         self._first: float | None = None  # error to complete: the seed's, if nothing went wrong
         self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 

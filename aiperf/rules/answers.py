@@ -6,23 +6,25 @@ from collections.abc import Iterator
 from math import exp, lgamma
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.image_sets import of_a_known_set
+from aiperf.rules.data_sets import of_a_known_set
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
-from aiperf.tally import Classified
+from aiperf.tally import Classified, Tally
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Task
 
 FIVE_SIGMA = 2.867e-7
 """The chance that a normal deviate is beyond five standard deviations, on one side."""
 
 
 def accuracy(evidence: Evidence) -> Seen:
-    """The best on validation is tested, on all images, and is not better than by chance there."""
+    """The best on validation is tested, on all examples, and is not better than by chance there."""
     replay = evidence.replay
     contradictions = [*_validated(replay), *_tested(replay)]
     test = "the best network was not tested" if replay.tested is None else "the best network was tested"
-    text = f"every validation saw all its images; {test}"
+    text = f"every validation saw all its {_task(replay).example}s; {test}"
     if doubt := too_good(replay):
-        if not of_a_known_set(replay.manifest):  # its test images may be the easier ones
+        if not of_a_known_set(replay):  # its test images may be the easier ones
             return Seen(f"{text}; {doubt}", contradictions, known=False)
         contradictions.append(doubt)
     asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
@@ -33,6 +35,11 @@ def too_good(replay: Replay) -> str:
     """What a network does that was trained on the test images; nothing where it is not so.
 
     That it was chosen as the best on validation makes an honest test worse by comparison, never better.
+
+    Of a text nothing is said. Its parts are not drawn by lot out of one set but follow one another, so that
+    one may be harder than the other by any factor, with any number of bytes: a table takes fewer bits than
+    prose. No bound on the difference of two parts would spare all honest runs. That the kept
+    weights give both tallies again is what `--reevaluate` shows.
     """
     tested, best = replay.tested, replay.best
     validation = best.best_validation if best else None
@@ -77,14 +84,16 @@ def _log_choose(total: int, chosen: int) -> float:
 
 
 def _validated(replay: Replay) -> Iterator[str]:
-    expected = replay.manifest.get("validation_images")
+    expected, example = replay.manifest.get("validation_images"), _task(replay).example
     for attempt in replay.attempts:
         for validation in attempt.validations:
             segment = validation.segment
             if not segment.tally.is_possible:
                 yield f"{validation.name}: {segment.tally.text()}"
             if segment.of != expected:
-                yield f"{validation.name}: {segment.of} images, the validation part has {expected}"
+                yield f"{validation.name}: {segment.of} {example}s, the validation part has {expected}"
+            elif wrong := _otherwise_asked(replay, segment.tally):
+                yield f"{validation.name}: {wrong}"
 
 
 def _tested(replay: Replay) -> Iterator[str]:
@@ -96,7 +105,24 @@ def _tested(replay: Replay) -> Iterator[str]:
         yield f"trial {tested.trial} was tested, but best on validation is {instead}"
     there_are = replay.manifest.get("test_images")
     if tested.tally.of != there_are or not tested.tally.is_possible:
-        yield f"{tested.tally.text()} in the test; there are {there_are} images"
+        yield f"{tested.tally.text()} in the test; there are {there_are} {_task(replay).example}s"
+    elif wrong := _otherwise_asked(replay, tested.tally):
+        yield f"{wrong} in the test"
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
         yield f"the test took {tested.seconds:.6g} s; after the end of the run there were {room:.3f} s"
+
+
+def _otherwise_asked(replay: Replay, tally: Tally) -> str:
+    """What is wrong with the kind of a tally, or with how much was asked of each example."""
+    size = replay.opened.config.data.size
+    expected = _task(replay).tally(tally.of, size, 0.5)
+    if type(tally) is not type(expected):
+        return f"{tally.text()}, where {_task(replay).name} counts otherwise"
+    if tally.asked != expected.asked:
+        return f"{tally.text()} and {tally.of:,} {_task(replay).example}s of {size:,}"
+    return ""
+
+
+def _task(replay: Replay) -> Task:
+    return task_of(replay.opened.config.data)

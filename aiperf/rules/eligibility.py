@@ -114,7 +114,8 @@ def architecture(evidence: Evidence) -> Seen:
 
 def control(evidence: Evidence) -> Seen:
     """Timed on every device, before the release; its ceiling, too, beside which too much work would show."""
-    size = _limits(evidence.replay.opened.config).control_size
+    task = task_of(evidence.replay.opened.config.data)
+    network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} of leg {leg.index} has no {what}"
         for leg in evidence.replay.legs
@@ -125,7 +126,8 @@ def control(evidence: Evidence) -> Seen:
         if rank not in measured
     ]
     wrong += [
-        f"the control of rank {rank} is of {control.size}² images, not {size}²"
+        f"the control of rank {rank} is of {network.examples_text.format(control.size)}, not "
+        f"{network.size_text.format(size)}"
         for leg in evidence.replay.legs
         for rank, control in leg.controls.items()
         if control.size != size
@@ -144,9 +146,10 @@ def segments(evidence: Evidence) -> Seen:
     """Credit is whole segments, so none may be long; nor short, but where time or a trial's end closed it."""
     replay = evidence.replay
     least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_images", 0)
+    examples = f"{task_of(replay.opened.config.data).example}s"
     closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
     wrong = [
-        f"{v.name} was validated after {v.segment.train_images} images, less than an eighth of an epoch"
+        f"{v.name} was validated after {v.segment.train_images} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
         for v in attempt.validations[:-1]
         if v.segment.train_images + attempt.trial.hyper.batch_size <= least

@@ -67,7 +67,7 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
 
 
 def seed(evidence: Evidence) -> Seen:
-    """The starting graph is the one that the configuration names, for its images and classes."""
+    """The starting graph is the one that the configuration names, for its examples and answers."""
     opened = evidence.replay.opened
     named, task = opened.config.seed_architecture, task_of(opened.config.data)
     examples = task.examples(opened.config.data)
@@ -113,7 +113,7 @@ def bounds(evidence: Evidence) -> Seen:
 
 def steps(evidence: Evidence) -> Seen:
     """A segment's claim is what its blocks add up to."""
-    totals = evidence.replay.totals()
+    totals, example = evidence.replay.totals(), task_of(evidence.replay.opened.config.data).example
     first, all_steps = totals.first.tolist(), totals.steps.tolist()
     all_images, all_seconds = totals.images.tolist(), totals.seconds.tolist()
     contradictions = []
@@ -122,7 +122,7 @@ def steps(evidence: Evidence) -> Seen:
         blocks = all_steps[place], all_images[place]
         if blocks != (segment.steps, segment.train_images):
             contradictions.append(
-                f"{validation.name}: {segment.steps} steps and {segment.train_images} images, "
+                f"{validation.name}: {segment.steps} steps and {segment.train_images} {example}s, "
                 f"but its blocks add up to {blocks[0]} and {blocks[1]}"
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):

@@ -25,22 +25,23 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
         yield from _of_control(control, ready.get(control.rank), format, network)
-        images = control.batch_size * control.steps
+        done = control.batch_size * control.steps
         if not (
             min(control.batch_size, control.steps, control.seconds) > 0
-            and isclose(images, control.images_per_second * control.seconds, rel_tol=1e-6)
+            and isclose(done, control.images_per_second * control.seconds, rel_tol=1e-6)
         ):
             yield (
-                f"the control of rank {control.rank} is {control.images_per_second:.2f} images/s, "
-                f"from {images} images in {control.seconds:.2f} s"
+                f"the control of rank {control.rank} is {control.images_per_second:.2f} "
+                f"{network.examples}/s, from {done} {network.examples} in {control.seconds:.2f} s"
             )
 
 
 def _of_control(control: Control, ready: Ready | None, format: str, network: ControlNetwork) -> Iterator[str]:
-    """Its images are of a size that a control has, and no more than the device can do."""
+    """Its examples are of a size that a control has, and no more than the device can do."""
     name = f"the control of rank {control.rank}"
     if control.size not in network.sizes:
-        yield f"{name} is of {control.size}² images; there are {', '.join(map(str, network.sizes))}"
+        found = network.examples_text.format(control.size)
+        yield f"{name} is of {found}; there are {', '.join(map(str, network.sizes))}"
         return
     bound = ready and bound_ops_per_second([ready], format)
     if bound and not control.images_per_second * _least_operations(network, control.size) <= bound:
@@ -49,7 +50,7 @@ def _of_control(control: Control, ready: Ready | None, format: str, network: Con
 
 @cache  # one size, or a few, for all ranks
 def _least_operations(network: ControlNetwork, size: int) -> int:
-    """Of one training image of the control."""
+    """Of one training example of the control."""
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 

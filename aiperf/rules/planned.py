@@ -13,22 +13,25 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, LATE_SECONDS
+from aiperf.tasks.known import task_of
 from aiperf.trial import State
 
 STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
 
 
 def images(evidence: Evidence) -> Seen:
-    """Steps × batch are the images; a trial makes the steps of its plan and not more."""
+    """Steps × batch are the examples; a trial makes the steps of its plan and not more."""
     replay = evidence.replay
+    examples = f"{task_of(replay.opened.config.data).example}s"
     if not replay.attempts:
         return Seen("no trial was dispatched", known=False)
     column = replay.blocks.column
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
     (wrong,) = np.nonzero(column("images") != column("steps") * batch[column("attempts")])
+    numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
-        f"trial {replay.attempts[attempt].trial.number}: {images} images in {steps} steps of {batch[attempt]}"
-        for attempt, images, steps in zip(
+        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of {batch[attempt]}"
+        for attempt, done, steps in zip(
             column("attempts")[wrong], column("images")[wrong], column("steps")[wrong]
         )
     ]
@@ -37,8 +40,8 @@ def images(evidence: Evidence) -> Seen:
             contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
         contradictions += _closed_early(replay, training_images)
     else:
-        contradictions.append("the ranks did not say how many training images there are")
-    text = f"{int(column('images').sum()):,} images in whole batches, as planned"
+        contradictions.append(f"the ranks did not say how many training {examples} there are")
+    text = f"{int(column('images').sum()):,} {examples} in whole batches, as planned"
     return looked(len(replay.blocks), "no step was made", text, contradictions)
 
 

@@ -15,6 +15,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.tally import Tally, tally_of
+from aiperf.tasks.known import task_of
 from aiperf.trial import Segment
 from nas.bounded import file_digest, lines, opened
 
@@ -118,7 +119,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
     lost = _lost(replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
-    totals = replay.totals()
+    totals, example = replay.totals(), task_of(replay.opened.config.data).example
     for attempt in replay.attempts:
         group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
@@ -139,7 +140,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
             if segment < num_closed and whole:
                 validation = attempt.validations[segment]
-                yield from _sums(validation.segment, place, journal, present)
+                yield from _sums(validation.segment, place, journal, present, example)
                 digests = b"".join(testimony.digests.get(place, b"") for testimony in present.values())
                 if validation.logs and sha256(digests).hexdigest() != validation.logs:
                     yield f"the logs were changed after {_named(place)}: their hash is not the recorded one"
@@ -195,12 +196,12 @@ def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
 
 
 def _sums(
-    segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony]
+    segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony], example: str
 ) -> Iterator[str]:
     """What the ranks of a group did together."""
     images = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
     if images != journal[1]:
-        yield f"the ranks wrote {images} images of {_named(place)}; the journal has {journal[1]}"
+        yield f"the ranks wrote {images} {example}s of {_named(place)}; the journal has {journal[1]}"
     kind, written = type(segment.tally), [testimony.answers.get(place) for testimony in group.values()]
     counted = sum((tally for tally in written if type(tally) is kind), kind.nothing())
     if counted != segment.tally:
@@ -217,7 +218,7 @@ def _named(place: Place) -> str:
 
 
 def _read(path: Path) -> _Testimony:
-    """Lines {trial, attempt, segment, steps, images} of blocks, {…, correct, of} of validations."""
+    """Lines {trial, attempt, segment, steps, images} of blocks, and with a tally's numbers of validations."""
     found = _Testimony()
     journal = RunFiles(path.parents[1]).journal
     most = SPARE_BYTES + (journal.stat().st_size if journal.exists() else 0)

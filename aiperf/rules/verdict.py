@@ -12,8 +12,8 @@ from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules import (
     answers,
+    data_sets,
     eligibility,
-    image_sets,
     integrity,
     measurements,
     planned,
@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     Rule("steps", Kind.INTEGRITY, integrity.steps),
     Rule("images", Kind.INTEGRITY, planned.images),
     Rule("accuracy", Kind.INTEGRITY, answers.accuracy),
-    Rule("data", Kind.INTEGRITY, image_sets.data),
+    Rule("data", Kind.INTEGRITY, data_sets.data),
     Rule("times", Kind.INTEGRITY, times.times),
     Rule("span", Kind.INTEGRITY, times.span),
     Rule("speed", Kind.INTEGRITY, measurements.speed),

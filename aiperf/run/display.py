@@ -17,6 +17,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds, plan
+from aiperf.tasks.known import task_of
 from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, rate
 from nas.ops import OPS, Ops
@@ -117,8 +118,8 @@ class Display:
         return f"trial {trial.number} ({origin(trial)}) epoch {epoch:.0f}/{trial.epochs}{error}"
 
     def _share(self, replay: Replay, attempt: Attempt) -> float:
-        images = int(replay.ranks[0].ready.data["training_images"])
-        return attempt.steps / plan(attempt.trial, replay.opened.config.training, images).steps
+        examples = int(replay.ranks[0].ready.data["training_images"])
+        return attempt.steps / plan(attempt.trial, replay.opened.config.training, examples).steps
 
     def _panel(self, replay: Replay, t: float) -> Group:
         opened, leg = replay.opened, replay.leg
@@ -176,7 +177,8 @@ def _preparing(replay: Replay) -> str:
     if len(leg.ceilings) < ranks:
         what, done = "measuring threads and ceilings", len(leg.ceilings)
     else:
-        what, done = "timing the control, ResNet-50", len(leg.controls)
+        network = task_of(replay.opened.config.data).control
+        what, done = f"timing the control, {network.short}", len(leg.controls)
     return f"{what}{about}: {done} of {ranks} done"
 
 

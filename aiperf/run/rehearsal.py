@@ -16,6 +16,7 @@ from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.run import checked
+from aiperf.tasks.known import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
 from nas.graph import Graph
@@ -31,8 +32,8 @@ REASONS_SHOWN = 3
 
 
 def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
-    """The layout and the forecast, from the images that the run would read; the rate is measured on a device
-    of this host unless it is given.
+    """The layout and the forecast, from the data that the run would read; the rate, of examples a second, is
+    measured on a device of this host unless it is given.
 
     Raises AiperfError for whatever would keep the run from its clock.
     """
@@ -43,11 +44,16 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     refuse_unrankable(config, manifest)
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
+    task = task_of(config.data)
     rate, origin = given, "given"
     if rate is None:
         rate, origin = _images_per_second(config, seed, ranks, devices[0], places[0])
-    images, silence = manifest["training_images"], ranks.wanted.silence_seconds
-    seen = forecast(config, seed, images, rate, groups, ranks_of_a_group, silence)
+    examples, silence = (
+        (manifest["training_images"], manifest["validation_images"]),
+        ranks.wanted.silence_seconds,
+    )
+    seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence)
+    amounts = task.amount.rate(rate, config.data.size)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (
         "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
@@ -56,7 +62,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     lines = [
         *([("pretending", pretending_notice(pretend))] if pretend else []),
         *_layout(ranks, places, devices),
-        ("data", _data(manifest)),
+        ("data", task.data.summary(manifest)),
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
         (
             "training",
@@ -66,7 +72,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ("span", limit),
         (
             "rate",
-            f"{rate:,.3g} images per second of the seed by a group ({origin})",
+            f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})",
         ),
         (
             "one trial",
@@ -83,15 +89,6 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
-
-
-def _data(manifest: Mapping[str, Any]) -> str:
-    counts = ", ".join(
-        f"{manifest[f'{part}_images']:,} {part}" for part in ("training", "validation", "test")
-    )
-    side, channels = manifest["size"], manifest["channels"]
-    shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
-    return f"{manifest['name']}, {manifest['classes']:,} classes, {shape}; {counts} images"
 
 
 def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[str, str]:
@@ -136,7 +133,7 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
 
 
 def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
-    """Of the images that the run would read."""
+    """Of the data that the run would read."""
     if ranks.wanted.pretend:
         return pretended_manifest(config)
     from aiperf.data import load

@@ -20,7 +20,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
-from aiperf.pretending.rank import pretending_notice, refuse_no_images
+from aiperf.pretending.rank import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
@@ -80,7 +80,7 @@ def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
     Raises AiperfError for what is missing or does not fit, before anything is written."""
     if ranks.wanted.pretend:
-        refuse_no_images(config)
+        refuse_no_examples(config)
     config, told = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)

@@ -8,6 +8,7 @@ from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Errors
 from aiperf.simulation.least_squares import fitted_errors
 from aiperf.simulation.speeds import FromRun, NetworkSize
+from aiperf.tasks.known import task_of
 
 
 def errors_of(
@@ -25,7 +26,8 @@ def errors_of(
                 points.append((before + seen, networks[number].relative, error, number))
             if best is not None and error == best.segment.error and images[number] == before:
                 images[number] = before + seen
-    start = 1 - 1 / replay.opened.config.data.classes
+    data = replay.opened.config.data
+    start = task_of(data).chance(data.classes)
     errors: Errors = fitted_errors(points, start)
     text = (
         f"floor {errors.floor:.3g}, images {errors.images:.3g}, power {errors.power:.3g}, size_power "

@@ -152,9 +152,9 @@ class SimulatedGroup:
         began, setup = env.now, (yield self._work.get())
         assert isinstance(setup, Setup), setup
         config, seed = setup.config, self.around.seed(setup)
-        images = pretended_manifest(config)["training_images"]
+        manifest = pretended_manifest(config)
         self._pretended = Pretended(
-            self.around.assumptions, config, seed.graph, images, len(self.places), self.speed
+            self.around.assumptions, config, seed.graph, manifest, len(self.places), self.speed
         )
         self._seed = seed
         first = self.incarnation == 1
@@ -232,7 +232,7 @@ class SimulatedGroup:
         learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return
-        of = pretended_manifest(self._pretended.config)["test_images"]
+        of = self._pretended.manifest["test_images"]
         seconds = self._pretended.validate_seconds(learnt.graph, of)
         yield self.around.env.timeout(seconds)
         self._say(Evaluated(trial, self._pretended.tally(learnt, of), seconds))

@@ -66,10 +66,10 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
     """Of all groups together, the time [s] of the work of this run: as measured, and as it is assumed for
     these very networks. So it does not matter where another search would have gone."""
     opened, leg = replay.opened, replay.leg
-    images = int(replay.ranks[0].ready.data["training_images"])
+    manifest = replay.ranks[0].ready.data
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
-    pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), images, ranks)
+    pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), manifest, ranks)
     graphs = {entry.trial.number: entry.graph for entry in rebuilt(replay)}
     was = modelled = 0.0
     for attempt in replay.attempts:

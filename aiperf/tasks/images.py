@@ -7,7 +7,9 @@ from typing import Any
 
 from aiperf.config import IMAGE_SETS, DataConfig
 from aiperf.known_sets import IMAGENET_1K, PACKED, packed_side
-from aiperf.tasks.task import ControlNetwork, Examples, Manifest, RankedLimits, Task
+from aiperf.tally import Classified
+from aiperf.tasks.image_sets import IMAGE_FACTS
+from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
 from nas.graph import Graph
 from nas.morphisms import MIX
 from nas.seeds import SEEDS, resnet50
@@ -34,6 +36,10 @@ def _examples(data: DataConfig) -> Examples:
     return Examples((data.channels, data.size, data.size), data.classes)
 
 
+def _tally(examples: int, size: int, error: float) -> Classified:
+    return Classified(examples, round((1 - error) * examples))
+
+
 def _control(size: int) -> Graph:
     return resnet50((3, size, size), CONTROL_CLASSES)
 
@@ -57,11 +63,25 @@ def _unlike_imagenet(manifest: Manifest) -> list[str]:
 IMAGES = Task(
     name="images",
     example="image",
+    amount=Amount("images", lambda size: 1),
     data_sets=IMAGE_SETS,
     examples=_examples,
+    data=IMAGE_FACTS,
+    tally=_tally,
+    chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,
-    control=ControlNetwork("ResNet-50 v1.5", CONTROL_SIZES, _control),
+    control=ControlNetwork(
+        name="ResNet-50 v1.5",
+        short="ResNet-50",
+        sizes=CONTROL_SIZES,
+        size_text="{}²",
+        examples_text="{}² images",
+        examples="images",
+        graph=_control,
+        batch_size=256,
+        climb=((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES)),
+    ),
     ranked=RankedLimits(
         seed="resnet50",
         most_error=MOST_ERROR,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aiperf.config import DataConfig
 from aiperf.tasks.images import IMAGES
+from aiperf.tasks.language import LANGUAGE
 from aiperf.tasks.task import Task
 
-TASKS = (IMAGES,)
+TASKS = (IMAGES, LANGUAGE)
 
 
 def task_of(data: DataConfig) -> Task:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import DataConfig
+from aiperf.config import BYTES, DataConfig
+from aiperf.tally import Tally
+from aiperf.wording import figure
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.morphisms import Morphism
@@ -24,7 +26,42 @@ class Examples:
 
     @property
     def text(self) -> str:
+        """Of one axis are texts only."""
+        if len(self.input) == 1:
+            symbols = "bytes" if self.classes == BYTES else f"{self.classes} symbols"
+            return f"windows of {self.input[0]:,} {symbols}"
         return f"{self.classes} classes of {' x '.join(map(str, self.input))}"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What rates are stated in: examples, or what an example is made of."""
+
+    name: str
+    """Plural: "images"."""
+    of_example: Callable[[int], int]
+    """How many an example of this size (`data.size`) is."""
+
+    def rate(self, examples_per_second: float, size: int) -> float:
+        """Of them, a second."""
+        return examples_per_second * self.of_example(size)
+
+    def rate_text(self, examples_per_second: float, size: int) -> str:
+        return f"{figure(self.rate(examples_per_second, size))} {self.name}/s"
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is known of data by who does not read it."""
+
+    contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
+    """Of what a rank found: in itself, with the configuration, and with a set that everybody has."""
+    is_known: Callable[[Manifest], bool]
+    """Whether it can be told here how many examples there are, and validation is like the test."""
+    foreseen: Callable[[DataConfig], dict[str, Any]]
+    """What a rank would find, as far as a configuration tells; 0 examples of a part where it does not."""
+    summary: Callable[[Manifest], str]
+    """In one line: how many examples, of what."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +85,49 @@ class ControlNetwork:
     """A fixed network that is timed before the span, to compare with other benchmarks."""
 
     name: str
+    short: str
+    """The name where there is little room."""
     sizes: tuple[int, ...]
     """Of examples, from the smallest; a processor stops at the largest that it does in the time."""
+    size_text: str
+    """How one is written, as "{}²"."""
+    examples_text: str
+    """How examples of a size are called, as "{}² images"."""
+    examples: str
+    """What they are called, several of them."""
     graph: Callable[[int], Graph]
-    """For examples of a size."""
+    """For examples of a size. Its weights do not depend on the size: those of the largest do for all."""
+    batch_size: int
+    """Examples a step of an accelerator, or what fits."""
+    climb: tuple[tuple[int, int], ...]
+    """What a processor does one after the other: size of the examples, examples a step."""
+
+    def at(self, sizes: Iterable[int]) -> str:
+        """ "224²", or "64² and 112²"."""
+        return " and ".join(self.size_text.format(size) for size in sorted(set(sizes)))
 
 
 @dataclass(frozen=True)
 class Task:
     name: str
     example: str
-    """What one is called."""
+    """What one is called; several with an s."""
+    amount: Amount
     data_sets: tuple[str, ...]
     """The values of `data.name` that are of this task."""
     examples: Callable[[DataConfig], Examples]
+    data: DataFacts
+    tally: Callable[[int, int, float], Tally]
+    """What a network with an error makes of so many examples of a size."""
+    chance: Callable[[int], float]
+    """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]
     """Starting architectures by name, for what is read and the number of answers."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
     control: ControlNetwork
     ranked: RankedLimits
+
+    @property
+    def an_example(self) -> str:
+        return f"{'an' if self.example[0] in 'aeiou' else 'a'} {self.example}"

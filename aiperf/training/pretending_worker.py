@@ -28,7 +28,6 @@ from aiperf.pretending.rank import (
     pretended_ceiling,
     pretended_control,
     pretended_group,
-    pretended_manifest,
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
@@ -98,7 +97,6 @@ class PretendingWorker:
             return
         assert isinstance(setup, messages.Setup), setup
         self.config, self.files = setup.config, RunFiles(Path(setup.directory))
-        self.manifest = pretended_manifest(setup.config)
         seed = graph_from_json(setup.seed_graph)
         self.pretended = pretended_group(self.assumptions, setup.config, seed, self.place.group)
         with ExitStack() as stack:
@@ -236,7 +234,7 @@ class PretendingWorker:
         self.say(messages.Finished(trial.number, attempt, State.FAILED, reason, traceback=text))
 
     def _evaluate(self, trial: int) -> None:
-        learnt, of = self._kept(trial), self.manifest["test_images"]
+        learnt, of = self._kept(trial), self.pretended.manifest["test_images"]
         seconds = self.pretended.validate_seconds(learnt.graph, of)
         self._wait_until(time.perf_counter() + seconds, working=True)
         self.say(messages.Evaluated(trial, self.pretended.tally(learnt, of), seconds))

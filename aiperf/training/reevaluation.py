@@ -17,6 +17,7 @@ from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Tally
+from aiperf.tasks.known import task_of
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import read_kept
@@ -76,7 +77,8 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     data = load(data_config, device.torch, config.random_seed)
     if data.manifest != dict(replay.manifest):
         raise DataError(
-            f"the {config.data.name} images here are not those of the run; give the same by --data"
+            f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give the "
+            "same by --data"
         )
     network = Network(kept.graph)
     network.load(kept.weights)

@@ -45,6 +45,7 @@ from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, agree, lead
 from aiperf.proposing.engine import Expected, choose
 from aiperf.proposing.pace import Pace
+from aiperf.tasks.known import task_of
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
@@ -250,7 +251,9 @@ class Worker:
         self.device.clean()
 
     def _measure_control(self, seconds: float) -> None:
-        rate = measure_control(self.device, self.config.training.format, seconds)
+        rate = measure_control(
+            task_of(self.config.data).control, self.device, self.config.training.format, seconds
+        )
         self.channel.send(
             Control(
                 rank=self.place.rank,

@@ -10,9 +10,9 @@ from aiperf.rules.ending import Answer
 from aiperf.score.score import Score
 from aiperf.wording import percent, plain, rates
 from analysis.readings import facts
-from analysis.readings.hosts import control_sizes
-from analysis.readings.judged import Judged
-from analysis.readings.key import ERROR, PER_JOULE, Figure, figures
+from analysis.readings.hosts import control_reading
+from analysis.readings.judged import Judged, refuse_two_tasks
+from analysis.readings.key import ERROR, PER_JOULE, Figure, figures, task_of_run
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.usage import read_usage
 from analysis.table import Table
@@ -38,6 +38,8 @@ class Comparison:
 
 
 def compare(first: Judged, second: Judged) -> Comparison:
+    """Raises AiperfError for runs of two tasks."""
+    refuse_two_tasks(first, second)
     ids = (first.replay.opened.run_id, second.replay.opened.run_id)
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
@@ -120,7 +122,8 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
     energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
-    sizes = [control_sizes(one.replay) for one in (first, second)]
+    readings = [control_reading(one.replay) for one in (first, second)]
+    sizes = [reading.sizes if reading else "" for reading in readings]
     name, *controls, change = rows["control_images_per_second"]
     controls = [f"{told} at {size}" if size else told for told, size in zip(controls, sizes)]
     return [
@@ -160,7 +163,7 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
         "hosts that the other had not": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.legs), default=0)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),
-        "images": str(replay.manifest.get("sha256", "none")),
+        f"{task_of_run(replay).example}s": str(replay.manifest.get("sha256", "none")),
     }
 
 

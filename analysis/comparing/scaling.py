@@ -15,11 +15,12 @@ from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
+from aiperf.tasks.images import IMAGES
 from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
-from analysis.readings.judged import Judged
-from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
+from analysis.readings.judged import Judged, refuse_two_tasks
+from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices, task_of_run
 from analysis.table import Cell, Table
 
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
@@ -117,6 +118,7 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
         if why := nothing_to_compare(run):
             raise MixedError(f"{run.files.directory}: {why}; leave it out")
     for other in runs[1:]:
+        refuse_two_tasks(runs[0], other)
         _refuse_other_origin(runs[0], other)
         _refuse_other_kind(runs[0], other)
     sizes = [num_devices(run.replay) for run in runs]
@@ -186,7 +188,13 @@ def _marked_down(cell: str) -> str:
     return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
 
 
-def published() -> list[Published]:
+def published(run: Judged) -> list[Published]:
+    """To stand beside runs like this one. Raises MixedError where it is not of images, as those were."""
+    if (task := task_of_run(run.replay)) is not IMAGES:
+        raise MixedError(
+            f"{run.files.directory} is a run of the task {task.name}, and the published points of AIPerf 1.0 "
+            "are of images; leave --published out"
+        )
     record = json.loads(
         (resources.files("analysis.comparing") / "published.json").read_text(encoding="utf-8")
     )
@@ -232,16 +240,17 @@ def _refuse_other_kind(first: Judged, other: Judged) -> None:
 
 
 def _kind(run: Judged) -> Mapping[str, Any]:
-    """All that must agree: configuration, images, code, device."""
+    """All that must agree: configuration, data, code, device."""
     opened = run.replay.opened
     settings = facts.flat(asdict(opened.config))
     ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
-    images = facts.flat(dict(ranks[0].data), "images.") if ranks else {}
-    if images.get("images.synthetic"):  # generated from the random seed, which is a run's own
-        images.pop("images.sha256", None)
+    examples = f"{task_of_run(run.replay).example}s"
+    data = facts.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
+    if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
+        data.pop(f"{examples}.sha256", None)
     return {
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
-        **images,
+        **data,
         "the code": opened.code_hash,
         "the devices": sorted({ready.device for ready in ranks}),
     }

@@ -6,20 +6,26 @@ What has no key there (operations, regulated score) stands in the metadata of `r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
+from math import log
 from typing import Any
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.tally import Classified
+from aiperf.tally import Classified, Predicted, Tally
 from analysis.exports.result import answered
 from analysis.readings.judged import Judged
-from analysis.readings.key import figures
+from analysis.readings.key import figures, task_of_run
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")
+ACCURACY: Mapping[type[Tally], Callable[[Any], float]] = {
+    Classified: lambda tally: tally.accuracy,
+    Predicted: lambda tally: tally.bits_per_byte * log(2),
+}
+"""By the kind of task. Of language MLPerf gives the logarithm of the perplexity under this key, in nats."""
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
 
@@ -60,10 +66,11 @@ def _lines(judged: Judged) -> Iterator[Line]:
         yield begin + 1000 * leg.released, START, "run_start", None, {"leg": leg.index}
         yield begin + 1000 * leg.end, END, "run_stop", None, _outcome(judged, leg)
     yield from _trials(replay)
-    if replay.tested is not None and isinstance(tally := replay.tested.tally, Classified):
-        last = _begin(replay.leg) + 1000 * replay.leg.last
-        about = {"trial": replay.tested.trial, "images": "test", "samples_count": tally.of}
-        yield last, POINT, "eval_accuracy", tally.accuracy, about
+    if replay.tested is not None:
+        last, tally = _begin(replay.leg) + 1000 * replay.leg.last, replay.tested.tally
+        part = f"{task_of_run(replay).example}s"
+        about = {"trial": replay.tested.trial, part: "test", "samples_count": tally.of}
+        yield last, POINT, "eval_accuracy", ACCURACY[type(tally)](tally), about
 
 
 def _settings(replay: Replay) -> Iterator[Line]:
@@ -75,7 +82,7 @@ def _settings(replay: Replay) -> Iterator[Line]:
         "global_batch_size": config.training.batch_size,
         "train_samples": manifest.get("training_images"),
         "eval_samples": manifest.get("validation_images"),
-        "opt_name": "sgd",
+        "opt_name": config.training.optimizer,
         "opt_base_learning_rate": config.training.learning_rate,
         "opt_weight_decay": config.training.weight_decay,
         "lowest_numerical_precision_in_linear": config.training.format,
@@ -85,6 +92,7 @@ def _settings(replay: Replay) -> Iterator[Line]:
 
 
 def _trials(replay: Replay) -> Iterator[Line]:
+    part = f"{task_of_run(replay).example}s"
     for attempt in replay.attempts:
         if attempt.began is None:
             continue
@@ -92,9 +100,10 @@ def _trials(replay: Replay) -> Iterator[Line]:
         about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
         yield begin + 1000 * attempt.began.end, START, "block_start", None, about
         for closed in attempt.validations:
-            if isinstance(tally := closed.segment.tally, Classified):
-                validated = {**about, "images": "validation", "samples_count": tally.of}
-                yield begin + 1000 * closed.end, POINT, "eval_accuracy", tally.accuracy, validated
+            tally = closed.segment.tally
+            validated = {**about, part: "validation", "samples_count": tally.of}
+            accuracy = ACCURACY[type(tally)](tally)
+            yield begin + 1000 * closed.end, POINT, "eval_accuracy", accuracy, validated
         if attempt.ended is not None:
             ended = {**about, "state": attempt.state.value}
             yield begin + 1000 * attempt.ended.end, END, "block_stop", None, ended

@@ -17,7 +17,7 @@ from aiperf.trial import State
 from aiperf.wording import clock, origin, percent, plain
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.facts import devices_text, engines_text
-from analysis.readings.key import figures
+from analysis.readings.key import figures, task_of_run
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.losses import losses_text
 
@@ -43,7 +43,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
     lines = [
         *first,
         ("best network", _best(replay, score.quality)),
-        ("trials", _trials(score)),
+        ("trials", _trials(replay, score)),
         ("time", _time(score)),
         ("control", found["control_images_per_second"].line),
     ]
@@ -80,14 +80,11 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
             f"validation error {percent(best.error)}, trial {best.number}" if best else "none yet",
         ),
     ]
+    examples = f"{task_of_run(replay).example}s"
     for group, attempt in sorted(replay.running.items()):
         error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
-        lines.append(
-            (
-                marked(f"group {group}", mark),
-                f"trial {attempt.trial.number} ({origin(attempt.trial)}), {attempt.images:,} images{error}",
-            )
-        )
+        trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
+        lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.images:,} {examples}{error}"))
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow, replay))
         lines += _named("lost", losses_text(replay))
@@ -136,10 +133,10 @@ def _best(replay: Replay, quality: Quality | None) -> str:
     return f"{test}, {validation}: trial {trial.number} ({origin(trial)})"
 
 
-def _trials(score: Score) -> str:
+def _trials(replay: Replay, score: Score) -> str:
     shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
     counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
-    return f"{counts}; {score.goodput.trained_images:,} training images credited"
+    return f"{counts}; {score.goodput.trained_images:,} training {task_of_run(replay).example}s credited"
 
 
 def _time(score: Score) -> str:

@@ -30,7 +30,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
         "",
     ]
     around = len(lines) + 2  # the table's head, and the count of those that have no place
-    shown = [*lines, *_table(now.groups, max(1, height - around - 1))]
+    shown = [*lines, *_table(now.groups, now.rates_of, max(1, height - around - 1))]
     return "\n".join(plain(line)[:width] for line in shown[:height])
 
 
@@ -51,14 +51,14 @@ def _slow(texts: Sequence[str]) -> list[str]:
     return [*lines, f"         and {more:,} more"] if more > 0 else lines
 
 
-def _table(groups: Sequence[GroupNow], most: int) -> list[str]:
+def _table(groups: Sequence[GroupNow], rates_of: str, most: int) -> list[str]:
     """Those that do not train first: they are what somebody looks for."""
     if not groups:
         return []
     order = sorted(groups, key=lambda group: (group.doing == "training", group.group))
     shown = sorted(order[:most], key=lambda group: group.group)
     host = max(4, *(len(group.host) for group in shown))
-    columns = f"{'doing':<8}  {'trial':>6}  {'epoch':>9}  {'error':>8}  {'images/s':>9}  origin"
+    columns = f"{'doing':<8}  {'trial':>6}  {'epoch':>9}  {'error':>8}  {f'{rates_of}/s':>9}  origin"
     lines = [f"{'group':>5}  {'host':<{host}}  {columns}", *(_line(group, host) for group in shown)]
     if len(groups) > len(shown):
         lines.append(f"       and {len(groups) - len(shown):,} more groups")
@@ -71,5 +71,5 @@ def _line(group: GroupNow, host: int) -> str:
         return begin.rstrip()
     epoch = f"{group.share * group.epochs:.1f}/{group.epochs}"
     error = "" if group.error is None else percent(group.error)
-    speed = "" if group.images_per_second is None else figure(group.images_per_second)
+    speed = "" if group.per_second is None else figure(group.per_second)
     return f"{begin}  {group.trial:>6}  {epoch:>9}  {error:>8}  {speed:>9}  {group.origin}"

@@ -117,8 +117,8 @@ def _groups(now: Snapshot) -> Table:
         trial = "" if group.trial is None else str(group.trial)
         epoch = "" if done is None else f"{done:.1f} / {group.epochs}", done
         error = "" if group.error is None else percent(group.error), group.error
-        rate = group.images_per_second
+        rate = group.per_second
         speed = "" if rate is None else figure(rate), rate
         cells.append([str(group.group), group.host, group.doing, trial, group.origin, epoch, error, speed])
-    columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", "images/s")
+    columns = ("group", "host", "doing", "trial", "origin", "epoch", "error", f"{now.rates_of}/s")
     return Table.of(columns, cells, (True, False, False, True, False, True, True, True))

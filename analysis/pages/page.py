@@ -89,7 +89,7 @@ def _shown(value: Any) -> Any:
 
 def _prose(text: str) -> Markup:
     """A figure stays on the line of its unit; what is to be typed, `so`, looks so. Nothing else is markup."""
-    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|images/s|s\b)", "\u00a0", plain(text))
+    tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|(?:images|bytes)/s|s\b)", "\u00a0", plain(text))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(tied))))
 
 

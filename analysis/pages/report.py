@@ -35,6 +35,7 @@ from analysis.readings.devices import (
 from analysis.readings.facts import engines_text
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
+from analysis.readings.key import task_of_run
 from analysis.readings.losses import losses_text
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
@@ -127,7 +128,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
 def _report(judged: Judged) -> Report:
     replay = judged.replay
     opened = replay.opened
-    found = rows(replay, judged.recount.counts)
+    found, task = rows(replay, judged.recount.counts), task_of_run(replay)
     shown = most_telling(found, TRIALS_SHOWN)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
@@ -144,9 +145,9 @@ def _report(judged: Judged) -> Report:
         hosts_caption="Ranks, their devices and how the control ran there",
         configuration=facts.configuration(opened.config),
         configuration_text=_configuration_text(judged),
-        trials=trial_table(shown),
+        trials=trial_table(task, shown),
         trials_text=trials_text(judged.score, found, shown),
-        tips={row.number: trial_tip(row) for row in _hovered(found, shown)},
+        tips={row.number: trial_tip(task, row) for row in _hovered(found, shown)},
         footer=_footer(judged),
     )
 

@@ -11,7 +11,8 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
-from aiperf.wording import clock, figure, percent, rate, scaled
+from aiperf.tasks.known import task_of
+from aiperf.wording import clock, percent, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
@@ -80,8 +81,10 @@ def roofline_share_text(replay: Replay) -> str:
     batch = attempt.trial.hyper.batch_size
     allowed = image_seconds(graph, limits, max(1, batch // ranks)) / ranks
     share = allowed / (attempt.seconds / attempt.images)
+    data = replay.opened.config.data
+    at_most = task_of(data).amount.rate_text(1 / allowed, data.size)
     return (
-        f"{percent(share, 0)} of the {figure(1 / allowed)} images/s that the ceilings of memory and of "
+        f"{percent(share, 0)} of the {at_most} that the ceilings of memory and of "
         "matrix products allow the best network, if no layer finds its data in a cache"
     )
 

@@ -4,15 +4,53 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum
 
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
+from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Amount
 from aiperf.wire.messages import Control
 from aiperf.wording import figure
 from analysis.table import Cell, Table
 
 RANKS_SHOWN = 64
 """One by one; beyond, hosts are shown."""
+
+
+@dataclass(frozen=True)
+class ControlReading:
+    """How fast the control network was trained, in what the task states rates in."""
+
+    amount: Amount
+    per_second: float
+    """Of all devices together."""
+    slowest: float
+    slowest_host: str
+    sizes: str
+    """ "224²", or "64² and 112²" where devices were too slow for more: of its examples."""
+
+    @property
+    def text(self) -> str:
+        return f"{figure(self.per_second)} {self.amount.name}/s"
+
+
+def control_reading(replay: Replay) -> ControlReading | None:
+    """Of the first leg that measured it."""
+    task = task_of(replay.opened.config.data)
+    controls = _controls(replay)
+    if not controls:
+        return None
+    rates = {rank: _rate_of(task.amount, control) for rank, control in controls.items()}
+    slowest = min(rates, key=lambda rank: (rates[rank], rank))
+    return ControlReading(
+        amount=task.amount,
+        per_second=fsum(rates.values()),
+        slowest=rates[slowest],
+        slowest_host=controls[slowest].host,
+        sizes=task.control.at(control.size for control in controls.values()),
+    )
 
 
 def hosts(replay: Replay) -> Table:
@@ -22,26 +60,20 @@ def hosts(replay: Replay) -> Table:
 
 
 def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    controls = _controls(replay)
+    amount, rates = _rates(replay)
     of_host: dict[str, list[RankReady]] = {}
     for event in ranks.values():
         of_host.setdefault(event.ready.host, []).append(event)
     cells: list[list[Cell]] = []
     for host, events in sorted(of_host.items()):
-        rates = [controls[e.ready.rank].images_per_second for e in events if e.ready.rank in controls]
+        known = [rates[event.ready.rank] for event in events if event.ready.rank in rates]
         clock = max((e.clock_offset_seconds for e in events), key=abs)
         devices = Counter(event.ready.device for event in events)
         named = ", ".join(f"{num} × {device}" for device, num in sorted(devices.items()))
-        slowest, together = (_rate(function(rates) if rates else None) for function in (min, sum))
+        slowest, together = (_rate(function(known) if known else None, amount) for function in (min, sum))
         cells.append([host, named, slowest, together, _offset(clock)])
     columns = ("host", "devices", "control, slowest", "control, all", "clock")
     return Table.of(columns, cells, (False, False, True, True, True))
-
-
-def control_sizes(replay: Replay) -> str:
-    """ "224²", or "64² and 112²" where devices were too slow for more: sides of the control's images."""
-    sizes = sorted({control.size for control in _controls(replay).values()})
-    return " and ".join(f"{size}²" for size in sizes)
 
 
 def _controls(replay: Replay) -> Mapping[int, Control]:
@@ -49,21 +81,31 @@ def _controls(replay: Replay) -> Mapping[int, Control]:
 
 
 def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    controls = _controls(replay)
+    amount, rates = _rates(replay)
     cells: list[list[Cell]] = []
     for rank, event in sorted(ranks.items()):
-        host, device, control = event.ready.host, event.ready.device, controls.get(rank)
-        rate = _rate(None if control is None else control.images_per_second)
+        host, device = event.ready.host, event.ready.device
+        rate = _rate(rates.get(rank), amount)
         clock = _offset(event.clock_offset_seconds)
         cells.append([str(rank), host, str(event.group), device, rate, clock])
     columns = ("rank", "host", "group", "device", "control", "clock")
     return Table.of(columns, cells, (True, False, True, False, True, True))
 
 
-def _rate(images_per_second: float | None) -> Cell:
-    if images_per_second is None:
+def _rates(replay: Replay) -> tuple[Amount, Mapping[int, float]]:
+    """Of the control by rank, and in what they are stated."""
+    amount = task_of(replay.opened.config.data).amount
+    return amount, {rank: _rate_of(amount, control) for rank, control in _controls(replay).items()}
+
+
+def _rate_of(amount: Amount, control: Control) -> float:
+    return amount.rate(control.images_per_second, control.size)
+
+
+def _rate(per_second: float | None, amount: Amount) -> Cell:
+    if per_second is None:
         return "not measured", 0.0
-    return f"{figure(images_per_second)} images/s", images_per_second
+    return f"{figure(per_second)} {amount.name}/s", per_second
 
 
 def _offset(seconds: float) -> Cell:

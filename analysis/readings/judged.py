@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from aiperf.errors import JournalError
+from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
@@ -17,6 +17,7 @@ from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
 from aiperf.score.credit import Credit, credit
 from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
 from aiperf.score.score import Score, score
+from aiperf.tasks.known import task_of
 from analysis.readings import validation
 from nas.ops import OPS
 
@@ -39,6 +40,17 @@ class Judged:
     """Every architecture was counted again, now or by an earlier `validate` of this very journal."""
     layers: Mapping[str, int] | None
     """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
+
+
+def refuse_two_tasks(first: Judged, other: Judged) -> None:
+    """Raises AiperfError: what one network learns costs other operations than what another does, and an error
+    of one is no error of the other."""
+    one, another = (task_of(judged.replay.opened.config.data).name for judged in (first, other))
+    if one != another:
+        raise AiperfError(
+            f"{other.files.directory} is a run of the task {another} and {first.files.directory} of {one}; "
+            "figures of two tasks are not compared"
+        )
 
 
 def read_run(files: RunFiles) -> Replay:

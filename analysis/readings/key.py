@@ -10,8 +10,9 @@ from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score
 from aiperf.tasks.known import task_of
+from aiperf.tasks.task import Task
 from aiperf.wording import clock, figure, percent, rate, rates, scaled
-from analysis.readings.hosts import control_sizes
+from analysis.readings.hosts import control_reading
 from analysis.table import Cell
 
 
@@ -33,7 +34,6 @@ class Unit:
 
 COUNT = Unit("{:,.0f}".format)
 ERROR = Unit(percent, is_share=True)
-IMAGES = Unit(lambda value: f"{figure(value)} images/s")
 PER_JOULE = Unit(partial(scaled, unit="OPS/W"))
 RATE = Unit(rate)
 SECONDS = Unit(clock)
@@ -116,7 +116,8 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             "goodput",
             score.goodput.operations / score.raw.operations if score.raw.operations else None,
             SHARE,
-            f"of the operations done were credited; {score.goodput.trained_images:,} training images",
+            f"of the operations done were credited; {score.goodput.trained_images:,} training "
+            f"{task_of_run(replay).example}s",
             "none",
         ),
         "aiperf1_ops_per_second": Figure(
@@ -126,6 +127,10 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             "the same run by the rules of 2021; not a score",
         ),
     }
+
+
+def task_of_run(replay: Replay) -> Task:
+    return task_of(replay.opened.config.data)
 
 
 def num_devices(replay: Replay) -> int:
@@ -177,11 +182,11 @@ def _errors(score: Score) -> Mapping[str, Figure]:
 
 
 def _control(replay: Replay, score: Score) -> Figure:
-    name, control = "control", score.control
-    network = task_of(replay.opened.config.data).control.name
+    name, control, task = "control", control_reading(replay), task_of_run(replay)
+    unit = Unit(lambda value: f"{figure(value)} {task.amount.name}/s")
     if control is None:
-        return Figure(name, None, IMAGES, f"{network}, before the span", "not measured")
-    aside = f"{network} at {control_sizes(replay)}"
-    if control.devices > 1:
-        aside += f"; slowest {control.slowest_images_per_second:.4g} on {control.slowest_host}"
-    return Figure(name, control.images_per_second, IMAGES, aside)
+        return Figure(name, None, unit, f"{task.control.name}, before the span", "not measured")
+    aside = f"{task.control.name} at {control.sizes}"
+    if score.control is not None and score.control.devices > 1:
+        aside += f"; slowest {control.slowest:.4g} on {control.slowest_host}"
+    return Figure(name, control.per_second, unit, aside)

@@ -19,6 +19,7 @@ from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
 from aiperf.rules.ending import Shortfall, shortfall
+from aiperf.tasks.known import task_of
 from aiperf.trial import State
 from aiperf.wording import clock, origin
 from analysis.readings.facts import devices_text
@@ -45,8 +46,8 @@ class GroupNow:
     epochs: int
     error: float | None
     """Lowest validation error of the trial so far."""
-    images_per_second: float | None
-    """Of its training."""
+    per_second: float | None
+    """Of its training, in what the snapshot says."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Snapshot:
     """Trial and validation error."""
     trials: Mapping[str, int]
     groups: Sequence[GroupNow]
+    rates_of: str
+    """What rates are stated in, as "images"."""
     slow: Sequence[str]
     """Ranks and groups far below the others, as of the last whole minute of the span."""
     mark: Mark | None = None
@@ -99,7 +102,7 @@ class Follower:
         self._known: set[tuple[int, int]] = set()
         """Trial and segment: what is tried again counts the first time only."""
         self._prices: list[int] = []
-        """Of one training image, by attempt."""
+        """Of one training example, by attempt."""
         self._slow: tuple[object, Sequence[str]] = (None, ())
         """As of when, and who."""
 
@@ -142,6 +145,7 @@ class Follower:
             best=None if best is None or best.error is None else (best.number, best.error),
             trials=Counter(story.state.value for story in replay.trials.values()),
             groups=_groups(replay) if replay.legs else (),
+            rates_of=task_of(replay.opened.config.data).amount.name,
             mark=mark_of(replay.opened.origin),
             slow=self._named(span),
         )
@@ -235,8 +239,9 @@ def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | N
     if attempt is None or attempt.state is not State.RUNNING:
         gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
         return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
-    images = leg.ranks[0].ready.data.get("training_images")
-    planned = plan(attempt.trial, replay.opened.config.training, images) if type(images) is int else None
+    amount, size = task_of(replay.opened.config.data).amount, replay.opened.config.data.size
+    of = leg.ranks[0].ready.data.get("training_images")
+    planned = plan(attempt.trial, replay.opened.config.training, of) if type(of) is int else None
     return GroupNow(
         group=group,
         host=host,
@@ -246,5 +251,5 @@ def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | N
         share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
         epochs=attempt.trial.epochs,
         error=attempt.error,
-        images_per_second=attempt.images / attempt.seconds if attempt.seconds > 0 else None,
+        per_second=amount.rate(attempt.images / attempt.seconds, size) if attempt.seconds > 0 else None,
     )

@@ -79,6 +79,5 @@ def _best_by(
 
 
 def _smallest(replay: Replay) -> float:
-    """What counts where no validation image was wrong: half an image."""
-    num = next((v.segment.of for attempt in replay.attempts for v in attempt.validations), 1)
-    return 1 / (2 * max(1, num))
+    """What counts where no validation example was wrong."""
+    return next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)

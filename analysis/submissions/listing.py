@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf import __version__
-from aiperf.wording import figure, moment, percent, plain, rate
+from aiperf.wording import moment, percent, plain, rate
 from analysis.exports.csv_table import harmless
 from analysis.pages.page import page
 from analysis.submissions.canonical import canonical
@@ -21,6 +21,7 @@ LARGEST = "more than 512 devices"
 COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "class": lambda entry: entry.run_class,
     "division": lambda entry: entry.division,
+    "task": lambda entry: entry.task.name,
     "images": lambda entry: entry.data,
     "images_sha256": lambda entry: entry.images_sha256,
     "packed": lambda entry: entry.packed,
@@ -42,6 +43,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "ops_per_joule": lambda entry: entry.ops_per_joule,
     "test_error": lambda entry: entry.error,
     "control_images_per_second": lambda entry: entry.control_images_per_second,
+    "control_rate": lambda entry: entry.control_rate,
     "control_image_size": lambda entry: entry.control_size,
     "page": lambda entry: entry.page,
 }
@@ -67,7 +69,6 @@ def index_html(made: Standing) -> str:
         ],
         rate=rate,
         percent=percent,
-        figure=figure,
         day=_day,
         images=_images,
     )
@@ -90,6 +91,7 @@ def listing_json(made: Standing) -> str:
         {
             "class": one.run_class,
             "division": one.division,
+            "task": one.task.name,
             "images": plain(one.data),
             "images_sha256": plain(one.images_sha256),
             "runs": [

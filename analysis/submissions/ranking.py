@@ -11,8 +11,8 @@ from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
 from analysis.pages.report import report_html
 from analysis.readings import facts
-from analysis.readings.hosts import control_sizes
-from analysis.readings.key import num_devices
+from analysis.readings.hosts import control_reading
+from analysis.readings.key import num_devices, task_of_run
 from analysis.readings.usage import read_usage
 from analysis.submissions.figures import measured
 from analysis.submissions.keys import Register, claimed_site
@@ -100,7 +100,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
     usage = read_usage(run.judged.files, replay)
-    several = len(submission.runs) > 1
+    several, control = len(submission.runs) > 1, control_reading(replay)
     return Entry(
         page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
         system=system["system_name"] + (f" ({run.name})" if several else ""),
@@ -109,6 +109,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         date=replay.legs[0].began.started,
         run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
         division=system["division"],
+        task=task_of_run(replay),
         data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,
         packed=facts.packed_text(replay),
         images_sha256=str(replay.manifest.get("sha256", "")),
@@ -124,7 +125,8 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         ops_per_joule=usage.ops_per_joule(score.goodput.operations),
         error=None if score.quality is None else score.quality.error,
         control_images_per_second=None if score.control is None else score.control.images_per_second,
-        control_size=control_sizes(replay),
+        control_rate=control.text if control else "",
+        control_size=control.sizes if control else "",
         signer=signer,
     )
 

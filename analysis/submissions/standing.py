@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from aiperf.tasks.task import Task
 from analysis.submissions.figures import Figures, is_same_run
 
 
@@ -48,10 +49,11 @@ class Entry:
     """When the run began, ISO 8601."""
     run_class: str
     division: str
+    task: Task
     data: str
-    """Name of the images."""
+    """Name of the images, or of the text."""
     images_sha256: str
-    """Of the list of the images."""
+    """Of the list of the images; of the text."""
     packed: str
     """How the images were decoded beforehand; empty where they were not."""
     vendor: str
@@ -67,9 +69,11 @@ class Entry:
     """Of the devices only, as measured over the span."""
     error: float | None
     control_images_per_second: float | None
-    """Of ResNet-50 v1.5, all devices together."""
+    """Examples of the task's control network, all devices together."""
+    control_rate: str
+    """The same in what the task states rates in: "38,400 images/s"."""
     control_size: str
-    """Sides of its images: "224²"."""
+    """Of its examples: "224²"."""
     signer: Signer
     contested_by: Sequence[str] = ()
     """Packages that claim the same run with no less right."""
@@ -115,7 +119,7 @@ class ValidRun:
 
 @dataclass(frozen=True)
 class RankedList:
-    """Runs that may be compared: of one class, division and set of images."""
+    """Runs that may be compared: of one class, division and set of data, which is of one task."""
 
     run_class: str
     division: str
@@ -123,6 +127,10 @@ class RankedList:
     images_sha256: str
     entries: Sequence[Entry]
     """By sustained OPS."""
+
+    @property
+    def task(self) -> Task:
+        return self.entries[0].task
 
     def placed(self) -> list[tuple[int | None, Entry]]:
         """Each with its place; a contested one has none."""
@@ -136,7 +144,7 @@ class RankedList:
 @dataclass(frozen=True)
 class Standing:
     lists: Sequence[RankedList]
-    """The class ranked first, then the closed division, then the images that a registered site used."""
+    """The class ranked first, then the closed division, then the data that a registered site used."""
     refused: Sequence[RefusedPackage]
 
     @property
@@ -199,7 +207,7 @@ def _lists(entries: Iterable[Entry]) -> list[RankedList]:
 
 
 def _order(one: RankedList) -> tuple[object, ...]:
-    """Of sets of images none is judged by how many used it: anybody invents runs."""
+    """Of sets of data none is judged by how many used it: anybody invents runs."""
     known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
     return one.run_class != "ranked", one.division, not known, one.data, one.images_sha256
 

@@ -24,12 +24,14 @@ from nas.modules.table import module_of
 
 
 class _Positions(nn.Module):
+    """Of a shorter text those of its positions, so that one network is timed on texts of several lengths."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(shape))
 
     def forward(self, values: Tensor) -> Tensor:
-        return values + self.weight
+        return values + self.weight[: values.shape[1]]
 
 
 class _Squares(nn.Module):

@@ -38,7 +38,7 @@ OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", 
     default="ranked",
     show_default=True,
     metavar="NAME|FILE",
-    help="What is run; no image is read.",
+    help="What is run; no data is read.",
 )
 @click.option(
     "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
@@ -87,7 +87,7 @@ def simulate(
 ) -> int:
     """Simulate a weak-scaling study: the real master and search, on a clock that costs no time.
 
-    Nothing is trained and no image is read: how long everything takes is assumed. Each size is a run
+    Nothing is trained and no data is read: how long everything takes is assumed. Each size is a run
     directory whose journal says SIMULATED; `score`, `report` and `scaling` read it like any other. The same
     random seed gives the same journal.
     """

@@ -20,7 +20,7 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
-from aiperf.pretending.rank import refuse_no_images
+from aiperf.pretending.rank import refuse_no_examples
 from aiperf.run.virtual import play, virtual_config
 
 with extra("simulate"):
@@ -50,7 +50,7 @@ def simulate_run(
 ) -> Simulated:
     """Writes the run directory. Raises AiperfError."""
     ranks = machine.devices_per_trial or machine.devices
-    refuse_no_images(config)
+    refuse_no_examples(config)
     config = virtual_config(config, ranks, assumptions.format)
     refuse_there(directory)
     code = code_hash()

@@ -88,7 +88,7 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
     ]
     first = drawn[0] if drawn else "nothing"
     says = (
-        f"One training image of the best network costs {scaled(sum(network.values()), 'OP')}; "
+        f"One training {best.head.example} of the best network costs {scaled(sum(network.values()), 'OP')}; "
         f"{percent(shares['the best network'].get(first, 0.0), 1)} of them are of the kind {first}."
     )
     if not run:
@@ -99,7 +99,10 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
         says=says,
         draw=draw,
         table=Table(
-            ("layer", "operations of a training image", "share", "tensor operations", "share in the run"),
+            (
+                *("layer", f"operations of a training {best.head.example}", "share", "tensor operations"),
+                "share in the run",
+            ),
             rows,
             (False, True, True, True, True),
             keys,

@@ -26,7 +26,8 @@ SEED = resolve_seed("residual-4-8-16", (1, 32, 32), 10)
 
 
 def group(config: Config = DIGITS, ranks: int = 1) -> Pretended:
-    return replace(pretended_group(LAPTOP, config, SEED, (1,)), training_images=200, ranks=ranks)
+    found = pretended_group(LAPTOP, config, SEED, (1,))
+    return replace(found, manifest={**found.manifest, "training_images": 200}, ranks=ranks)
 
 
 def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:

@@ -23,7 +23,7 @@ def test_figures_by_hand() -> None:
     )
     seed = residual()
     share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
-    seen = forecast(config, seed, training_images=200, images_per_second=2000.0)
+    seen = forecast(config, seed, examples=(200, 400), examples_per_second=2000.0)
     assert seen.trial_seconds == pytest.approx((12_000 + 6 * 400 * share) / 2000)
     assert seen.trials_a_group == pytest.approx(120 / seen.trial_seconds)
     assert seen.least_ranked_hours == 1.0
@@ -35,19 +35,19 @@ def test_figures_by_hand() -> None:
 
 def test_the_journal_grows_no_faster_than_the_blocks_of_all_groups() -> None:
     config = with_overrides(resolved_preset("digits"), {"limits.minutes": 60.0})
-    few, many, more = (forecast(config, residual(), 200, 2000.0, groups) for groups in (43, 86, 516))
+    few, many, more = (forecast(config, residual(), (200, 400), 2000.0, groups) for groups in (43, 86, 516))
     assert few.journal_bytes * 2 == many.journal_bytes == more.journal_bytes
-    patient = forecast(config, residual(), 200, 2000.0, 860, silence_seconds=600.0)
+    patient = forecast(config, residual(), (200, 400), 2000.0, 860, silence_seconds=600.0)
     assert patient.journal_bytes == many.journal_bytes
 
 
 def test_a_slow_device_needs_longer_than_an_hour_to_be_ranked() -> None:
     ranked = resolved_preset("ranked")
-    seen = forecast(ranked, residual(), training_images=1_231_167, images_per_second=1000.0)
+    seen = forecast(ranked, residual(), examples=(1_231_167, 50_000), examples_per_second=1000.0)
     assert seen.least_ranked_hours == pytest.approx(seen.trial_seconds / 3600)
     assert seen.least_ranked_hours > 5
 
 
 def test_without_a_limit_of_time_the_trials_are_not_known() -> None:
     config = with_overrides(resolved_preset("digits"), {"limits.minutes": 0.0, "limits.max_trials": 5})
-    assert forecast(config, residual(), 200, 100.0).trials_a_group is None
+    assert forecast(config, residual(), (200, 400), 100.0).trials_a_group is None

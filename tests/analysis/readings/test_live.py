@@ -153,6 +153,7 @@ def snapshot(groups: int, slow: int = 0) -> Snapshot:
         bin_seconds=32.5,
         best=(3, 0.0512),
         trials={"COMPLETE": 5, "RUNNING": 2},
+        rates_of="images",
         slow=[f"rank {n} on n{n} (a device): 40 % below the median" for n in range(slow)],
         groups=[*running, GroupNow(groups - 1, "n9", "lost", None, "", 0.0, 0, None, None)],
     )

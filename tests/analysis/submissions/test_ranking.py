@@ -103,7 +103,7 @@ def test_what_was_run_is_told_with_its_unit(site: tuple[Standing, Pages]) -> Non
     assert large.control_images_per_second == pytest.approx(16 * 2400, rel=0.01)
     text = site[1]["index.html"]
     assert "<span>4 May 2026 · " in text
-    assert f"{small.control_images_per_second:,.0f} images/s<span>at 224² pixels</span>" in text
+    assert f"{small.control_images_per_second:,.0f} images/s<span>at 224²</span>" in text
 
 
 def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:

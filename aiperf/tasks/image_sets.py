@@ -1,40 +1,63 @@
-"""Integrity of the images: all ranks saw the same ones, and there are as many as their set has."""
+"""What is known of sets of images without reading them: how many each has, and its classes' sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from aiperf.config import DataConfig
-from aiperf.known_sets import DIGITS, FIXED_FORMS, differences, known_set
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.known_sets import DIGITS, FIXED_FORMS, KNOWN, differences, known_set
+from aiperf.tasks.task import DataFacts, Manifest
 
-Manifest = Mapping[str, Any]
 PARTS = ("training", "validation", "test")
 
 
-def data(evidence: Evidence) -> Seen:
-    """All ranks saw the images that the configuration names, and a set that is known has its own numbers."""
-    replay, config = evidence.replay, evidence.replay.opened.config.data
-    if not any(leg.ranks for leg in replay.legs):
-        return Seen("no rank was ready", known=False)
-    contradictions = [
-        f"rank {event.ready.rank} of {event.ready.host} saw other images"
-        for leg in replay.timed_legs
-        for event in leg.ranks
-        if event.ready.data != replay.manifest
-    ]
+def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     for check in (_against_configuration, _by_class, _of_its_set):
-        contradictions += check(config, replay.manifest)
-    text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
-    if of_a_known_set(replay.manifest):
-        return Seen(text, contradictions)
-    return Seen(f"{text}: own images; how many there are stands nowhere else", contradictions, known=False)
+        yield from check(config, manifest)
 
 
-def of_a_known_set(manifest: Manifest) -> bool:
-    """Whether it can be told here how many images there are, and validation is like the test."""
+def is_known(manifest: Manifest) -> bool:
     return manifest.get("synthetic") is True or known_set(manifest) is not None
+
+
+def foreseen(data: DataConfig) -> dict[str, Any]:
+    """One's own set has as many as the configuration says."""
+    known = next((each for each in KNOWN if each.name == data.name and each.classes == data.classes), None)
+    official = known.official_training_images if known else data.training_images + data.validation_images
+    left = official - data.validation_images
+    images = {
+        "training": min(data.training_images or left, left),
+        "validation": data.validation_images,
+        "test": known.test_images if known else data.test_images,
+    }
+    return {
+        "name": data.name,
+        "synthetic": data.name == "synthetic",
+        "channels": data.channels,
+        "size": data.size,
+        "classes": data.classes,
+        "sha256": known.sha256 if known else "",
+        "official_training_images": official,
+        **{f"{part}_images": number for part, number in images.items()},
+        **{f"{part}_images_a_class": _a_class(number, data.classes) for part, number in images.items()},
+        **({"test_images_a_class": list(known.test_images_a_class)} if known else {}),
+    }
+
+
+def summary(manifest: Manifest) -> str:
+    counts = ", ".join(f"{manifest[f'{part}_images']:,} {part}" for part in PARTS)
+    side, channels = manifest["size"], manifest["channels"]
+    shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
+    return f"{manifest['name']}, {manifest['classes']:,} classes, {shape}; {counts} images"
+
+
+IMAGE_FACTS = DataFacts(contradictions, is_known, foreseen, summary)
+
+
+def _a_class(images: int, classes: int) -> list[int]:
+    """The smallest and the largest class, of as equal ones as can be."""
+    return [images // classes, -(-images // classes)]
 
 
 def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[str]:

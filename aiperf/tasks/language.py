@@ -1,0 +1,80 @@
+"""Language: at each byte of a text, the one that follows."""
+
+from __future__ import annotations
+
+from aiperf.config import BYTES, TEXT_SETS, DataConfig
+from aiperf.known_sets import ENWIK9
+from aiperf.tally import BITS_OF_A_BYTE, UNIT, Predicted
+from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
+from aiperf.tasks.text_sets import TEXT_FACTS
+from aiperf.windows import TextWindows
+from nas.graph import Graph
+from nas.morphisms.text import TEXT_MIX
+from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes
+
+WINDOW = 1_024
+"""Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
+CONTROL_SIZES = (64, 128, 256, 512, WINDOW)
+CONTROL_BATCH = 32
+"""Windows a step: 32,768 bytes keep an accelerator of today busy."""
+MOST_ERROR = 0.20
+"""1.6 bits per byte of enwik9. There gzip needs 2.6, bzip2 2.0, the best programs 0.9: Mahoney, "Large Text
+Compression Benchmark"."""
+
+
+def _examples(data: DataConfig) -> Examples:
+    return Examples((data.size,), data.classes)
+
+
+def _tally(examples: int, size: int, error: float) -> Predicted:
+    num_bytes = examples * size
+    return Predicted(examples, round(error * BITS_OF_A_BYTE * UNIT * num_bytes), num_bytes)
+
+
+def _control(size: int) -> Graph:
+    return gpt2_small_bytes((size,), BYTES)
+
+
+def _unlike_enwik9(manifest: Manifest) -> list[str]:
+    """All of it, in windows of that length: no limit has made a part smaller."""
+    if manifest.get("name") != ENWIK9.name or manifest.get("sha256") != ENWIK9.sha256:
+        return [f"the text is not {ENWIK9.title}, by its SHA-256"]
+    windows = TextWindows(ENWIK9.bytes, WINDOW)
+    whole = {"training_images": windows.training, "validation_images": windows.validation}
+    return [
+        f"{key} is {manifest.get(key)!r}, not {value!r}"
+        for key, value in {"size": WINDOW, **whole, **ENWIK9.facts({"size": WINDOW})}.items()
+        if manifest.get(key) != value
+    ]
+
+
+LANGUAGE = Task(
+    name="language",
+    example="window",
+    amount=Amount("bytes", lambda size: size),
+    data_sets=TEXT_SETS,
+    examples=_examples,
+    data=TEXT_FACTS,
+    tally=_tally,
+    chance=lambda classes: 1.0,
+    seeds=TEXT_SEEDS,
+    morphisms=TEXT_MIX,
+    control=ControlNetwork(
+        name="GPT-2 small over bytes",
+        short="GPT-2 small",
+        sizes=CONTROL_SIZES,
+        size_text="windows of {:,} bytes",
+        examples_text="windows of {:,} bytes",
+        examples="windows",
+        graph=_control,
+        batch_size=CONTROL_BATCH,
+        climb=((64, 1), (64, 4), (128, 4), (256, 4), (512, 4), (WINDOW, 4)),
+    ),
+    ranked=RankedLimits(
+        seed="llama-12x768",
+        most_error=MOST_ERROR,
+        control_size=WINDOW,
+        data=f"{ENWIK9.title}, whole, in windows of {WINDOW:,} bytes",
+        data_faults=_unlike_enwik9,
+    ),
+)

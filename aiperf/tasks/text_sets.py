@@ -1,0 +1,102 @@
+"""What is known of texts without reading them: how many windows their parts have, and known texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from aiperf.config import DataConfig
+from aiperf.known_sets import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, differences, known_set
+from aiperf.tasks.task import DataFacts, Manifest
+from aiperf.windows import TextWindows
+
+SYNTHETIC = "synthetic-text"
+PARTS = ("training", "validation", "test")
+
+
+def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    for what in ("name", "channels", "size", "classes"):
+        if manifest.get(what) != getattr(config, what):
+            yield f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
+    if manifest.get("synthetic") != (config.name == SYNTHETIC):
+        yield f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}"
+    if (known := known_set(manifest)) is not None:
+        yield from differences(manifest, known)
+    if config.name != SYNTHETIC and not config.path and manifest.get("sha256") != BUNDLED_TEXT.sha256:
+        yield f"the SHA-256 is not that of {BUNDLED_TEXT.title}"
+    num_bytes = manifest.get("bytes")
+    if config.name == SYNTHETIC:
+        expected = _generated(config)
+    elif type(num_bytes) is int and num_bytes > 0:
+        expected = _windows(TextWindows(num_bytes, config.size), config)
+    else:
+        yield f"bytes is {num_bytes!r:.60}, not a length"
+        return
+    yield from (
+        f"{key} is {manifest.get(key)!r:.60}; {value:,} follow from the text and the configuration"
+        for key, value in expected.items()
+        if manifest.get(key) != value
+    )
+    yield from (f"there are {expected[key]} {key}" for key in expected if expected[key] < _least(key))
+
+
+def is_known(manifest: Manifest) -> bool:
+    return manifest.get("synthetic") is True or known_set(manifest) is not None
+
+
+def foreseen(data: DataConfig) -> dict[str, Any]:
+    """Of a text on the disk its name tells, where it is a known one's; else as the configuration says."""
+    known = _of_file(data)
+    if data.name == SYNTHETIC:
+        counts = _generated(data)
+    elif known is not None:
+        counts = {"bytes": known.bytes, **_windows(TextWindows(known.bytes, data.size), data)}
+    else:
+        counts = {"bytes": 0, **_generated(data)}
+    return {
+        "name": data.name,
+        "synthetic": data.name == SYNTHETIC,
+        "channels": data.channels,
+        "size": data.size,
+        "classes": data.classes,
+        "sha256": known.sha256 if known else "",
+        **counts,
+    }
+
+
+def summary(manifest: Manifest) -> str:
+    counts = ", ".join(f"{manifest[f'{part}_images']:,} {part}" for part in PARTS)
+    return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
+
+
+TEXT_FACTS = DataFacts(contradictions, is_known, foreseen, summary)
+
+
+def _of_file(data: DataConfig) -> KnownText | None:
+    if data.name == SYNTHETIC:
+        return None
+    if not data.path:
+        return BUNDLED_TEXT
+    return next((each for each in KNOWN_TEXTS if each.title == PurePath(data.path).name), None)
+
+
+def _generated(config: DataConfig) -> dict[str, int]:
+    parts = {f"{part}_images": int(getattr(config, f"{part}_images")) for part in PARTS}
+    official = parts["training_images"] + parts["validation_images"]
+    return {"official_training_images": official, **parts, "bytes_left_out": 0}
+
+
+def _windows(found: TextWindows, config: DataConfig) -> dict[str, int]:
+    """What a manifest says of a text that is divided so."""
+    training, validation = config.training_images or found.training, config.validation_images
+    parts = (training, validation or found.validation, found.test)
+    return {
+        "official_training_images": found.official_training,
+        **{f"{name}_images": number for name, number in zip(PARTS, parts)},
+        "bytes_left_out": found.left_out(sum(parts)),
+    }
+
+
+def _least(key: str) -> int:
+    return 0 if key == "bytes_left_out" else 1

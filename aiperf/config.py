@@ -55,7 +55,8 @@ class DataConfig:
     """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
     with this program."""
     training_images: int = 0
-    """At most so many, stratified; 0: all that validation leaves."""
+    """At most so many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each of
+    which goes on where the last one ended."""
     validation_images: int = 0
     """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
     test_images: int = 0

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from aiperf.data.texts import reading
-from benchmarks.bundled_text import LARGEST_FILE, joined
-from benchmarks.text_marks import backed_off, main, marks, xz
+from benchmarks.text.bundled import LARGEST_FILE, joined
+from benchmarks.text.marks import backed_off, main, marks, xz
 
 WORDS = random.Random(1).choices([b"one ", b"two ", b"three, ", b"\xff\n"], [8, 4, 2, 1], k=400)
 TEXT = b"".join(WORDS)

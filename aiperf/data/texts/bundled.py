@@ -1,6 +1,6 @@
 """The text that comes with this program: sources of the documentation of Python, unpacked in memory.
 
-README.md beside this file says what it is, and benchmarks/bundled_text.py made it.
+README.md beside this file says what it is, and benchmarks/text/bundled.py made it.
 """
 
 from __future__ import annotations

@@ -43,8 +43,9 @@ class WindowSource(ABC):
 class WindowSplit(Split):
     """Symbols (n, size) and the byte after each, both int64."""
 
-    def __init__(self, grid: Grid, windows: WindowSource) -> None:
-        self.num_images = grid.windows
+    def __init__(self, grid: Grid, windows: WindowSource, num_images: int = 0) -> None:
+        """An epoch has `num_images` windows; 0: all of the grid."""
+        self.num_images = num_images or grid.windows
         self._grid = grid
         self._windows = windows
 
@@ -82,7 +83,7 @@ class WindowSplit(Split):
 
 
 class ShuffledPlaces:
-    """Endless positions 0, 1, 2, …, as of `Order`: position p is in pass p // windows."""
+    """Endless positions 0, 1, 2, …, as of `Order`: position p is in pass p // windows, of all windows."""
 
     def __init__(self, grid: Grid, seed: int) -> None:
         self._grid = grid

@@ -58,17 +58,20 @@ def load_text(config: DataConfig, device: torch.device) -> Data:
     """Divided by position. Raises DataError where a part has no window, or fewer than are configured."""
     text = text_at(Path(config.path)) if config.path else bundled_text()
     found = TextWindows(text.bytes, config.size)
-    grids = _grids(config, text.where, found)
+    counts = _counts(config, text.where, found)
     digest, windows = _windows(text, config, device)
-    counts = [grid.windows for grid in grids]
     told = text_manifest(config, counts, digest, found.official_training, synthetic=False)
     told |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
-    train, validation, test = (WindowSplit(grid, windows) for grid in grids)
-    return Data(train, validation, test, told)
+    starts = [part.start for part in found.parts]
+    # However short an epoch is, epochs together go through all windows.
+    whole = Grid(found.training, starts[0], config.size, offsets=config.size)
+    held_out = (Grid(number, start, config.size) for number, start in zip(counts[1:], starts[1:]))
+    validation, test = (WindowSplit(grid, windows) for grid in held_out)
+    return Data(WindowSplit(whole, windows, counts[0]), validation, test, told)
 
 
-def _grids(config: DataConfig, where: str, found: TextWindows) -> tuple[Grid, Grid, Grid]:
-    """Of training, validation and test."""
+def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
+    """Windows of training in an epoch, of validation and of the test."""
     if min(found.training, found.validation, found.test) < 1:
         raise DataError(
             f"{where}: {found.bytes:,} bytes are too short: a part has not one window of data.size = "
@@ -83,12 +86,7 @@ def _grids(config: DataConfig, where: str, found: TextWindows) -> tuple[Grid, Gr
                 f"windows of {config.size} bytes; lower it"
             )
         counts[name] = wanted or counts[name]
-    starts = [part.start for part in found.parts]
-    return (
-        Grid(counts["training"], starts[0], config.size, offsets=config.size),
-        Grid(counts["validation"], starts[1], config.size),
-        Grid(counts["test"], starts[2], config.size),
-    )
+    return list(counts.values())
 
 
 def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:

@@ -1,8 +1,8 @@
 """The outside mark of language: a GPT of nanoGPT's size, trained by this program and by a loop of its own.
 
-    python benchmarks/text_mark.py FILE [--repeats 3] [--steps 2000] [--threads 1] [--format fp32]
+    python benchmarks/text/outside.py FILE [--repeats 3] [--steps 2000] [--threads 1] [--format fp32]
 
-Both train the same network on the same windows with the same steps, in turns; the loop is text_loop.py. Of
+Both train the same network on the same windows with the same steps, in turns; the loop is loop.py. Of
 the program it is one trial of a run, and seconds are those of its steps. nanoGPT's README
 (github.com/karpathy/nanoGPT) states a validation loss of 1.88 nats a character for tiny Shakespeare after
 2,000 such steps.
@@ -25,7 +25,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.tally import Predicted
 
-LOOP = Path(__file__).with_name("text_loop.py")
+LOOP = Path(__file__).with_name("loop.py")
 BATCH, EPOCHS = 12, 2
 SETTINGS = {
     "data.size": 64,

@@ -1,6 +1,6 @@
 """What simple models and compressors make of a text's test part, to compare networks with: bits per byte.
 
-    python benchmarks/text_marks.py [file or folder]
+    python benchmarks/text/marks.py [file or folder]
 
 Without a path it is the bundled text. The figures stand in docs/data.md.
 """

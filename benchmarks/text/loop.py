@@ -1,6 +1,6 @@
 """A GPT trained on bytes by a loop of its own, which imports nothing of aiperf: to compare it with.
 
-    python benchmarks/text_loop.py FILE WINDOWS STEPS SEED
+    python benchmarks/text/loop.py FILE WINDOWS STEPS SEED
 
 Four blocks of four heads and width 128 at a context of 64, batch 12, AdamW at 1e-3 with betas (0.9, 0.95),
 weight decay 0.1, clipping at 1, a warm-up of 5 % and a cosine to zero: what nanoGPT's README trains on a

@@ -146,7 +146,7 @@ def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
 
 
 def test_the_first_step_is_clipped_too() -> None:
-    """It is made apart from all others. SGD then moves by the rate times the norm that gradients are cut to."""
+    """It is made apart from all others. SGD moves by the rate times the norm that gradients are cut to."""
     rank = rank_of(optimizer="sgd", gradient_clip=1e-2, warmup=0.0)
     chosen = text_trial(batch_size=rank.data.train.num_images, momentum=0.0, weight_decay=0.0)
     attempt = build(rank, replace(chosen, epochs=1), 1, START)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -142,6 +143,20 @@ def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
         train(rank, attempt, Pace(lambda: False), told.append)
     assert any(isinstance(message, Steps) for message in told)
     assert not any(isinstance(message, Validated) for message in told)
+
+
+def test_the_first_step_is_clipped_too() -> None:
+    """It is made apart from all others. SGD moves by the rate times the norm that gradients are cut to."""
+    rank = rank_of(optimizer="sgd", gradient_clip=1e-2, warmup=0.0)
+    chosen = text_trial(batch_size=rank.data.train.num_images, momentum=0.0, weight_decay=0.0)
+    attempt = build(rank, replace(chosen, epochs=1), 1, START)
+    assert attempt.plan.steps == 1
+    train(rank, attempt, Pace(lambda: False), lambda message: None)
+    moved = [
+        tensor.detach().numpy() - START.weights[name] for name, tensor in attempt.network.tensors().items()
+    ]
+    norm = np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in moved))
+    assert norm == pytest.approx(1e-2 * attempt.plan.rate(0), rel=1e-3)
 
 
 def test_a_best_network_that_is_not_finite_on_the_test_part_has_no_result(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from aiperf.score.lineage import Counted
 from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally
+from aiperf.tasks.known import task_of
 from aiperf.trial import State
 
 
@@ -66,7 +67,8 @@ class Score:
     shares: tuple[Shares, ...]
     timeline: Timeline
     aiperf1_ops_per_second: float | None
-    """As AIPerf 1.0 counted the same run: for comparison with its published results, not a score."""
+    """As AIPerf 1.0 counted the same run: for comparison with its published results, not a score. None where
+    it had no such task."""
 
 
 def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None = None) -> Score:
@@ -172,7 +174,7 @@ def _control(replay: Replay) -> ControlResult | None:
 
 def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, span: float) -> float | None:
     """Completed epochs only, each credited with all training and all validation images."""
-    if not replay.legs or not replay.ranks:
+    if not replay.legs or not replay.ranks or not task_of(replay.opened.config.data).in_aiperf1:
         return None
     manifest = replay.ranks[0].ready.data
     training, validation = manifest.get("training_images", 0), manifest.get("validation_images", 0)

@@ -125,6 +125,10 @@ class Task:
     """Starting architectures by name, for what is read and the number of answers."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
+    products: str
+    """The layers that multiply and accumulate, in words."""
+    in_aiperf1: bool
+    """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
     ranked: RankedLimits
 

@@ -94,7 +94,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             "tensor OPS",
             score.tensor_ops_per_second,
             RATE,
-            "multiply-accumulates of convolutions and dense layers",
+            f"multiply-accumulates of {task_of_run(replay).products}",
             help="Multiply-accumulates, two each, over the span.",
         ),
         "raw_ops_per_second": Figure(

@@ -3,7 +3,8 @@
 Each folder is a run directory of November 2026 (AMD EPYC 9004, two cores) with what the commands said of it:
 `alone` in bf16, `lowered` as on a processor with AVX2 only, `halving` with a random search by successive
 halving, `groups` with two groups of two ranks, one of them lost, in two legs, and `restarted` with a worker
-that was killed twice, all of journal version 1; and `version2`, like `alone`.
+that was killed twice, all of journal version 1; `version2`, like `alone`; and `language`, the
+bundled text in windows of 64 bytes.
 To accept what is printed now: python -m tests.recorded.test_recorded
 """
 
@@ -23,7 +24,7 @@ import pytest
 from aiperf.start import main
 
 HERE = Path(__file__).parent
-RUNS = ("alone", "groups", "halving", "lowered", "restarted", "version2")
+RUNS = ("alone", "groups", "halving", "language", "lowered", "restarted", "version2")
 OF_EACH = {
     "score.txt": "score {run}",
     "score.json": "score --json {run}",
@@ -38,6 +39,7 @@ SAID = {
     **{f"{run}/{name}": words.format(run=run) for run in RUNS for name, words in OF_EACH.items()},
     "alone/graph.json": "graph alone 13",
     "compare.txt": "compare alone lowered",
+    "two-tasks.txt": "compare alone language",
     "restarts.txt": "compare restarted groups",
     "scaling.txt": "scaling alone",
     "not-of-one-kind.txt": "scaling alone restarted",

@@ -1,0 +1,146 @@
+"""Language as a task: what it asks of data, what a tally of it is, and what keeps a run of it from a rank."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from aiperf.config import DATA_SETS, ConfigError, DataConfig, load_preset, preset_names, with_overrides
+from aiperf.known_sets import BUNDLED_TEXT, ENWIK9
+from aiperf.pretending.rank import pretended_manifest, refuse_no_examples
+from aiperf.rules.eligibility import unrankable
+from aiperf.run.run import starting_graph
+from aiperf.tally import Predicted
+from aiperf.tasks.images import IMAGES
+from aiperf.tasks.known import TASKS, task_of
+from aiperf.tasks.language import LANGUAGE, WINDOW
+from aiperf.tasks.task import Task
+from nas.morphisms.text import GateMLP, MoreGroups
+
+TEXT = load_preset("text").data
+OWN = replace(TEXT, path="/nowhere/own.txt", training_images=0, validation_images=0)
+
+
+def manifest(data: DataConfig = TEXT, **other: Any) -> dict[str, Any]:
+    return {**LANGUAGE.data.foreseen(data), **other}
+
+
+def test_each_set_of_data_is_of_one_task() -> None:
+    assert sorted(name for task in TASKS for name in task.data_sets) == sorted(DATA_SETS)
+    assert task_of(TEXT) is LANGUAGE
+    assert task_of(load_preset("digits").data) is IMAGES
+    assert all(getattr(task, field.name) is not None for task in TASKS for field in fields(Task))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_seed_of_a_preset_is_of_its_task_and_can_be_ranked_where_it_says_so(name: str) -> None:
+    config = with_overrides(load_preset(name), {"training.format": "bf16"})
+    graph, task = starting_graph(config), task_of(config.data)
+    assert config.seed_architecture in task.seeds
+    assert graph.input == task.examples(config.data).input
+    if config.ranked:
+        assert unrankable(config, pretended_manifest(config)) == []
+        assert config.training.validate_every_images >= pretended_manifest(config)["training_images"] / 8
+
+
+def test_the_ranked_seed_has_the_size_of_gpt2_small() -> None:
+    """The morphisms of text have a place in it, as they have not in GPT-2 itself."""
+    seed, control = LANGUAGE.seeds[LANGUAGE.ranked.seed]((WINDOW,), 256), LANGUAGE.control.graph(WINDOW)
+    assert seed.num_parameters == pytest.approx(control.num_parameters, rel=0.02)
+    assert seed.operations == pytest.approx(control.operations, rel=0.01)
+    for morphism in LANGUAGE.morphisms:
+        if morphism not in (MoreGroups, GateMLP):  # its keys are as many as its heads, its MLPs gated
+            assert morphism.propose(seed, random.Random(1)).apply(seed).operations > seed.operations
+
+
+def test_a_tally_of_an_error_has_that_error() -> None:
+    tally = LANGUAGE.tally(500, 256, 0.312)
+    assert isinstance(tally, Predicted)
+    assert (tally.of, tally.bytes, tally.error) == (500, 128_000, pytest.approx(0.312, abs=1e-9))
+    assert tally.text() == "2.4960 bits per byte, of 128,000 bytes"
+    assert LANGUAGE.tally(3, 256, LANGUAGE.chance(256)).error == 1.0
+
+
+def test_rates_are_of_bytes() -> None:
+    assert LANGUAGE.amount.rate_text(12.5, 256) == "3,200 bytes/s"
+    assert IMAGES.amount.rate_text(12.5, 256) == "12.5 images/s"
+
+
+def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
+    found = manifest()
+    assert found["sha256"] == BUNDLED_TEXT.sha256
+    assert (found["training_images"], found["validation_images"], found["test_images"]) == (1000, 256, 525)
+    assert list(LANGUAGE.data.contradictions(TEXT, found)) == []
+    assert LANGUAGE.data.is_known(found)
+    assert LANGUAGE.data.summary(found) == (
+        "text, windows of 256 bytes: 1,000 training, 256 validation, 525 test"
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"size": 128}, "data.size is 128, declared 256"),
+        ({"synthetic": True}, "data.synthetic is True of text"),
+        ({"sha256": "0" * 64}, "the SHA-256 is not that of the bundled text"),
+        ({"bytes": 10**9}, "bytes is 1000000000, and the bundled text has 2690563"),
+        ({"bytes": True}, "bytes is True, not a length"),
+        ({"test_images": 10**6}, "test_images is 1000000; 525 follow from the text"),
+        ({"training_images": 9458}, "training_images is 9458; 1,000 follow"),
+        ({"validation_images": 1}, "validation_images is 1; 256 follow"),
+        ({"official_training_images": 5}, "official_training_images is 5; 9,983 follow"),
+        ({"bytes_left_out": None}, "bytes_left_out is None;"),
+    ],
+)
+def test_a_manifest_of_a_text_agrees_with_itself(other: Mapping[str, Any], says: str) -> None:
+    assert any(says in told for told in LANGUAGE.data.contradictions(TEXT, manifest(**other)))
+
+
+def test_a_text_of_ones_own_is_not_known_but_its_windows_are_checked() -> None:
+    windows = {"training_images": 350, "validation_images": 19, "test_images": 19}
+    found = manifest(OWN, bytes=100_000, sha256="1" * 64, **windows, official_training_images=369)
+    found["bytes_left_out"] = 100_000 - 388 * 256 - 3
+    assert list(LANGUAGE.data.contradictions(OWN, found)) == []
+    assert not LANGUAGE.data.is_known(found)
+    assert list(LANGUAGE.data.contradictions(OWN, {**found, "test_images": 20})) != []
+
+
+def test_generated_text_is_as_the_configuration_says() -> None:
+    data = load_preset("synthetic-text").data
+    found = LANGUAGE.data.foreseen(data)
+    assert list(LANGUAGE.data.contradictions(data, found)) == []
+    wrong = LANGUAGE.data.contradictions(data, {**found, "test_images": 65})
+    assert list(wrong) == ["test_images is 65; 64 follow from the text and the configuration"]
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({}, []),
+        ({"sha256": "0" * 64}, ["the text is not enwik9, by its SHA-256"]),
+        ({"name": "synthetic-text"}, ["the text is not enwik9, by its SHA-256"]),
+        ({"size": 512}, ["size is 512, not 1024"]),
+        ({"training_images": 1000}, ["training_images is 1000, not 878905"]),
+        ({"validation_images": 64}, ["validation_images is 64, not 48828"]),
+        ({"test_images": 64}, ["test_images is 64, not 48828"]),
+        ({"bytes": 10**8}, ["bytes is 100000000, not 1000000000"]),
+    ],
+)
+def test_ranked_is_enwik9_whole(other: Mapping[str, Any], says: list[str]) -> None:
+    found = {**pretended_manifest(load_preset("ranked-text")), **other}
+    assert found["sha256"] == other.get("sha256", ENWIK9.sha256)
+    assert LANGUAGE.ranked.data_faults(found) == says
+
+
+def test_nobody_pretends_to_have_read_a_text_of_ones_own() -> None:
+    config = with_overrides(load_preset("text"), {"data.path": "/nowhere/own.txt"})
+    with pytest.raises(ConfigError) as raised:
+        refuse_no_examples(config)
+    assert str(raised.value) == (
+        "preset text does not say how many windows there are, and none are read; give "
+        "--set data.test_images=N"
+    )

@@ -59,6 +59,7 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
     A tolerant one leaves out runs with nothing to compare, and says so. Returns how many it left out."""
     with extra("report"):
         from analysis.comparing import scaling as study
+        from analysis.comparing.published import published as by_others
         from analysis.pages.study import write_scaling
         from analysis.readings.judged import glance
     runs = [glance(RunFiles(directory)) for directory in directories]
@@ -70,7 +71,7 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
     runs = [run for run, why in zip(runs, reasons) if not why]
     if runs:
         found = study.scaling(runs)
-        written = write_scaling(found, runs, study.published(runs[0]) if published else [], output)
+        written = write_scaling(found, runs, by_others(runs[0]) if published else [], output)
         click.echo(study.markdown_text(found))
         click.echo("\n".join(map(str, written)))
     return len(directories) - len(runs)

@@ -15,6 +15,7 @@ from nas.morphisms import MIX
 from nas.seeds import SEEDS, resnet50
 
 CONTROL_SIZES = (32, 64, 112, 160, 224)
+CLIMB = ((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES))
 CONTROL_CLASSES = 1000
 IMAGENET: Mapping[str, Any] = {
     "classes": IMAGENET_1K.classes,
@@ -82,7 +83,7 @@ IMAGES = Task(
         examples="images",
         graph=_control,
         batch_size=256,
-        climb=((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES)),
+        climb=CLIMB,
     ),
     ranked=RankedLimits(
         seed="resnet50",

@@ -15,6 +15,7 @@ from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes
 WINDOW = 1_024
 """Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
 CONTROL_SIZES = (64, 128, 256, 512, WINDOW)
+CLIMB = ((CONTROL_SIZES[0], 1), *((size, 4) for size in CONTROL_SIZES))
 CONTROL_BATCH = 32
 """Windows a step: 32,768 bytes keep an accelerator of today busy."""
 MOST_ERROR = 0.20
@@ -70,7 +71,7 @@ LANGUAGE = Task(
         examples="windows",
         graph=_control,
         batch_size=CONTROL_BATCH,
-        climb=((64, 1), (64, 4), (128, 4), (256, 4), (512, 4), (WINDOW, 4)),
+        climb=CLIMB,
     ),
     ranked=RankedLimits(
         seed="llama-12x768",

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
-from aiperf.tasks.images import IMAGES
 from aiperf.wording import plain, rates
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
@@ -79,17 +76,6 @@ class Scaling:
     @property
     def mark(self) -> Mark | None:
         return mark_of(self.origin)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A result of others, under the rules of AIPerf 1.0."""
-
-    system: str
-    nodes: int
-    devices: int
-    ops_per_second: float
-    source: str
 
 
 def nothing_to_compare(run: Judged) -> str:
@@ -186,19 +172,6 @@ def markdown_text(found: Scaling) -> str:
 def _marked_down(cell: str) -> str:
     """As text: a run may be called anything."""
     return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
-
-
-def published(run: Judged) -> list[Published]:
-    """To stand beside runs like this one. Raises MixedError where it is not of images, as those were."""
-    if (task := task_of_run(run.replay)) is not IMAGES:
-        raise MixedError(
-            f"{run.files.directory} is a run of the task {task.name}, and the published points of AIPerf 1.0 "
-            "are of images; leave --published out"
-        )
-    record = json.loads(
-        (resources.files("analysis.comparing") / "published.json").read_text(encoding="utf-8")
-    )
-    return [Published(**point) for point in record["points"]]
 
 
 def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from aiperf.journal.mark import marked
 from aiperf.wording import clock, figure, percent, plain, rate
-from analysis.readings.live import GroupNow, Snapshot
+from analysis.readings.hosts import GroupNow
+from analysis.readings.live import Snapshot
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SLOW_SHOWN = 3

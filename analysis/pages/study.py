@@ -8,7 +8,8 @@ from pathlib import Path
 from aiperf.errors import AiperfError
 from aiperf.wording import rate
 from analysis.comparing.comparison import Comparison
-from analysis.comparing.scaling import Published, Scaling, csv_text, markdown_text, table
+from analysis.comparing.published import Published
+from analysis.comparing.scaling import Scaling, csv_text, markdown_text, table
 from analysis.pages.figures.scaling import weak_scaling
 from analysis.pages.figures.svg import write_files
 from analysis.pages.page import drawn, page

@@ -1,4 +1,4 @@
-"""The ranks of a run in tables of words: hosts, devices, the control, clocks."""
+"""The ranks of a run in tables of words: hosts, devices, the control, clocks; what each group does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 
+from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
+from aiperf.proposing.plan import plan
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Amount
+from aiperf.trial import State
 from aiperf.wire.messages import Control
-from aiperf.wording import figure
+from aiperf.wording import figure, origin
 from analysis.table import Cell, Table
 
 RANKS_SHOWN = 64
@@ -51,6 +54,25 @@ def control_reading(replay: Replay) -> ControlReading | None:
         slowest_host=controls[slowest].host,
         sizes=task.control.at(control.size for control in controls.values()),
     )
+
+
+@dataclass(frozen=True)
+class GroupNow:
+    """What one group is doing."""
+
+    group: int
+    host: str
+    doing: str
+    """training, waiting or lost."""
+    trial: int | None
+    origin: str
+    share: float
+    """Of the trial's planned steps."""
+    epochs: int
+    error: float | None
+    """Lowest validation error of the trial so far."""
+    per_second: float | None
+    """Of its training, in what the snapshot says."""
 
 
 def hosts(replay: Replay) -> Table:
@@ -110,3 +132,33 @@ def _rate(per_second: float | None, amount: Amount) -> Cell:
 
 def _offset(seconds: float) -> Cell:
     return f"{1000 * seconds:+.1f} ms", seconds
+
+
+def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
+    """Of the last leg."""
+    leg, running = replay.leg, replay.running
+    hosts = {event.group: event.ready.host for event in leg.ranks}
+    return tuple(
+        _group(replay, leg, group, hosts.get(group, "unknown"), running.get(group))
+        for group in range(leg.groups)
+    )
+
+
+def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+    if attempt is None or attempt.state is not State.RUNNING:
+        gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
+        return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
+    amount, size = task_of(replay.opened.config.data).amount, replay.opened.config.data.size
+    of = leg.ranks[0].ready.data.get("training_images")
+    planned = plan(attempt.trial, replay.opened.config.training, of) if type(of) is int else None
+    return GroupNow(
+        group=group,
+        host=host,
+        doing="training",
+        trial=attempt.trial.number,
+        origin=origin(attempt.trial),
+        share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
+        epochs=attempt.trial.epochs,
+        error=attempt.error,
+        per_second=amount.rate(attempt.images / attempt.seconds, size) if attempt.seconds > 0 else None,
+    )

@@ -11,43 +11,22 @@ import numpy as np
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
-from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.plan import plan
 from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.known import task_of
-from aiperf.trial import State
-from aiperf.wording import clock, origin
+from aiperf.wording import clock
 from analysis.readings.facts import devices_text
+from analysis.readings.hosts import GroupNow, groups_now
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from nas.ops import OPS, Ops
 
 BINS = 60
 LONGEST_SILENCE_SECONDS = 60.0
 """A living master writes every few seconds."""
-
-
-@dataclass(frozen=True)
-class GroupNow:
-    """What one group is doing."""
-
-    group: int
-    host: str
-    doing: str
-    """training, waiting or lost."""
-    trial: int | None
-    origin: str
-    share: float
-    """Of the trial's planned steps."""
-    epochs: int
-    error: float | None
-    """Lowest validation error of the trial so far."""
-    per_second: float | None
-    """Of its training, in what the snapshot says."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +123,7 @@ class Follower:
             bin_seconds=bin_seconds,
             best=None if best is None or best.error is None else (best.number, best.error),
             trials=Counter(story.state.value for story in replay.trials.values()),
-            groups=_groups(replay) if replay.legs else (),
+            groups=groups_now(replay) if replay.legs else (),
             rates_of=task_of(replay.opened.config.data).amount.name,
             mark=mark_of(replay.opened.origin),
             slow=self._named(span),
@@ -224,32 +203,3 @@ def _left(replay: Replay) -> float | None:
     if most and done:
         return max(0.0, (most - done) * replay.span_seconds / done)
     return None
-
-
-def _groups(replay: Replay) -> tuple[GroupNow, ...]:
-    leg, running = replay.leg, replay.running
-    hosts = {event.group: event.ready.host for event in leg.ranks}
-    return tuple(
-        _group(replay, leg, group, hosts.get(group, "unknown"), running.get(group))
-        for group in range(leg.groups)
-    )
-
-
-def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | None) -> GroupNow:
-    if attempt is None or attempt.state is not State.RUNNING:
-        gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
-        return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
-    amount, size = task_of(replay.opened.config.data).amount, replay.opened.config.data.size
-    of = leg.ranks[0].ready.data.get("training_images")
-    planned = plan(attempt.trial, replay.opened.config.training, of) if type(of) is int else None
-    return GroupNow(
-        group=group,
-        host=host,
-        doing="training",
-        trial=attempt.trial.number,
-        origin=origin(attempt.trial),
-        share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
-        epochs=attempt.trial.epochs,
-        error=attempt.error,
-        per_second=amount.rate(attempt.images / attempt.seconds, size) if attempt.seconds > 0 else None,
-    )

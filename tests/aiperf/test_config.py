@@ -26,7 +26,7 @@ def test_every_preset_is_written_back_as_it_was_read(name: str) -> None:
 
 
 def test_there_are_the_promised_presets() -> None:
-    assert preset_names() == ["digits", "own", "ranked", "synthetic"]
+    assert preset_names() == ["digits", "own", "ranked", "ranked-text", "synthetic", "synthetic-text", "text"]
     assert load_preset("ranked").ranked
 
 
@@ -70,9 +70,8 @@ def test_what_cannot_be_is_refused_by_name(key: str, value: object, words: str) 
 
 
 def test_an_unknown_preset_names_those_there_are() -> None:
-    with pytest.raises(
-        ConfigError, match="no preset is called 'cifar'; there are: digits, own, ranked, synthetic"
-    ):
+    names = "digits, own, ranked, ranked-text, synthetic, synthetic-text, text"
+    with pytest.raises(ConfigError, match=f"no preset is called 'cifar'; there are: {names}"):
         load_preset("cifar")
 
 

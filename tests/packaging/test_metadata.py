@@ -47,7 +47,7 @@ def test_every_package_is_installed_and_no_other(stated: dict[str, Any]) -> None
 
 
 def test_every_file_of_a_package_is_installed(stated: dict[str, Any]) -> None:
-    (patterns,) = stated["package_data"].values()
+    patterns = [pattern for each in stated["package_data"].values() for pattern in each]
     data = [path for path in files() if path.startswith(PACKAGES) and not path.endswith(".py")]
     names = [pattern.removeprefix("**/") for pattern in patterns]
     assert [path for path in data if not any(fnmatch(path.split("/")[-1], name) for name in names)] == []

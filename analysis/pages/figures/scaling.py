@@ -9,7 +9,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from aiperf.rules.ending import Answer
 from aiperf.wording import percent, plain, rate, scaled
-from analysis.comparing.scaling import Published, Scaling
+from analysis.comparing.published import Published
+from analysis.comparing.scaling import Scaling
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
 from analysis.pages.figures.style import COLOURS, Frame, canvas
 

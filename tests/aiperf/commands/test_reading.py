@@ -92,7 +92,8 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     assert typed("preset", "digits") == 0
     assert 'name = "digits"' in typed.out
     assert typed("preset") == 0
-    assert typed.out.split() == ["digits", "own", "ranked", "synthetic"]
+    presets = ["digits", "own", "ranked", "ranked-text", "synthetic", "synthetic-text", "text"]
+    assert typed.out.split() == presets
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_figures_by_hand() -> None:
     assert seen.trials_a_group == pytest.approx(120 / seen.trial_seconds)
     assert seen.least_ranked_hours == 1.0
     assert seen.memory_bytes == 12 * 5142 + 4 * seed.num_activations * 50
-    by_adamw = forecast(with_overrides(config, {"training.optimizer": "adamw"}), seed, 200, 2000.0)
+    by_adamw = forecast(with_overrides(config, {"training.optimizer": "adamw"}), seed, (200, 400), 2000.0)
     assert by_adamw.memory_bytes == seen.memory_bytes + 4 * 5142
     assert by_adamw.weights_bytes == seen.weights_bytes * 3 // 2
 

@@ -10,8 +10,11 @@ import pytest
 
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import RunClass
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
 from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
 from tests.aiperf.journals import Timed, within
 from tests.aiperf.rules.test_falsify import careful, verdict_on
@@ -88,10 +91,6 @@ def test_no_honest_run_is_convicted_because_one_part_is_harder(tmp_path: Path) -
 
 def test_eight_bits_and_more_are_worth_nothing(tmp_path: Path) -> None:
     """−ln(1) = 0, and never the absolute value of a logarithm above it."""
-    from aiperf.journal.replay import replay
-    from aiperf.score.lineage import recount
-    from aiperf.score.score import score
-
     for bits in (8, 20):
         path = tmp_path / f"{bits}.jsonl"
         path.write_text(

@@ -18,7 +18,8 @@ from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.wording import percent
 from analysis.comparing import scaling as module
-from analysis.comparing.scaling import csv_text, markdown_text, published, scaling
+from analysis.comparing.published import published
+from analysis.comparing.scaling import csv_text, markdown_text, scaling
 from analysis.pages.figures.scaling import weak_scaling
 from analysis.pages.figures.svg import inline
 from analysis.pages.study import write_scaling

@@ -18,7 +18,8 @@ from aiperf.commands.serving import LivePage, make_server
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from analysis.comparing.comparison import compare
-from analysis.comparing.scaling import published, scaling
+from analysis.comparing.published import published
+from analysis.comparing.scaling import scaling
 from analysis.pages.report import report_html
 from analysis.pages.study import comparison_html, scaling_html
 from analysis.readings.judged import Judged, examine

@@ -11,8 +11,9 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from analysis.exports.watch import sparkline, watch_text
 from analysis.pages.live_page import live_html
+from analysis.readings.hosts import GroupNow
 from analysis.readings.judged import Judged
-from analysis.readings.live import Follower, GroupNow, Snapshot
+from analysis.readings.live import Follower, Snapshot
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
 from tests.analysis.synthetic import CIFAR, Machine, resized, write_run

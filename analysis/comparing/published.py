@@ -1,0 +1,36 @@
+"""What others reached under the rules of AIPerf 1.0."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+
+from aiperf.errors import AiperfError
+from analysis.readings.judged import Judged
+from analysis.readings.key import task_of_run
+
+
+@dataclass(frozen=True)
+class Published:
+    """A result of others, under the rules of AIPerf 1.0."""
+
+    system: str
+    nodes: int
+    devices: int
+    ops_per_second: float
+    source: str
+
+
+def published(run: Judged) -> list[Published]:
+    """To stand beside runs like this one. Raises AiperfError where AIPerf 1.0 had not its task."""
+    task = task_of_run(run.replay)
+    if not task.in_aiperf1:
+        raise AiperfError(
+            f"{run.files.directory} is a run of the task {task.name}, and the published points of AIPerf 1.0 "
+            "are of images; leave --published out"
+        )
+    record = json.loads(
+        (resources.files("analysis.comparing") / "published.json").read_text(encoding="utf-8")
+    )
+    return [Published(**point) for point in record["points"]]

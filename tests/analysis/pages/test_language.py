@@ -1,0 +1,69 @@
+"""A recorded run of language as pages and lists show it: windows and bytes, and no image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from analysis.comparing.comparison import compare
+from analysis.comparing.published import published
+from analysis.comparing.scaling import scaling
+from analysis.exports.watch import watch_text
+from analysis.pages.report import report_html
+from analysis.readings.hosts import control_reading
+from analysis.readings.judged import Judged, glance
+from analysis.readings.key import figures
+from analysis.readings.live import Follower
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+
+@pytest.fixture(scope="module")
+def language() -> Judged:
+    return glance(RunFiles(RECORDED / "language"))
+
+
+@pytest.fixture(scope="module")
+def images() -> Judged:
+    return glance(RunFiles(RECORDED / "alone"))
+
+
+def test_the_report_speaks_of_windows_and_bytes(language: Judged) -> None:
+    text = report_html(language)
+    for words in ("OPS a window", "windows trained", "bits per byte", "GPT-2 small over bytes"):
+        assert words in text
+    for words in ("images/s", "OPS an image", "training image", "ResNet"):
+        assert words not in text
+
+
+def test_the_control_is_told_in_bytes_per_second(language: Judged, images: Judged) -> None:
+    reading = control_reading(language.replay)
+    assert reading is not None
+    assert language.score.control is not None
+    assert reading.per_second == 64 * language.score.control.images_per_second
+    assert reading.text == "30.8 bytes/s"
+    line = figures(language.replay, language.score)["control_images_per_second"].line
+    assert line == "30.8 bytes/s (GPT-2 small over bytes at windows of 64 bytes)"
+    other = control_reading(images.replay)
+    assert other is not None
+    assert images.score.control is not None
+    assert other.per_second == images.score.control.images_per_second
+
+
+def test_who_watches_sees_bytes_per_second() -> None:
+    follower = Follower(RunFiles(RECORDED / "language"))
+    follower.update()
+    assert follower.snapshot().rates_of == "bytes"
+    assert "bytes/s" in watch_text(follower.snapshot(), 120, 30)
+
+
+def test_figures_of_two_tasks_are_never_compared(language: Judged, images: Judged) -> None:
+    for look in (lambda: compare(images, language), lambda: scaling([images, language])):
+        with pytest.raises(AiperfError, match="figures of two tasks are not compared"):
+            look()
+    with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are of images"):
+        published(language)
+    assert published(images)

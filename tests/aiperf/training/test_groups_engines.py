@@ -28,7 +28,7 @@ def printed(module: str, folder: Path) -> list[dict[str, Any]]:
     finally:
         for rank in started:
             rank.kill()
-            rank.wait()
+            rank.communicate()  # which closes its pipe, after a timeout too
 
 
 @pytest.fixture(scope="module")

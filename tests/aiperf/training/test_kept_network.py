@@ -14,8 +14,10 @@ from safetensors.numpy import save_file
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.training.kept_network import Kept, read_kept, write_kept
+from nas.morphisms.text import WidenStream
 from nas.record import graph_to_json
 from nas.seeds import residual
+from nas.text_seeds import llama_4x128
 from nas.weights import initial
 
 GRAPH = residual()
@@ -65,6 +67,19 @@ def test_state_of_adamw_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = read_kept(tmp_path / "0.safetensors")
     assert same(found, written)
     assert {array.shape for array in found.state["step"].values()} == {()}
+
+
+def test_each_kind_of_state_follows_a_factor_in_its_own_way() -> None:
+    """A wider stream makes γ's gradient √(D/d) times as long; its square goes by D/d, its steps stay."""
+    parent = llama_4x128((8,))
+    ones = {name: np.ones(shape, np.float32) for name, shape in parent.weights.items()}
+    steps = dict.fromkeys(ones, np.array(7, np.float32))
+    state = {"momentum": ones, "exp_avg": ones, "exp_avg_sq": ones, "step": steps}
+    child = Kept(parent, initial(parent, 1), state).grown(WidenStream("embedding", 512, 0))
+    found = {kind: arrays["norm.weight"] for kind, arrays in child.state.items()}
+    for kind, factor in (("momentum", 2.0), ("exp_avg", 2.0), ("exp_avg_sq", 4.0)):
+        assert np.array_equal(found[kind], np.repeat(np.float32([factor, 0.0]), [128, 384])), kind
+    assert found["step"] == 7
 
 
 def test_a_file_of_before_there_were_other_optimizers_is_read(tmp_path: Path) -> None:

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from aiperf.config import Config, DataConfig, LimitsConfig
+from aiperf.device import bind
 from aiperf.engines.objective import NotFinite
-from aiperf.parallel.parallel import make_step
+from aiperf.errors import DataError
+from aiperf.parallel.parallel import Solo, make_step
 from aiperf.proposing.pace import Pace
+from aiperf.ranks.world import ALONE
 from aiperf.tally import UNIT, Predicted
 from aiperf.training import evaluation
 from aiperf.training.built_trial import build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
+from aiperf.training.worker import Worker
 from aiperf.trial import State
-from aiperf.wire.messages import Steps, Validated
+from aiperf.wire.messages import Evaluated, Setup, Steps, Validated
 from nas.modules import Network
 from nas.morphisms import TEXT_MIX
 from nas.morphisms.text import DeepenPlain, GateMLP
-from tests.aiperf.training.text_trials import GRAPH, SENTENCE, START, TEXT, WINDOW, rank_of, text_trial
+from nas.record import graph_to_json
+from tests.aiperf.training.test_worker import Told
+from tests.aiperf.training.text_trials import (
+    GRAPH,
+    START,
+    TEXT,
+    TRAINING,
+    UNSEEN,
+    WINDOW,
+    infinite,
+    rank_of,
+    text_trial,
+)
 
 FEW = 12  # steps in which a child must not lose what its parent knew
 KINDS = (DeepenPlain, *(kind for kind in TEXT_MIX if kind is not DeepenPlain))
@@ -118,15 +137,41 @@ def test_a_validation_is_cut_by_positions(at_once: int, monkeypatch: pytest.Monk
 
 def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
     """A byte that training never shows: the loss is finite, and the log of this rank says nothing of it."""
-    weights = dict(START.weights)
-    weights["embedding.weight"] = weights["embedding.weight"].copy()
-    weights["embedding.weight"][ord("!")] = np.inf
-    rank, told = rank_of(validation=TEXT + b"! " + SENTENCE), list[object]()
-    attempt = build(rank, text_trial(), 1, Kept(GRAPH, weights, {}))
+    rank, told = rank_of(validation=UNSEEN), list[object]()
+    attempt = build(rank, text_trial(), 1, infinite())
     with pytest.raises(NotFinite, match="bytes are predicted with a probability that is not finite"):
         train(rank, attempt, Pace(lambda: False), told.append)
     assert any(isinstance(message, Steps) for message in told)
     assert not any(isinstance(message, Validated) for message in told)
+
+
+def test_the_first_step_is_clipped_too() -> None:
+    """It is made apart from all others. SGD moves by the rate times the norm that gradients are cut to."""
+    rank = rank_of(optimizer="sgd", gradient_clip=1e-2, warmup=0.0)
+    chosen = text_trial(batch_size=rank.data.train.num_images, momentum=0.0, weight_decay=0.0)
+    attempt = build(rank, replace(chosen, epochs=1), 1, START)
+    assert attempt.plan.steps == 1
+    train(rank, attempt, Pace(lambda: False), lambda message: None)
+    moved = [
+        tensor.detach().numpy() - START.weights[name] for name, tensor in attempt.network.tensors().items()
+    ]
+    norm = np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in moved))
+    assert norm == pytest.approx(1e-2 * attempt.plan.rate(0), rel=1e-3)
+
+
+def test_a_best_network_that_is_not_finite_on_the_test_part_has_no_result(tmp_path: Path) -> None:
+    """One line, and never a bounded number that passes for a result."""
+    data = DataConfig("text", channels=1, size=WINDOW, classes=256)
+    config = Config("test", "-", data, TRAINING, LimitsConfig(minutes=1))
+    setup, channel = Setup(config, graph_to_json(GRAPH), str(tmp_path), ""), Told()
+    worker = Worker(setup, channel, bind("cpu", 0), ALONE, Solo())
+    worker.rank, worker.last = rank_of(validation=UNSEEN), (3, learnt()[0])
+    worker._evaluate(3)
+    worker.last = (3, infinite())
+    with pytest.raises(DataError, match=r"^trial 3, the best, has no result on the test part: .* not finite"):
+        worker._evaluate(3)
+    (tested,) = channel.said
+    assert isinstance(tested, Evaluated)
 
 
 def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from nas.weights import initial
 WINDOW, BATCH = 16, 16
 SENTENCE = b"the quick brown fox jumps over the lazy dog; "
 TEXT = SENTENCE * 60
+UNSEEN = TEXT + b"! " + SENTENCE
+"""Ends, in the share of the second of two ranks, with a byte that training never shows."""
 GRAPH = _llama((WINDOW,), 256, blocks=2, heads=2, groups=1, width=32, hidden=64)
 START = Kept(GRAPH, initial(GRAPH, 1), {})
 TRAINING = TrainingConfig(
@@ -77,3 +80,11 @@ def text_trial(**hyper: Any) -> Trial:
         "weight_decay": TRAINING.weight_decay,
     }
     return Trial(0, None, (), HyperParameters(**(chosen | hyper)), 1, TRAINING.epochs[0], 1)
+
+
+def infinite() -> Kept:
+    """Of the byte that only `UNSEEN` has, nothing is finite."""
+    weights = dict(START.weights)
+    weights["embedding.weight"] = weights["embedding.weight"].copy()
+    weights["embedding.weight"][ord("!")] = np.inf
+    return Kept(GRAPH, weights, {})

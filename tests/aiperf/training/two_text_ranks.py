@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from aiperf.engines.graphed import WARM_UP_WRAPPED
@@ -26,19 +25,16 @@ from aiperf.proposing.pace import Pace
 from aiperf.tally import Tally
 from aiperf.training.built_trial import build
 from aiperf.training.evaluation import evaluate
-from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Validated
 from tests.aiperf.engines.recording import recording
-from tests.aiperf.training.text_trials import GRAPH, SENTENCE, START, TEXT, rank_of, text_trial
+from tests.aiperf.training.text_trials import START, UNSEEN, infinite, rank_of, text_trial
 from tests.aiperf.training.two_ranks import meeting_in
 
 SGD_RATE = 0.3
 EPOCHS = 2  # of 10 steps and a half: more than DDP needs before its steps are captured
-UNSEEN = TEXT + b"! " + SENTENCE
-"""Ends, in the share of the second rank, with a byte that training never shows."""
 
 
 @dataclass
@@ -49,13 +45,6 @@ class Said(NoLog):
 
     def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
         self.tallies.append(tally)
-
-
-def infinite() -> Kept:
-    weights = dict(START.weights)
-    weights["embedding.weight"] = weights["embedding.weight"].copy()
-    weights["embedding.weight"][ord("!")] = np.inf
-    return Kept(GRAPH, weights, {})
 
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -40,9 +40,9 @@ def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
 
 
 def llama_2x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """What a search of two minutes on a processor begins with: the same with 2 blocks, 4 heads of 16, width
+    """What a search of two minutes on a processor begins with: the same with 2 blocks, 2 heads of 32, width
     64, each head with its own keys."""
-    return _llama(input, classes, blocks=2, heads=4, groups=4, width=64, hidden=192)
+    return _llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
 
 
 def llama_12x768(input: Shape = (1024,), classes: int = 256) -> Graph:

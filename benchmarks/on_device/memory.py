@@ -106,10 +106,14 @@ class _Watch:
 
     def _read(self) -> None:
         while not self._over.is_set():
-            self._highest = max(self._highest, self._process.memory_info().rss)
+            self._look()
             sleep(PERIOD_SECONDS)
+
+    def _look(self) -> None:
+        self._highest = max(self._highest, self._process.memory_info().rss)
 
     def end(self) -> int:
         self._over.set()
         self._thread.join()
+        self._look()  # the last time may be long ago, for a process that does not wait
         return int(self._highest - self._before)

@@ -1,6 +1,6 @@
 """What each way of searching earns of the same operations.
 
-    python -m benchmarks.search [--data digits fashion] [--seeds 5] [--gops 2500] [--figure FILE]
+    python -m benchmarks.search [--data digits fashion text] [--seeds 5] [--gops 2500] [--figure FILE]
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Every arm trains until it has been credited the same operations, so the load of the machine does not
@@ -53,12 +53,15 @@ from nas.record import graph_to_json
 from nas.search import SEARCHES
 from nas.weights import initial
 
-# Per data set: operations of a run relative to --gops, and what differs from the preset. Half of the preset's
+# Per data set: operations of a run relative to --gops, and what differs from the preset. Of images half its
 # operations, and rounds of half its length.
 DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "digits": (1.0, {"training.epochs": (6, *[3] * 15, 60)}),
     "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6)}),
+    "text": (2.0, {}),
 }
+FORMAT = "fp32"
+"""The same on every machine."""
 ANEW = "-anew"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+nni": {"tuning.name": "nni"},
@@ -84,7 +87,7 @@ class Spent:
 
 
 @lru_cache(maxsize=2)
-def _images(config: DataConfig, random_seed: int) -> Data:
+def _data(config: DataConfig, random_seed: int) -> Data:
     return load(config, torch.device("cpu"), random_seed)
 
 
@@ -95,7 +98,7 @@ class Run:
         torch.set_num_threads(1)
         device = bind("cpu", 0)
         self.config, self.seed, self.spent = config, starting_graph(config), Spent(budget)
-        data = _images(config.data, config.random_seed)
+        data = _data(config.data, config.random_seed)
         self.rank = Rank(device, data, config.training, Solo())
         self.pace = Pace(
             lambda: self.spent.over, block_seconds=0.05
@@ -239,8 +242,8 @@ class Run:
 def measured(data: str, arm: str, seed: int, gops: float) -> Result:
     share, overrides = DATA[data]
     name = arm.removeprefix("slow ")
-    settings: dict[str, Any] = {"random_seed": seed, **overrides}
-    preset = load_preset("digits")
+    settings: dict[str, Any] = {"random_seed": seed, "training.format": FORMAT, **overrides}
+    preset = load_preset("text" if data == "text" else "digits")
     if data == "fashion":
         preset = replace(preset, data=FASHION)
     preset = with_overrides(preset, settings)

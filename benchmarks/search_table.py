@@ -16,7 +16,7 @@ ARMS = (
     *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
     *("slow evolution", "slow evolution+nni"),
 )
-NAMES = {"digits": "digits", "fashion": "Fashion-MNIST"}
+NAMES = {"digits": "digits", "fashion": "Fashion-MNIST", "text": "the bundled text"}
 REFERENCE = "evolution-anew"
 POINTS = 30  # of a line of the figure
 TICKS = (1, 2, 3, 4, 6, 10, 15, 20, 30, 40, 60)  # percent

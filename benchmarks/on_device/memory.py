@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from time import sleep
 from typing import Any
 
 import psutil
 import torch
 
+from aiperf.config import load_preset
 from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.made import KINDS
@@ -31,9 +33,10 @@ def measure(setting: Setting) -> Figures:
     device = bind(setting.kind, 0)
     format = device.formats[0]
     device.declare(format)
+    training = replace(load_preset("digits").training, format=format)  # with SGD, as the steps below
     rows, faults = [], []
     for what, graph, images, names in _cases(setting):
-        expected = memory_bytes(graph, format, images)
+        expected = memory_bytes(graph, training, images)
         for name in names:
             if KINDS[name].why_not(device):
                 continue

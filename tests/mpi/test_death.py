@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
@@ -70,16 +72,19 @@ def test_a_killed_rank_costs_its_group_and_no_more(
     chance = random.Random(seed)
     ranks, devices = chance.choice(LAYOUTS)
     victim, after = chance.randrange(1, ranks), chance.uniform(0.5, SPAN_SECONDS - 4)
-    directory = tmp_path / "run"
+    directory, copied = tmp_path / "run", tmp_path / "before"
     with started(command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT), directory) as job:
-        wait_until(job.wait_for('"Released"') + after)
-        before = complete(told(directory))
+        released = job.wait_for('"Released"')
+        doomed = job.rank(victim)  # to look for it takes seconds of a busy machine
+        wait_until(released + after)
+        copied.mkdir()
+        shutil.copy(RunFiles(directory).journal, copied)
         killed = time.monotonic()
-        job.rank(victim).kill()
+        doomed.kill()
         noticed = job.wait_for('"GroupLost"', NOTICED_SECONDS) - killed
         code = job.end()
         assert " VALID, class smoke" in job.text()
-    replay = checked(directory)
+    replay, before = checked(directory), complete(told(copied))
     report(
         capsys,
         f"KILL_SEED={seed}: rank {victim} of {ranks} killed after {after:.1f} s, noticed in {noticed:.2f} s; "
@@ -105,9 +110,11 @@ def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
     after = chance.uniform(0.5, SPAN_SECONDS - 4)
     directory = tmp_path / "run"
     with started(command(directory, ranks, devices, OPEN_MPI, *options), directory) as job:
-        wait_until(job.wait_for('"Released"') + after)
+        released = job.wait_for('"Released"')
+        doomed = job.rank(0)
+        wait_until(released + after)
         killed = time.monotonic()
-        job.rank(0).kill()
+        doomed.kill()
         assert job.end(30.0) != 0
         ended = time.monotonic() - killed
         left = _gone(job)

@@ -52,7 +52,7 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = [examine(run) for run in runs]
     texts = {
         "report.html": report_html(judged),
-        "scaling.html": scaling_html(scaling(study), study, published()),
+        "scaling.html": scaling_html(scaling(study), study, published(study[0])),
         "compare.html": comparison_html(compare(study[0], study[1])),
     }
     machines = [Machine(groups=size, origin=Origin.SIMULATED) for size in (1, 2)]
@@ -61,7 +61,7 @@ def site(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     texts |= {
         "report-simulated.html": report_html(unmeasured[0]),
-        "scaling-simulated.html": scaling_html(scaling(unmeasured), unmeasured, published()),
+        "scaling-simulated.html": scaling_html(scaling(unmeasured), unmeasured, published(study[0])),
         "compare-simulated.html": comparison_html(compare(study[0], unmeasured[0])),
     }
     packages = tmp_path_factory.mktemp("packages")

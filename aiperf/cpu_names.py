@@ -1,4 +1,4 @@
-"""What a processor is called, from what Linux tells of it: on Arm that is two numbers, elsewhere other keys.
+"""What a processor is called, from what Linux says of it: on Arm that is two numbers, elsewhere other keys.
 
 Numbers and names of cores: util-linux, lscpu-arm.c, 2026, and Linux, arch/arm64/include/asm/cputype.h.
 Several vendors build one core into chips of their own; NVIDIA's and Amazon's are known by more than the core.

@@ -3,7 +3,7 @@
     python benchmarks/search_speed.py
 
 Ends with 1 when a limit is missed. Every architecture has 250 nodes or more. The first 100,000 trials
-are told from a record, as in a resumed run. Then come windows of 1,000 `ask` and `tell`, with 64 trials
+are read from a record, as in a resumed run. Then come windows of 1,000 `ask` and `tell`, with 64 trials
 in flight and rejected attempts included. The more operations a trial has, the smaller is its error: so
 the population grows until hardly any child is within the bounds, which is the slowest it can be.
 """

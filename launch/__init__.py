@@ -1,4 +1,4 @@
-"""From what is wanted, "8 nodes, for an hour", to the text of a batch script: pure functions of data."""
+"""From a request, "8 nodes, for an hour", to the text of a batch script: pure functions of data."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from aiperf.errors import ConfigError
 from launch.words import line
 
 WARNING_SECONDS = 120
-"""Before its limit a job is told to stop: thirty seconds for that, the rest for whoever is slow."""
+"""Before its limit a job is asked to stop: thirty seconds for that, the rest for slow ranks."""
 MARGIN_SECONDS = 300.0
 """For initialisation before the span, the test and the summary after it. The batch scripts ask for a warning
 two minutes before the limit, which Slurm may give a minute early: a span that fits must not hear it."""

@@ -48,7 +48,7 @@ def _of_mpi(name: str) -> Launcher:
 
 TORCHRUN = Launcher(
     "torchrun",
-    # A warning would kill it before any rank has heard of it.
+    # A warning would kill it before it reaches any rank.
     lambda mpi: [
         'bash -c \'trap "" USR1; exec "$@"\' ranks',
         "torchrun",

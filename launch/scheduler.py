@@ -40,7 +40,7 @@ class Scheduler(ABC):
     partition: str
     """Begins the option that says where a job runs."""
     size: str = "how large, and how long"
-    """What a person is told of the directive that says so."""
+    """What the script says about the directive."""
     job_id: str
     """The variable that holds it; it stays the same when the job is queued again. A process that has it is
     taken to be in such a job, so it must be this scheduler's own."""

@@ -132,7 +132,7 @@ def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None) -> int:
         click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
     refuse_other_origin(replay, ranks, files)
-    if asked is not None:  # a person can wait, and is told what for
+    if asked is not None:  # a person can wait, and sees what for
         _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
 
@@ -142,7 +142,7 @@ def _was_begun(files: RunFiles) -> bool:
 
 
 def _refuse_other_options(config: Config, asked: Asked, files: RunFiles) -> None:
-    """A run is one configuration; what is asked of it now and would be passed over is told."""
+    """A run is one configuration; an option given now that would be ignored is reported."""
     wanted, _ = resolved(with_overrides(config, asked.given()))
     was = leaves(config)
     if other := [

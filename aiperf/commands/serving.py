@@ -54,7 +54,7 @@ def serve(directory: Path, port: int) -> None:
     http://127.0.0.1:8321/. Ends by Ctrl-C. /metrics has the same figures for Prometheus.
     """
     live = LivePage(RunFiles(directory))
-    live.html()  # a run that cannot be read is told now, not in the browser
+    live.html()  # a run that cannot be read fails now, not in the browser
     with make_server(live, port) as server:
         click.echo(f"http://{LOOPBACK}:{server.server_port}/ shows {directory}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):  # the way to end it

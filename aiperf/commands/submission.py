@@ -47,7 +47,7 @@ hours_option = click.option(
 
 
 def run_context(options: Sequence[str], hours: float, several: bool) -> click.Context:
-    """The run's options as jobs will give them, read now: what is wrong is told before a job waits for hours.
+    """The run's options as jobs will give them, read now: errors are reported before a job waits for hours.
 
     `several`: whether more than one run is asked for. Raises ConfigError, and what click raises.
     """

@@ -64,7 +64,7 @@ def _digits() -> Part:
         raise DataError(
             f"{WHERE}: {path} cannot be read: {error}; install the scikit-learn of constraints.txt"
         ) from None
-    # Ink is told in 17 tones, 0 … 16.
+    # Ink has 17 levels, 0 … 16.
     images = np.round(table[:, :-1].reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     return Part(images, table[:, -1].astype(np.int64), WHERE)
 

@@ -29,7 +29,7 @@ class Found:
     """Those in which the images can be shown."""
     augmentations: tuple[str, ...]
     classes: str = ""
-    """How the classes are told, where it is not by the labels."""
+    """How the classes are known, where it is not by the labels."""
     packed_side: int = 0
     """Of packed images, the side at which they are stored; 0 of others."""
 

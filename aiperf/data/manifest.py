@@ -25,7 +25,7 @@ def manifest(
 
     `official_training_images` are all of its training part, from which validation is taken.
 
-    Of the classes the smallest and the largest are told, not all: every rank of a run sends this.
+    Only the smallest and the largest class are stated, not all: every rank of a run sends this.
     """
     found = _of_any(config, sha256, official_training_images, synthetic)
     for name, by_class in vars(counts).items():

@@ -29,7 +29,7 @@ def memory_bytes() -> float:
 
 def _folders(controller: str) -> Iterator[Path]:
     """The group of this process and those that it lies in, for each may have its limit. A container may see
-    its own as the root, under which the path that it is told does not exist. Version 2 has no controller."""
+    its own as the root, under which the path that it is given does not exist. Version 2 has no controller."""
     try:
         lines = OWN.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux, or hidden: no limit is known

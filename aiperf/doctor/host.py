@@ -42,7 +42,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "npu-smi": ("info",),
     "xpu-smi": ("discovery",),
 }
-"""What tells of the drivers, and how it is asked."""
+"""Tools that report drivers, and how to call them."""
 
 
 def see_host(

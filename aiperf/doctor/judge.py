@@ -16,7 +16,7 @@ CLOCK_SECONDS = 1.0
 """A run whose hosts differ by more is INVALID."""
 CLOCK_NEAR_SECONDS = 0.1
 UNLIKE = 1.5
-"""An all-reduce so much slower than the median of the groups is told."""
+"""An all-reduce so much slower than the median of the groups is reported."""
 NOTHING = "unknown: nothing could be looked at"
 NOT_NEEDED = "not looked at: no worker trains"
 BLIND_REMEDY = "see the failed checks; after their remedies, or with a longer --wait-seconds, look again"

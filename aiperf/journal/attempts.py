@@ -53,7 +53,7 @@ class Leg:
     started: dict[int, float] = field(default_factory=dict)
     """When each group was last told to start, after its loss; one that is not here, with the leg."""
     arrivals: list[tuple[float, float]] = field(default_factory=list)
-    """Of each of `ranks` the time of its line, and how long before it its group was told to start."""
+    """Of each of `ranks` the time of its line, and how long before it its group was asked to start."""
     alive: dict[int, set[int]] = field(default_factory=dict)
     """Of each group the ranks that are ready now."""
     first: float = 0.0

@@ -51,7 +51,7 @@ class Opened(Event):
     code_hash: str
     config: Config
     seed_graph: Mapping[str, Any]
-    """The starting architecture, whole; everything else is told as morphisms."""
+    """The starting architecture, whole; every other one is recorded as morphisms."""
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of those that proposals follow from, beside this program."""
     search: int = 1

@@ -60,7 +60,7 @@ class JournalReader:
         """The whole lines written since. An unfinished last line is left for later.
 
         Raises JournalError for a file that is not there, is no journal, is of a newer version, or is
-        damaged (with the number of the line). A broken chain is told by the line, not raised.
+        damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         try:
             with opened(self.path) as file:

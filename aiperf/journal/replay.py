@@ -65,7 +65,7 @@ class Replay:
         self.lines = 0
         self.last_chain = ""
         self.begin_chain = ""
-        """Of the line that began the first leg: a run is told by it, however many lines follow."""
+        """Of the line that began the first leg: it identifies a run, however many lines follow."""
         self._opened: events.Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}

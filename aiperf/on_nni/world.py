@@ -56,7 +56,7 @@ class _Slot:
     """To the process that trains it."""
     ready: Ready | None = None
     replaced: bool = False
-    """Whether the standing worker's `Ready` is another one's, which was told."""
+    """Whether the standing worker's `Ready` is another one's, which was reported."""
 
 
 class NniWorld:

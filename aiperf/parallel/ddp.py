@@ -33,7 +33,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 FORWARD = "forward_sync_buffers"
 KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
-# How Gloo, which raises plain RuntimeErrors, tells of a lost connection.
+# How Gloo, which raises plain RuntimeErrors, reports a lost connection.
 LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
 
 

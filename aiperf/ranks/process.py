@@ -80,7 +80,7 @@ class WorkerProcess:
         return f"the worker (process {self._process.pid}) {how}; its last words: {_last_line(self._log)}"
 
     def end(self) -> None:
-        """Gives it time to leave by itself, as it was told to."""
+        """Gives it time to exit by itself, as it was asked to."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(QUIT_SECONDS)
         self.kill()

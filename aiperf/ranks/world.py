@@ -34,7 +34,7 @@ class World(Protocol):
 
     def send(self, group: int, message: ToGroup) -> None:
         """To every rank of the group. Never waits. A message to a group that is gone is dropped;
-        `receive` tells of the loss."""
+        `receive` reports the loss."""
 
     def send_all(self, message: ToGroup) -> None:
         """To every rank of every group, as `send`. A group that is started again later does not hear it.

@@ -71,11 +71,11 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     work = pieces(evidence.replay)
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
-    # A group that stood still, too, tells of one long piece: none is believed to be much longer than usual.
+    # A group that stood still, too, reports one long piece: none is believed to be much longer than usual.
     others = work.seconds[(work.group == group) & (work.leg == leg.index) & ~mine]
     usual = MOST_OF_A_PIECE * np.median(others) if len(others) else 0.0
     pieces_of_work = np.minimum(work.seconds[mine], max(AFTER_LAST_LINE_SECONDS, usual))
-    # The first piece began before the stall, and the one at its end is told when it is done.
+    # The first piece began before the stall, and the one at its end is reported when it is done.
     edges = AFTER_LAST_LINE_SECONDS + pieces_of_work.max(initial=0.0)
     return bool(pieces_of_work.sum() + edges >= stall.seconds)
 

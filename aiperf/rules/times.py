@@ -73,7 +73,7 @@ def _durations(attempt: Attempt) -> Iterator[str]:
 
 
 def _backwards(replay: Replay) -> Iterator[str]:
-    """What a group tells of has not ended before what it told of earlier."""
+    """What a group reports has not ended before what it reported earlier."""
     column, first = replay.blocks.column, replay.totals().first
     attempts, ends, places = column("attempts"), column("ends"), replay.blocks.places(first)
     order = np.argsort(attempts, kind="stable")

@@ -129,7 +129,7 @@ def _overlaps(replay: Replay) -> Iterator[str]:
 
 def _pauses(replay: Replay) -> Iterator[str]:
     """Ranks whose hosts had a later time of day than their leg: between its start and their word more time
-    went by than the leg tells of."""
+    passed than the leg accounts for."""
     for leg in replay.legs:
         began = datetime.fromisoformat(leg.began.started).timestamp()
         for event, (t, _) in zip(leg.ranks, leg.arrivals):

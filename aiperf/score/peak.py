@@ -184,7 +184,7 @@ def listed(device: str) -> Peak | None:
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:
     """Of one device in a format (fp32, tf32, bf16 or fp16); None where it is not known.
 
-    A device that bears the name of its parts is told from one of them by its memory.
+    A device that bears the name of its parts is distinguished from one of them by its memory.
     """
     peak = listed(device)
     if peak is None or (

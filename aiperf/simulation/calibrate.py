@@ -1,4 +1,4 @@
-"""Assumptions from a run: what its journal tells of the machine, and what one run cannot tell."""
+"""Assumptions from a run: what its journal shows of the machine, and what one run cannot show."""
 
 from __future__ import annotations
 

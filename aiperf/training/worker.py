@@ -142,7 +142,7 @@ class Worker:
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
         began = time.perf_counter()
-        # First of all: what is wrong with it is told before anybody waits for the rest.
+        # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
         refuse_unusable(self.seed, self.device, self.config.training, self.parallel.ranks)
@@ -306,7 +306,7 @@ class Worker:
         except NotFinite as error:  # of the whole group
             if self.place.leads:
                 self._fail(trial, number, error)
-        except Exception as error:  # a trial is foreign code: whatever it raises is its own end, and is told
+        except Exception as error:  # a trial is foreign code: its errors end it alone, and are reported
             self._fail_in_collective(trial, number, error)
         else:
             ended = time.perf_counter()

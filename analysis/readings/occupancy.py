@@ -111,7 +111,7 @@ def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tup
 
 
 def _lost_groups(replay: Replay, axis: SpanAxis, bars: Sequence[Bar]) -> tuple[tuple[int, float, float], ...]:
-    """A loss is told without its time; it lies after the group's last work."""
+    """A loss is reported without its time; it lies after the group's last work."""
     found = list[tuple[int, float, float]]()
     for leg in replay.legs:
         begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
@@ -124,7 +124,7 @@ def _lost_groups(replay: Replay, axis: SpanAxis, bars: Sequence[Bar]) -> tuple[t
 
 
 def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[np.float64]) -> None:
-    """Of the gap before a bar, what its network took to be ready since the group was told of it."""
+    """Of the gap before a bar, what its network took to be ready since it was sent to the group."""
     begun = [attempt for attempt in replay.attempts if attempt.began is not None]
     free: dict[int, float] = {}
     order = sorted(range(len(bars)), key=lambda place: (bars[place].group, bars[place].begin))

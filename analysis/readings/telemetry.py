@@ -133,7 +133,7 @@ def records(path: Path) -> Iterator[dict[str, Any] | None]:
         with opened(path) as file:
             before = b"\n"
             for raw in lines(file, LONGEST_LINE):
-                # Of a line that is too long the pieces are passed over, and its end is told as no record.
+                # The pieces of a line that is too long are skipped, and its end is reported as no record.
                 if raw.endswith(b"\n"):
                     yield _record(raw) if before.endswith(b"\n") else None
                 before = raw

@@ -42,7 +42,7 @@ class DeviceUse:
     by_counter: bool
     """From the device's own counter of energy; otherwise its power is integrated."""
     contradictory: bool
-    """One of the two tells of many times the energy of the other: one is wrong, and nobody knows which."""
+    """One of the two reports many times the energy of the other: one is wrong, and nobody knows which."""
     mean_clock_hertz: float | None
     least_clock_hertz: float | None
     mean_temperature_celsius: float | None

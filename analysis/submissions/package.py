@@ -80,10 +80,10 @@ def write_package(
     """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
 
     A division left empty is "closed" where every run is of the class ranked, else "open".
-    `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` is told what
-    is being done. `with_weights`: also of each run the network that was tested. Raises AiperfError for
-    what cannot be read or written, or is no valid description of these runs; what can be known before the
-    long work is told before it.
+    `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` receives
+    what is being done. `with_weights`: also of each run the network that was tested. Raises AiperfError for
+    what cannot be read or written, or is no valid description of these runs; what can be checked before
+    the long work is.
     """
     _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:

@@ -75,7 +75,7 @@ class Submission:
 
 @contextmanager
 def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> Iterator[Submission]:
-    """Everything is computed again. `show` is told what is being done.
+    """Everything is computed again. `show` receives what is being done.
 
     Raises AiperfError where the package cannot be read at all: no archive, a hostile one, no manifest of
     this version, no journal. What can be read but is wrong stands in the reasons.

@@ -24,7 +24,7 @@ SECONDS = 120
 """Longest time of a compilation; it takes 3 s on one core of today."""
 
 # What a user sets to keep torch and oneDNN from instructions that the processor has: ours obey as well. The
-# order is from the lowest; each is what the compiler is told instead of, or beside, -march=native.
+# order is from the lowest; each is passed to the compiler instead of, or beside, -march=native.
 LOWERED: Mapping[str, tuple[str, ...]] = {
     "baseline": ("-march=x86-64",),
     "sse41": ("-march=x86-64", "-msse4.1"),

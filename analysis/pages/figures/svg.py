@@ -131,7 +131,7 @@ def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
 
 
 def _hoisted(found: re.Match[str]) -> str:
-    """Of dots that look alike, the look is told once."""
+    """Dots that look alike share one description."""
     group, dots, style = found.groups()
     return f'{group} style="{style}">\n' + dots.replace(f' style="{style}"', "") + "</g>"
 

@@ -102,7 +102,7 @@ def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch, "mm", watched)
     monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64,)})
     monkeypatch.setattr(ceiling, "TALL", (64, 64))
-    measure_products(device, "fp32", seconds=0.5)  # for both shapes, where threads have to wait for a core, too
+    measure_products(device, "fp32", seconds=0.5)  # for both shapes, on a busy machine, too
     assert len(set(used)) == 2 * ceiling.ROTATED
     assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
 

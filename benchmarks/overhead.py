@@ -23,6 +23,7 @@ from pathlib import Path
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.proposing.plan import IMAGES_AT_ONCE
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.score.timeline import shares
@@ -30,8 +31,6 @@ from aiperf.trial import Segment
 from nas.record import graph_to_json
 
 BARE = Path(__file__).with_name("bare.py")
-VALIDATION_BATCH = 400
-"""Images that the program evaluates at once, at the most: aiperf/training/train.py."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def compared(
         trial = run.attempts[index].trial
         graph = folder / "graph.json"
         graph.write_text(json.dumps(graph_to_json(rebuild(run, trial.number))))
-        held_out = min(segments[index][0].of, VALIDATION_BATCH)
+        held_out = min(segments[index][0].of, IMAGES_AT_ONCE)
         numbers = [trial.hyper.batch_size, run.opened.config.training.format, seconds, held_out]
         command = [sys.executable, str(BARE), str(graph), *map(str, numbers), device]
         answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)

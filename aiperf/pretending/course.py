@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from aiperf.config import Config
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
-from aiperf.proposing.plan import plan
+from aiperf.proposing.plan import plan, validated_at_once
 from aiperf.tally import Tally
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Manifest
@@ -23,8 +23,6 @@ from aiperf.wire.messages import Started, Steps, Validated
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
-VALIDATION_BATCH = 400
-"""Examples at once, as training has them of images: a model."""
 ELEMENT_BYTES = 4
 """Of a weight and of its gradient."""
 
@@ -95,7 +93,7 @@ class Pretended:
     def validate_seconds(self, graph: Graph, images: int) -> float:
         """Of an evaluation of so many images."""
         speed = self.assumptions.speed
-        batches = math.ceil(images / VALIDATION_BATCH)
+        batches = math.ceil(images / validated_at_once(graph, self.ranks))
         operations = graph.cost.evaluate.price(TENSOR_OPS) * images / self.ranks
         computing = operations / speed.ops_per_second
         starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back

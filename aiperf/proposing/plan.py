@@ -1,4 +1,4 @@
-"""How many steps a trial makes, when it validates, and the learning rate of each step."""
+"""How many steps a trial makes, when and how it validates, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from math import ceil, cos, pi
 
 from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
+from nas.graph import Graph
 
 CLOSING_SHARE = 1.5
 """Times the last validation: what is left for the closing one before a deadline."""
+
+IMAGES_AT_ONCE = 400
+"""In a validation, over all ranks of a group; without gradients so many fit where a training batch does."""
+POSITIONS_AT_ONCE = 16_384
+"""Of text, on each rank: in GPT-2-small size the inside of one MLP is then 200 MB."""
 
 SEGMENT_SECONDS = 540.0
 """Of training, after which a validation closes the segment: one is credited whole, so it must not grow
@@ -68,3 +74,10 @@ def plan(trial: Trial, training: TrainingConfig, training_images: int) -> Plan:
         peak_rate=trial.hyper.learning_rate,
         decay=training.decay,
     )
+
+
+def validated_at_once(graph: Graph, ranks: int) -> int:
+    """Examples in a batch of a validation, over all `ranks` of a group."""
+    if not graph.head.symbols_in:
+        return IMAGES_AT_ONCE
+    return ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])

@@ -67,9 +67,9 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         raise JournalError(
             f"run {replay.opened.run_id} has no validated trial; there is nothing to learn from it"
         )
-    networks = networks_of(replay)
     ready = replay.ranks[0].ready
     ranks = len(replay.leg.began.groups[0])
+    networks = networks_of(replay, ranks)
     segments = segment_work(closed, networks, replay, ranks)
     if not segments:
         raise JournalError(f"run {replay.opened.run_id} has no trial of several steps; a longer one has")

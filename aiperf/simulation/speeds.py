@@ -11,7 +11,7 @@ import numpy as np
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Speed
-from aiperf.pretending.course import VALIDATION_BATCH
+from aiperf.proposing.plan import validated_at_once
 from aiperf.score.lineage import rebuilt
 from aiperf.simulation.least_squares import not_negative
 from aiperf.trial import Segment
@@ -37,9 +37,12 @@ class NetworkSize:
     parameters: int
     relative: float
     """Operations, times the seed's."""
+    validated_at_once: int
+    """Examples in a batch of a validation."""
 
 
-def networks_of(replay: Replay) -> dict[int, NetworkSize]:
+def networks_of(replay: Replay, ranks: int) -> dict[int, NetworkSize]:
+    """By trial, for groups of so many ranks."""
     found, seed = {}, 0
     for entry in rebuilt(replay):
         if entry.graph is not None:
@@ -51,6 +54,7 @@ def networks_of(replay: Replay) -> dict[int, NetworkSize]:
                 cost.evaluate.price(TENSOR_OPS),
                 entry.graph.num_parameters,
                 entry.graph.operations / seed,
+                validated_at_once(entry.graph, ranks),
             )
     return found
 
@@ -107,7 +111,10 @@ def fitted_speed(segments: Sequence[SegmentWork]) -> tuple[Speed, FromRun]:
 def with_validation(segments: Sequence[SegmentWork], speed: Speed, ranks: int) -> tuple[Speed, FromRun]:
     foreseen = sum(
         each.network.evaluate * each.segment.of / ranks / speed.ops_per_second
-        + math.ceil(each.segment.of / VALIDATION_BATCH) * speed.layer_seconds * each.network.layers / 3
+        + math.ceil(each.segment.of / each.network.validated_at_once)
+        * speed.layer_seconds
+        * each.network.layers
+        / 3
         for each in segments
     )
     took = sum(each.segment.validate_seconds for each in segments)

@@ -10,16 +10,10 @@ import torch
 from aiperf.clock import duration
 from aiperf.data import Split
 from aiperf.engines.objective import objective_of
-from aiperf.parallel.parallel import Parallel
+from aiperf.proposing.plan import validated_at_once
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
-from nas.graph import Graph
 from nas.modules import Network
-
-IMAGES_AT_ONCE = 400
-"""Over all ranks; without gradients so many fit where a training batch does."""
-POSITIONS_AT_ONCE = 16_384
-"""Of text, on each rank: in GPT-2-small size the inside of one MLP is then 200 MB."""
 
 
 @torch.inference_mode()
@@ -40,7 +34,7 @@ def evaluate(
     network.eval()
     objective = objective_of(network.graph)
     judged, examples = objective.nothing(rank.device.torch), 0
-    batch_size = max(1, min(_at_once(network.graph, rank.parallel), split.num_images))
+    batch_size = max(1, min(validated_at_once(network.graph, rank.parallel.ranks), split.num_images))
     for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
         with rank.device.autocast(rank.training.format):
             outputs = network(batch)
@@ -52,13 +46,6 @@ def evaluate(
     own(objective.tally(*found))
     network.train()
     return whole, duration(perf_counter() - began)
-
-
-def _at_once(graph: Graph, parallel: Parallel) -> int:
-    """Examples over all ranks of the group."""
-    if not graph.head.symbols_in:
-        return IMAGES_AT_ONCE
-    return parallel.ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])
 
 
 @torch.no_grad()

@@ -16,10 +16,10 @@ from aiperf.device import bind
 from aiperf.engines.objective import NotFinite
 from aiperf.errors import DataError
 from aiperf.parallel.parallel import Solo, make_step
+from aiperf.proposing import plan
 from aiperf.proposing.pace import Pace
 from aiperf.ranks.world import ALONE
 from aiperf.tally import UNIT, Predicted
-from aiperf.training import evaluation
 from aiperf.training.built_trial import build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -127,7 +127,7 @@ def test_a_validation_is_cut_by_positions(at_once: int, monkeypatch: pytest.Monk
     network.load(learnt()[0].weights)
     network.register_forward_pre_hook(lambda _, inputs: largest.append(inputs[0].numel()))
     whole, _ = evaluate(rank, network, rank.data.validation)
-    monkeypatch.setattr(evaluation, "POSITIONS_AT_ONCE", at_once)
+    monkeypatch.setattr(plan, "POSITIONS_AT_ONCE", at_once)
     largest.clear()
     tally, _ = evaluate(rank, network, rank.data.validation)
     assert max(largest) == min(at_once, tally.of * WINDOW)

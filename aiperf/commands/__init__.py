@@ -5,16 +5,16 @@ from __future__ import annotations
 import click
 
 from aiperf.commands.architectures import count, graph
-from aiperf.commands.comparing import compare, scaling
+from aiperf.commands.cluster.launching import launch
 from aiperf.commands.examining import doctor
 from aiperf.commands.images.command import data
-from aiperf.commands.launching import launch
+from aiperf.commands.looking.comparing import compare, scaling
+from aiperf.commands.looking.reporting import export, report
+from aiperf.commands.looking.results import score, status, validate
+from aiperf.commands.looking.serving import serve
 from aiperf.commands.measuring import peak
 from aiperf.commands.nni import nni
-from aiperf.commands.reporting import export, report
-from aiperf.commands.results import score, status, validate
 from aiperf.commands.running import preset, resume, run
-from aiperf.commands.serving import serve
 from aiperf.commands.simulated.command import simulate
 from aiperf.commands.submitting import key, package, rank
 

@@ -8,8 +8,8 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
+from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import PATH, config_options, device_option
-from aiperf.commands.results import result_text
 from aiperf.files import RunFiles
 from aiperf.ranks.ranks import Wanted
 from aiperf.run.run import begin, new_run_id

@@ -12,6 +12,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import (
     PATH,
     Number,
@@ -21,7 +22,6 @@ from aiperf.commands.options import (
     rank_options,
     run_argument,
 )
-from aiperf.commands.results import result_text
 from aiperf.config import Config, leaves, preset_names, preset_text, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RunFiles

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.comparing import refuse_no_table, write_table
 from aiperf.commands.extras import extra
+from aiperf.commands.looking.comparing import refuse_no_table, write_table
 from aiperf.commands.options import PATH, Number, only_with, writing
 from aiperf.commands.simulated.assuming import chosen
 from aiperf.config import Config, load_preset, parse_setting, with_overrides

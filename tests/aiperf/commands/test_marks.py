@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.serving import LivePage
+from aiperf.commands.looking.serving import LivePage
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import mark_of

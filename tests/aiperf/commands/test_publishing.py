@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands import watching
-from aiperf.commands.serving import LivePage, make_server
+from aiperf.commands.looking import watching
+from aiperf.commands.looking.serving import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from tests.aiperf.commands.typed import Typed

@@ -13,8 +13,8 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from aiperf.commands import serving
-from aiperf.commands.serving import LivePage, make_server
+from aiperf.commands.looking import serving
+from aiperf.commands.looking.serving import LivePage, make_server
 from tests.aiperf.journals import Scene, told, write_run
 
 SECONDS = 60.0  # for what takes milliseconds where nothing else runs

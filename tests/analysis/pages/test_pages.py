@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.commands.serving import LivePage, make_server
+from aiperf.commands.looking.serving import LivePage, make_server
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from analysis.comparing.comparison import compare
@@ -361,8 +361,8 @@ def served(files: RunFiles) -> Iterator[str]:
 def test_a_served_run_refreshes_itself(
     run: RunFiles, tmp_path: Path, show: Callable[..., Shown], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiperf.commands.serving.LEAST_SECONDS", 0.3)
-    monkeypatch.setattr("aiperf.commands.serving.SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr("aiperf.commands.looking.serving.LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("aiperf.commands.looking.serving.SHARE_OF_TIME", 1.0)
     lines = run.journal.read_bytes().splitlines(keepends=True)
     growing = RunFiles(tmp_path / "growing")
     growing.directory.mkdir()

@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.looking.reporting import opened
+from aiperf.commands.looking.watching import watch_run
 from aiperf.commands.options import (
     device_option,
     only_with,
     run_argument,
     run_or_package_argument,
 )
-from aiperf.commands.reporting import opened
 from aiperf.commands.submitting import validate_package
-from aiperf.commands.watching import watch_run
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal

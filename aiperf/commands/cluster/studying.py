@@ -7,9 +7,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.comparing import refuse_no_table, write_table
-from aiperf.commands.options import PATH, rank_words, take_asked
-from aiperf.commands.submission import (
+from aiperf.commands.cluster.submission import (
     agree,
     hand_in,
     hours_option,
@@ -18,6 +16,8 @@ from aiperf.commands.submission import (
     site_option,
     write_script,
 )
+from aiperf.commands.looking.comparing import refuse_no_table, write_table
+from aiperf.commands.options import PATH, rank_words, take_asked
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles

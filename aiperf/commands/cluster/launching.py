@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.options import output_option, take_asked, writing
-from aiperf.commands.studying import scaling, status
-from aiperf.commands.submission import (
+from aiperf.commands.cluster.studying import scaling, status
+from aiperf.commands.cluster.submission import (
     agree,
     hand_in,
     hours_option,
@@ -21,6 +20,7 @@ from aiperf.commands.submission import (
     site_option,
     write_script,
 )
+from aiperf.commands.options import output_option, take_asked, writing
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
 from launch.job import Job

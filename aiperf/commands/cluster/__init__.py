@@ -1,0 +1,1 @@
+"""Commands of batch systems: scripts, jobs, scaling studies."""

@@ -16,6 +16,12 @@ from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
 from nas.layers.windows import LATER, Convolution, Sides, Windowed
 from nas.ops import Cost, Ops
 
+TOO_FEW_CHANNELS = 16
+"""On a CPU, oneDNN's gradient of the weights of a strided 1x1 convolution writes past its scratch memory
+where the layer reads fewer channels than a vector register holds numbers of 32 bits: on AVX2 8, on AVX-512
+(bf16 too) and on the widest SVE it knows 16. Such a gradient is wrong, hangs, or kills the process:
+https://github.com/uxlfoundation/oneDNN/issues/6035"""
+
 
 @dataclass(frozen=True, repr=False)
 class Conv2d(Convolution, Layer):

@@ -24,17 +24,12 @@ from nas.layers import (
     ReLU6,
     Shape,
 )
+from nas.layers.convolutions import TOO_FEW_CHANNELS
 from nas.modules.table import module_of
 
 # What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPSILON = 1e-5
-
-# On a CPU, oneDNN's gradient of the weights of a strided 1x1 convolution writes past its scratch memory where
-# the layer reads fewer channels than a vector register holds numbers of 32 bits: on AVX2 8, on AVX-512 (bf16
-# too) and on the widest SVE it knows 16. Such a gradient is wrong, hangs, or kills the process:
-# https://github.com/uxlfoundation/oneDNN/issues/6035
-TOO_FEW_CHANNELS = 16
 
 
 class Sum(nn.Module):

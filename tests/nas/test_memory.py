@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from nas.layers import Conv2d
-from nas.modules import TOO_FEW_CHANNELS, module_of
+from nas.layers.convolutions import TOO_FEW_CHANNELS
+from nas.modules import module_of
 from tests.house.tree import ROOT
 
 # What oneDNN and ATEN may use at the most; either may be lowered, never raised. "": all there is.

@@ -1,0 +1,1 @@
+"""A network as files of other programs: a Python file for PyTorch, and ONNX."""

@@ -1,0 +1,74 @@
+"""A network as an ONNX file, its weights inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nas.graph import Graph
+from nas.portable import onnx_images, onnx_text
+from nas.portable.named import PortableError, identifiers
+from nas.portable.onnx_draft import OPERATOR_SET, Draft, Place, write
+from nas.weights import Weights
+
+WRITERS = (onnx_images, onnx_text)
+"""Each registers its layers with `write`."""
+FORM = 8
+"""Version of the file's form (IR): the one that came with operator set 17, in ONNX 1.12."""
+LARGEST_BYTES = (1 << 31) - (1 << 24)
+"""Of the tensors in one file: protocol buffers end at 2 GiB, and the operators need a little."""
+
+
+def operators(graph: Graph, weights: Weights) -> Draft:
+    """Raises PortableError for a layer that has no words in ONNX."""
+    draft, names = Draft(), identifiers(graph)
+    for node in graph.nodes:
+        reads = graph.reads(node)
+        tensors = (*node.layer.weights(*reads), *node.layer.statistics(*reads))
+        own = {tensor: weights[f"{node.name}.{tensor}"] for tensor in tensors}
+        write(node.layer, Place(draft, names[node.name], own, reads), *[names[name] for name in node.inputs])
+    return draft
+
+
+def onnx_file(graph: Graph, weights: Weights, told: Mapping[str, str]) -> bytes:
+    """The file. It reads `images` (batch, channels, height, width) of fp32 or `symbols` (batch, positions) of
+    int64, and puts out `logits`. `told` becomes its metadata.
+
+    Raises PortableError for what ONNX has no words or no room for, ModuleNotFoundError without the
+    library onnx.
+    """
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    draft, names = operators(graph, weights), identifiers(graph)
+    if (size := sum(array.nbytes for array in draft.tensors.values())) > LARGEST_BYTES:
+        raise PortableError(f"its weights have {size:,} bytes, and an ONNX file holds {LARGEST_BYTES:,}")
+    output = names[graph.output]
+    nodes = [
+        helper.make_node(
+            each.kind,
+            each.inputs,
+            ["logits" if name == output else name for name in each.outputs],
+            name=each.outputs[0],
+            **each.attributes,
+        )
+        for each in draft.operators
+    ]
+    number = TensorProto.INT64 if graph.head.symbols_in else TensorProto.FLOAT
+    logits = graph.shapes[graph.output]
+    written: Any = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info(names["input"], number, ["batch", *graph.input])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", *logits])],
+        [numpy_helper.from_array(array, name) for name, array in draft.tensors.items()],
+    )
+    whole = helper.make_model(
+        written,
+        producer_name="aiperf-hpc",
+        ir_version=FORM,
+        opset_imports=[helper.make_opsetid("", OPERATOR_SET)],
+    )
+    helper.set_model_props(whole, dict(told))
+    onnx.checker.check_model(whole, full_check=True)
+    return bytes(whole.SerializeToString())

@@ -1,0 +1,72 @@
+"""A network as a Python file that needs torch and safetensors alone: a line for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nas.graph import Graph, Node
+from nas.layers import Attention, Experts, Positions, Shape
+from nas.portable.named import identifiers
+from nas.portable.torch_lines import Line, line_of
+from nas.portable.torch_parts import ATTENTION, EXPERTS, FILE
+from nas.weights import Array, Weights
+
+
+def torch_file(graph: Graph, title: str) -> str:
+    """The file's text. `title`: one line of its docstring that says what network it is.
+
+    Raises PortableError for a layer that it has no words for.
+    """
+    names = identifiers(graph)
+    lines = {node.name: line_of(node.layer, *graph.reads(node)) for node in graph.nodes}
+    made = [f"self.{names[name]} = {line.made}" for name, line in lines.items() if line.made]
+    computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
+    layers = {type(node.layer) for node in graph.nodes}
+    helpers = [text for kind, text in ((Attention, ATTENTION), (Experts, EXPERTS)) if kind in layers]
+    example = "torch.zeros(1, {}{})".format(
+        ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
+    )
+    return FILE.format(
+        title=_harmless(title),
+        reads=names["input"],
+        shape=_shown(graph.input),
+        output=_shown(graph.shapes[graph.output]),
+        helpers="".join(helpers),
+        functional="from torch.nn import functional as F\n" if _uses(made, computed, helpers) else "",
+        made="\n        ".join(made or ["pass"]),
+        computed="\n        ".join(computed),
+        result=names[graph.output],
+        example=example,
+    )
+
+
+def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
+    """The weights under the names by which `load_state_dict` of that file knows them."""
+    names = identifiers(graph)
+    found = {}
+    for name in (*graph.weights, *graph.statistics):
+        node, tensor = name.rsplit(".", 1)
+        own = names[node] if isinstance(graph.node[node].layer, Positions) else f"{names[node]}.{tensor}"
+        found[own] = weights[name]
+    return found
+
+
+def _computed(graph: Graph, node: Node, line: Line, names: Mapping[str, str]) -> str:
+    own = names[node.name]
+    text = line.computed.format(*[names[name] for name in node.inputs], own=f"self.{own}")
+    shape = graph.shapes[node.name]
+    changed = shape != graph.shapes[node.inputs[0]]
+    return f"{own} = {text}" + (f"  # {_shown(shape)}" if changed else "")
+
+
+def _uses(*parts: list[str]) -> bool:
+    return any("F." in text for part in parts for text in part)
+
+
+def _shown(shape: Shape) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _harmless(title: str) -> str:
+    """It stands in a docstring, and may be a stranger's."""
+    return "".join(c for c in title if c.isprintable() and c not in '"\\')

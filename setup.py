@@ -34,6 +34,7 @@ RUN = [
 REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20", "prometheus-client>=0.20"]
 SIMULATE = ["simpy>=4.1"]
 SIGN = ["cryptography>=42"]
+ONNX = ["onnx>=1.16"]
 
 EXTRAS = {
     "run": RUN,
@@ -45,6 +46,7 @@ EXTRAS = {
     # Its last release; `nnictl` imports pkg_resources, which setuptools 81 dropped.
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
+    "onnx": ONNX,
     "report": REPORT,
     "simulate": SIMULATE,
     "sign": SIGN,
@@ -65,6 +67,8 @@ EXTRAS = {
         *REPORT,
         *SIMULATE,
         *SIGN,
+        *ONNX,
+        "onnxruntime>=1.20",
     ],
 }
 

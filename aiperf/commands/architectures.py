@@ -1,4 +1,4 @@
-"""Sub-commands about architectures: they need neither torch nor a run's weights."""
+"""Sub-commands about architectures and networks: they need no torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from aiperf.commands.looking.networks import best_trial, kept, write_onnx, write_torch
+from aiperf.commands.looking.reporting import opened
 from aiperf.commands.measuring import measured_limits
-from aiperf.commands.options import PATH, only_with, output_option, run_argument, writing
+from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.score.lineage import rebuild
@@ -118,16 +119,42 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
 
 
 @click.command()
-@run_argument
-@click.argument("trial", type=click.IntRange(0))
+@run_or_package_argument
+@click.argument("trial", type=click.IntRange(0), required=False)
 @output_option("Write to this file instead of the screen.")
-def graph(directory: Path, trial: int, output: Path | None) -> None:
-    """Rebuild the architecture of a trial from the seed and its lineage alone, as JSON.
+@click.option(
+    "--torch",
+    "torch_path",
+    metavar="NAME.py",
+    type=PATH,
+    help="Write the trained network as a Python file that needs torch and safetensors alone, and its weights "
+    "beside it, as NAME.safetensors.",
+)
+@click.option(
+    "--onnx", "onnx_path", metavar="FILE", type=PATH, help="Write the trained network as an ONNX file."
+)
+def graph(
+    path: Path, trial: int | None, output: Path | None, torch_path: Path | None, onnx_path: Path | None
+) -> None:
+    """Rebuild the architecture of a trial from the seed and its lineage alone, as JSON; with --torch or
+    --onnx, write its network with the weights that the run kept.
 
-    `count --seed FILE` and `run --seed FILE` take what this writes.
+    `count --seed FILE` and `run --seed FILE` take the JSON. Without TRIAL it is the best network. Weights are
+    kept of the best network and of what can still be a parent.
     """
-    run = replay(read_journal(RunFiles(directory).journal))
-    text = json.dumps(graph_to_json(rebuild(run, trial)), indent=1) + "\n"
+    with opened(path) as files:
+        run = replay(read_journal(files.journal))
+        number = best_trial(run, files) if trial is None else trial
+        if torch_path or onnx_path:
+            if output is not None:
+                raise click.UsageError("-o is for the JSON alone", click.get_current_context())
+            network = kept(run, files, number)
+            if torch_path:
+                write_torch(network, torch_path)
+            if onnx_path:
+                write_onnx(network, onnx_path)
+            return
+        text = json.dumps(graph_to_json(rebuild(run, number)), indent=1) + "\n"
     if output is None:
         click.echo(text, nl=False)
         return

@@ -74,6 +74,11 @@ def write_kept(path: Path, kept: Kept) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def plain_file(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Tensors under these names and nothing else, in the form of safetensors."""
+    return save({name: np.asarray(array, order="C") for name, array in tensors.items()})
+
+
 def read_kept(path: Path) -> Kept:
     """Raises DataError for a file that is absent, damaged, or does not fit its own architecture."""
     kept = read_any_kept(path)

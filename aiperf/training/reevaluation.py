@@ -15,13 +15,11 @@ from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
-from aiperf.score.lineage import rebuild
 from aiperf.tally import Tally
 from aiperf.tasks.known import task_of
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate
-from aiperf.training.kept_network import read_kept
-from nas.bounded import file_digest
+from aiperf.training.kept_trial import kept_trial
 from nas.modules import Network
 
 
@@ -63,13 +61,7 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     validated = replay.trials[tested.trial].best_validation if tested.trial in replay.trials else None
     if validated is None:
         raise JournalError(f"{files.journal}: trial {tested.trial}, which was tested, was never validated")
-    kept_file = files.weights(tested.trial)
-    kept = read_kept(kept_file)
-    if kept.graph != rebuild(replay, tested.trial):
-        raise JournalError(f"{kept_file} holds another architecture than the lineage of trial {tested.trial}")
-    ended = replay.trials[tested.trial].attempts[-1].ended
-    if ended is None or file_digest(kept_file) != ended.finished.weights:
-        raise JournalError(f"{kept_file} is not the file that the journal recorded for trial {tested.trial}")
+    kept = kept_trial(replay, files, tested.trial)
     config = replay.opened.config
     device = bind(kind, 0)
     device.declare(config.training.format)

@@ -31,7 +31,7 @@ class Operator:
 
 
 @dataclass
-class Draft:
+class Written:
     """What has been written so far: operators in order, and the tensors that they read."""
 
     tensors: dict[str, Array] = field(default_factory=dict)
@@ -39,10 +39,10 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerPlace:
     """Where a layer writes: the names under which its tensors and what it computes stand."""
 
-    draft: Draft
+    draft: Written
     own: str
     """The name of the layer's output."""
     weights: Mapping[str, Array]
@@ -76,6 +76,6 @@ class Place:
 
 
 @singledispatch
-def write(layer: Layer, at: Place, *inputs: str) -> None:
+def write(layer: Layer, at: LayerPlace, *inputs: str) -> None:
     """Writes the operators that compute the layer from `inputs`. Raises PortableError."""
     raise refused(layer, "ONNX")

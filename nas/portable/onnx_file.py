@@ -8,7 +8,7 @@ from typing import Any
 from nas.graph import Graph
 from nas.portable import onnx_images, onnx_text
 from nas.portable.named import PortableError, identifiers
-from nas.portable.onnx_draft import OPERATOR_SET, Draft, Place, write
+from nas.portable.onnx_draft import OPERATOR_SET, LayerPlace, Written, write
 from nas.weights import Weights
 
 WRITERS = (onnx_images, onnx_text)
@@ -19,14 +19,18 @@ LARGEST_BYTES = (1 << 31) - (1 << 24)
 """Of the tensors in one file: protocol buffers end at 2 GiB, and the operators need a little."""
 
 
-def operators(graph: Graph, weights: Weights) -> Draft:
+def operators(graph: Graph, weights: Weights) -> Written:
     """Raises PortableError for a layer that has no words in ONNX."""
-    draft, names = Draft(), identifiers(graph)
+    draft, names = Written(), identifiers(graph)
     for node in graph.nodes:
         reads = graph.reads(node)
         tensors = (*node.layer.weights(*reads), *node.layer.statistics(*reads))
         own = {tensor: weights[f"{node.name}.{tensor}"] for tensor in tensors}
-        write(node.layer, Place(draft, names[node.name], own, reads), *[names[name] for name in node.inputs])
+        write(
+            node.layer,
+            LayerPlace(draft, names[node.name], own, reads),
+            *[names[name] for name in node.inputs],
+        )
     return draft
 
 

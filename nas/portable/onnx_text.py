@@ -19,16 +19,16 @@ from nas.layers import (
     SiLU,
     SquaredReLU,
 )
-from nas.portable.onnx_draft import Place, write
+from nas.portable.onnx_draft import LayerPlace, write
 
 
 @write.register
-def _(layer: Embedding, at: Place, *inputs: str) -> None:
+def _(layer: Embedding, at: LayerPlace, *inputs: str) -> None:
     at.last("Gather", at.weight("weight"), inputs[0])
 
 
 @write.register
-def _(layer: Linear, at: Place, *inputs: str) -> None:
+def _(layer: Linear, at: LayerPlace, *inputs: str) -> None:
     weight = at.constant("weight", at.weights["weight"].T)
     if not layer.bias:
         return at.last("MatMul", inputs[0], weight)
@@ -36,51 +36,51 @@ def _(layer: Linear, at: Place, *inputs: str) -> None:
 
 
 @write.register
-def _(layer: Positions, at: Place, *inputs: str) -> None:
+def _(layer: Positions, at: LayerPlace, *inputs: str) -> None:
     at.last("Add", inputs[0], at.weight("weight"))
 
 
 @write.register
-def _(layer: LayerNorm, at: Place, *inputs: str) -> None:
+def _(layer: LayerNorm, at: LayerPlace, *inputs: str) -> None:
     tensors = [at.weight("weight"), at.weight("bias")]
     at.last("LayerNormalization", inputs[0], *tensors, epsilon=layer.epsilon)
 
 
 @write.register
-def _(layer: RMSNorm, at: Place, *inputs: str) -> None:
+def _(layer: RMSNorm, at: LayerPlace, *inputs: str) -> None:
     squares = at.step("ReduceMean", at.step("Mul", inputs[0], inputs[0]), axes=(-1,))
     root = at.step("Sqrt", at.step("Add", squares, at.constant("epsilon", layer.epsilon)))
     at.last("Mul", at.step("Div", inputs[0], root), at.weight("weight"))
 
 
 @write.register
-def _(layer: GELU, at: Place, *inputs: str) -> None:
+def _(layer: GELU, at: LayerPlace, *inputs: str) -> None:
     at.last("Identity", _gelu(at, inputs[0]))
 
 
 @write.register
-def _(layer: SiLU, at: Place, *inputs: str) -> None:
+def _(layer: SiLU, at: LayerPlace, *inputs: str) -> None:
     at.last("Identity", _silu(at, inputs[0]))
 
 
 @write.register
-def _(layer: SquaredReLU, at: Place, *inputs: str) -> None:
+def _(layer: SquaredReLU, at: LayerPlace, *inputs: str) -> None:
     positive = at.step("Relu", inputs[0])
     at.last("Mul", positive, positive)
 
 
-def _gelu(at: Place, values: str) -> str:
+def _gelu(at: LayerPlace, values: str) -> str:
     part = at.step("Erf", at.step("Div", values, at.constant("root", sqrt(2))))
     both_sides = at.step("Add", part, at.constant("one", 1.0))
     return at.step("Mul", at.step("Mul", values, both_sides), at.constant("half", 0.5))
 
 
-def _silu(at: Place, values: str) -> str:
+def _silu(at: LayerPlace, values: str) -> str:
     return at.step("Mul", values, at.step("Sigmoid", values))
 
 
 @write.register
-def _(layer: Attention, at: Place, *inputs: str) -> None:
+def _(layer: Attention, at: LayerPlace, *inputs: str) -> None:
     positions, width = at.reads[0][0], at.reads[0][1] // layer.heads
     times = layer.heads // layer.groups
 
@@ -104,7 +104,7 @@ def _(layer: Attention, at: Place, *inputs: str) -> None:
     at.last("Reshape", mixed, at.constant("shape", [0, positions, layer.groups * times * width]))
 
 
-def _turned(at: Place, values: str, cos: str, sin: str) -> str:
+def _turned(at: LayerPlace, values: str, cos: str, sin: str) -> str:
     """Pairs of the first and the second half of a head, by their position."""
     first, second = at.steps("Split", 2, values, axis=-1)
     left = at.step("Sub", at.step("Mul", first, cos), at.step("Mul", second, sin))
@@ -113,7 +113,7 @@ def _turned(at: Place, values: str, cos: str, sin: str) -> str:
 
 
 @write.register
-def _(layer: Experts, at: Place, *inputs: str) -> None:
+def _(layer: Experts, at: LayerPlace, *inputs: str) -> None:
     """Every expert makes something of every position, and the shares of those not chosen are 0. ONNX cannot
     sort rows by their expert, so that this does experts / chosen times the work."""
     positions, features = at.reads[0]
@@ -139,5 +139,5 @@ def _(layer: Experts, at: Place, *inputs: str) -> None:
 
 
 @write.register
-def _(layer: Product, at: Place, *inputs: str) -> None:
+def _(layer: Product, at: LayerPlace, *inputs: str) -> None:
     at.last("Mul", *inputs)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from nas.graph import Graph, Node
 from nas.layers import Attention, Experts, Positions, Shape
 from nas.portable.named import identifiers
-from nas.portable.torch_lines import Line, line_of
+from nas.portable.torch_lines import TorchLine, line_of
 from nas.portable.torch_parts import ATTENTION, EXPERTS, FILE
 from nas.weights import Array, Weights
 
 
-def torch_file(graph: Graph, title: str) -> str:
-    """The file's text. `title`: one line of its docstring that says what network it is.
+def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
+    """The file's text. `told` stands in its docstring, a line for each.
 
     Raises PortableError for a layer that it has no words for.
     """
@@ -27,7 +27,7 @@ def torch_file(graph: Graph, title: str) -> str:
         ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
     )
     return FILE.format(
-        title=_harmless(title),
+        told="\n".join(f"{name}: {_harmless(text)}" for name, text in told.items()),
         reads=names["input"],
         shape=_shown(graph.input),
         output=_shown(graph.shapes[graph.output]),
@@ -51,7 +51,7 @@ def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
     return found
 
 
-def _computed(graph: Graph, node: Node, line: Line, names: Mapping[str, str]) -> str:
+def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str]) -> str:
     own = names[node.name]
     text = line.computed.format(*[names[name] for name in node.inputs], own=f"self.{own}")
     shape = graph.shapes[node.name]
@@ -67,6 +67,6 @@ def _shown(shape: Shape) -> str:
     return " × ".join(map(str, shape))
 
 
-def _harmless(title: str) -> str:
+def _harmless(text: str) -> str:
     """It stands in a docstring, and may be a stranger's."""
-    return "".join(c for c in title if c.isprintable() and c not in '"\\')
+    return "".join(c for c in text if c.isprintable() and c not in '"\\')

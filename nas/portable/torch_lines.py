@@ -43,7 +43,7 @@ from nas.portable.named import refused
 
 
 @dataclass(frozen=True)
-class Line:
+class TorchLine:
     """What computes a node: `made` once where it has weights, `computed` at each pass.
 
     "{own}" in them stands for its module, "{0}", "{1}" for what it reads.
@@ -54,13 +54,13 @@ class Line:
 
 
 @singledispatch
-def line_of(layer: Layer, *reads: Shape) -> Line:
+def line_of(layer: Layer, *reads: Shape) -> TorchLine:
     """How a layer that reads tensors of these shapes is written. Raises PortableError."""
     raise refused(layer, "PyTorch")
 
 
 @line_of.register
-def _(layer: Conv2d, *reads: Shape) -> Line:
+def _(layer: Conv2d, *reads: Shape) -> TorchLine:
     (channels, *area) = reads[0]
     down, right = layer.windows(area)
     stride, padding, read = layer.strides, layer.paddings, "{0}"
@@ -81,82 +81,84 @@ def _(layer: Conv2d, *reads: Shape) -> Line:
         (layer.groups, 1, f"groups={layer.groups}"),
         (layer.bias, True, f"bias={layer.bias}"),
     )
-    return Line(f"{{own}}({read})", f"nn.Conv2d({channels}, {layer.channels}, {layer.kernel}{options})")
+    return TorchLine(f"{{own}}({read})", f"nn.Conv2d({channels}, {layer.channels}, {layer.kernel}{options})")
 
 
 @line_of.register
-def _(layer: DepthwiseConv2d, *reads: Shape) -> Line:
+def _(layer: DepthwiseConv2d, *reads: Shape) -> TorchLine:
     return line_of(layer.convolution(*reads), *reads)
 
 
 @line_of.register(Dense)
 @line_of.register(Linear)
-def _(layer: Dense | Linear, *reads: Shape) -> Line:
+def _(layer: Dense | Linear, *reads: Shape) -> TorchLine:
     bias = _options((layer.bias, True, "bias=False"))
-    return Line("{own}({0})", f"nn.Linear({reads[0][-1]}, {layer.features}{bias})")
+    return TorchLine("{own}({0})", f"nn.Linear({reads[0][-1]}, {layer.features}{bias})")
 
 
 @line_of.register
-def _(layer: BatchNorm, *reads: Shape) -> Line:
-    return Line("{own}({0})", f"nn.BatchNorm2d({reads[0][0]})")
+def _(layer: BatchNorm, *reads: Shape) -> TorchLine:
+    return TorchLine("{own}({0})", f"nn.BatchNorm2d({reads[0][0]})")
 
 
 @line_of.register
-def _(layer: MaxPool, *reads: Shape) -> Line:
-    return Line(f"F.max_pool2d({{0}}, {_window(layer)})")
+def _(layer: MaxPool, *reads: Shape) -> TorchLine:
+    return TorchLine(f"F.max_pool2d({{0}}, {_window(layer)})")
 
 
 @line_of.register
-def _(layer: AveragePool, *reads: Shape) -> Line:
-    return Line(f"F.avg_pool2d({{0}}, {_window(layer)})")
+def _(layer: AveragePool, *reads: Shape) -> TorchLine:
+    return TorchLine(f"F.avg_pool2d({{0}}, {_window(layer)})")
 
 
 @line_of.register
-def _(layer: AdaptiveAveragePool, *reads: Shape) -> Line:
-    return Line(f"F.adaptive_avg_pool2d({{0}}, {layer.size})")
+def _(layer: AdaptiveAveragePool, *reads: Shape) -> TorchLine:
+    return TorchLine(f"F.adaptive_avg_pool2d({{0}}, {layer.size})")
 
 
 @line_of.register
-def _(layer: Add, *reads: Shape) -> Line:
-    return Line(" + ".join(f"{{{place}}}" for place in range(len(reads))))
+def _(layer: Add, *reads: Shape) -> TorchLine:
+    return TorchLine(" + ".join(f"{{{place}}}" for place in range(len(reads))))
 
 
 @line_of.register
-def _(layer: Concat, *reads: Shape) -> Line:
-    return Line(f"torch.cat(({', '.join(f'{{{place}}}' for place in range(len(reads)))}), dim=1)")
+def _(layer: Concat, *reads: Shape) -> TorchLine:
+    return TorchLine(f"torch.cat(({', '.join(f'{{{place}}}' for place in range(len(reads)))}), dim=1)")
 
 
 @line_of.register
-def _(layer: Dropout, *reads: Shape) -> Line:
-    return Line(f"F.dropout({{0}}, {layer.rate!r}, self.training)")
+def _(layer: Dropout, *reads: Shape) -> TorchLine:
+    return TorchLine(f"F.dropout({{0}}, {layer.rate!r}, self.training)")
 
 
 @line_of.register
-def _(layer: Embedding, *reads: Shape) -> Line:
-    return Line("{own}({0})", f"nn.Embedding({layer.symbols}, {layer.features})")
+def _(layer: Embedding, *reads: Shape) -> TorchLine:
+    return TorchLine("{own}({0})", f"nn.Embedding({layer.symbols}, {layer.features})")
 
 
 @line_of.register
-def _(layer: Positions, *reads: Shape) -> Line:
-    return Line("{0} + {own}[: {0}.shape[1]]", f"nn.Parameter(torch.empty({reads[0][0]}, {reads[0][1]}))")
+def _(layer: Positions, *reads: Shape) -> TorchLine:
+    return TorchLine(
+        "{0} + {own}[: {0}.shape[1]]", f"nn.Parameter(torch.empty({reads[0][0]}, {reads[0][1]}))"
+    )
 
 
 @line_of.register(LayerNorm)
 @line_of.register(RMSNorm)
-def _(layer: LayerNorm | RMSNorm, *reads: Shape) -> Line:
-    return Line("{own}({0})", f"nn.{type(layer).__name__}({reads[0][1]}, eps={layer.epsilon!r})")
+def _(layer: LayerNorm | RMSNorm, *reads: Shape) -> TorchLine:
+    return TorchLine("{own}({0})", f"nn.{type(layer).__name__}({reads[0][1]}, eps={layer.epsilon!r})")
 
 
 @line_of.register
-def _(layer: Attention, *reads: Shape) -> Line:
+def _(layer: Attention, *reads: Shape) -> TorchLine:
     options = f"heads={layer.heads}, groups={layer.groups}, rotary={layer.rotary!r}"
-    return Line(f"attention({{0}}, {{1}}, {{2}}, {options})")
+    return TorchLine(f"attention({{0}}, {{1}}, {{2}}, {options})")
 
 
 @line_of.register
-def _(layer: Experts, *reads: Shape) -> Line:
+def _(layer: Experts, *reads: Shape) -> TorchLine:
     sizes = f"{reads[0][1]}, {layer.experts}, {layer.chosen}, {layer.hidden}, gated={layer.gated}"
-    return Line("{own}({0})", f"Experts({sizes})")
+    return TorchLine("{own}({0})", f"Experts({sizes})")
 
 
 WITHOUT_CHOICES: Mapping[type[Layer], str] = {
@@ -171,7 +173,7 @@ WITHOUT_CHOICES: Mapping[type[Layer], str] = {
     Gate: "{0} * (2 * torch.sigmoid({1}))[:, :, None, None]",
 }
 for _kind, _text in WITHOUT_CHOICES.items():
-    line_of.register(_kind, lambda layer, *reads, text=_text: Line(text))
+    line_of.register(_kind, lambda layer, *reads, text=_text: TorchLine(text))
 
 
 def _window(layer: Any) -> str:

@@ -1,9 +1,10 @@
 """The text around the lines of a network: its file, and what torch has no function for."""
 
-FILE = '''"""{title}
+FILE = '''"""A network that aiperf-hpc found. This file needs torch and safetensors alone.
 
-Written by aiperf-hpc; it needs torch and safetensors alone. Its weights are beside it, in the file of the
-same name that ends with .safetensors.
+{told}
+
+The weights are beside it, in the file of the same name that ends with .safetensors.
 """
 
 from pathlib import Path

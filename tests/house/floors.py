@@ -15,7 +15,7 @@ from tests.house.tree import PACKAGES, ROOT, module_name
 # From the ground up. A package imports itself and what stands below its line.
 FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
-    {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch"},
+    {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch", "nas.portable": "numpy"},
     {"aiperf.wire": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
     {"aiperf.journal": "numpy"},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
@@ -42,6 +42,7 @@ LAZY: Mapping[str, str] = {
     "aiperf.telemetry": "pynvml amdsmi",
     "aiperf.parallel": "horovod",
     "nas": "sklearn optuna nni",
+    "nas.portable": "onnx",
     "aiperf.on_nni": "nni",
 }
 

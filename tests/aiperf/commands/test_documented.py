@@ -32,6 +32,7 @@ ELSEWHERE = {
 } | {
     "--watch",
     "--reevaluate",
+    "--torch",
     "peak.json",
     "result.tar.gz",
 }

@@ -48,9 +48,7 @@ def test_any_network_of_text(graph: Graph) -> None:
     compare(graph)
 
 
-@pytest.mark.parametrize(
-    "graph", [grouped(), resnet50((3, 32, 32))], ids=["grouped", "50"]
-)
+@pytest.mark.parametrize("graph", [grouped(), resnet50((3, 32, 32))], ids=["grouped", "50"])
 def test_a_network_of_images(graph: Graph) -> None:
     compare(graph)
 

@@ -30,7 +30,7 @@ from tests.nas.text.samples import texts
 
 def written(graph: Graph, tmp_path: Path, name: str = "network") -> Path:
     path = tmp_path / f"{name}.py"
-    path.write_text(torch_file(graph, "a network"), encoding="utf-8")
+    path.write_text(torch_file(graph, {"network": "trial 3"}), encoding="utf-8")
     save_file(torch_state(graph, random_weights(graph)), path.with_suffix(".safetensors"))
     return path
 
@@ -62,9 +62,7 @@ def test_any_network_of_text(tmp_path_factory: pytest.TempPathFactory, graph: Gr
     compare(graph, tmp_path_factory.mktemp("text"))
 
 
-@pytest.mark.parametrize(
-    "graph", [grouped(), resnet50((3, 32, 32))], ids=["grouped", "50"]
-)
+@pytest.mark.parametrize("graph", [grouped(), resnet50((3, 32, 32))], ids=["grouped", "50"])
 def test_a_network_of_images(tmp_path: Path, graph: Graph) -> None:
     compare(graph, tmp_path)
 
@@ -113,7 +111,7 @@ def test_it_runs_where_this_program_is_not(tmp_path: Path) -> None:
 
 def test_the_whole_file() -> None:
     graph = chain(Conv2d(2, 3, 2), ReLU(), GlobalPool(), Dense(3), input=(1, 4, 4))
-    text = torch_file(graph, 'trial 3 of "a\nrun"')
+    text = torch_file(graph, {"network": 'trial 3 of "a\nrun"', "test": "3 of 4 wrong"})
     assert text == (Path(__file__).parent / "small.py.txt").read_text(encoding="utf-8")
 
 
@@ -127,7 +125,7 @@ def test_a_strangers_names_are_names_only() -> None:
         "images", "input_1", "train_2", "a_b", "a_b_2", "import_os", "init", "node_9", "node", "logits_2",
         "node_2",
     ]  # fmt: skip
-    assert '"' not in re.sub(r'"""|"\.safetensors"|"__main__"', "", torch_file(graph, 'x"""\\'))
+    assert '"' not in re.sub(r'"""|"\.safetensors"|"__main__"', "", torch_file(graph, {"x": 'x"""\\'}))
 
 
 def test_no_name_of_a_module_is_taken() -> None:
@@ -143,4 +141,4 @@ def test_a_layer_of_somebody_else_is_refused_by_name() -> None:
     with pytest.raises(
         PortableError, match=r"^Unheard is not known to nas\.portable: it cannot be written for PyTorch$"
     ):
-        torch_file(graph, "")
+        torch_file(graph, {})

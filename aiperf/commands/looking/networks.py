@@ -1,0 +1,108 @@
+"""The trained networks of a run, written as files of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aiperf import __version__
+from aiperf.commands.extras import extra
+from aiperf.commands.options import writing
+from aiperf.config import DataConfig
+from aiperf.errors import ConfigError, DataError, JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.mark import refuse_marked
+from aiperf.journal.replay import Replay
+from nas.portable.named import PortableError
+from nas.portable.torch_file import torch_file, torch_state
+
+if TYPE_CHECKING:
+    from aiperf.training.kept_network import Kept
+
+OF_IMAGENET = ("imagefolder", "packed")
+"""Data sets whose images are normalised by ImageNet's mean and deviation: see aiperf/data/normalise.py."""
+
+
+@dataclass(frozen=True)
+class KeptTrial:
+    """The network of a trial, and what is to be said of it."""
+
+    number: int
+    network: Kept
+    told: Mapping[str, str]
+
+
+def best_trial(run: Replay, files: RunFiles) -> int:
+    """Raises JournalError where no network has been validated."""
+    if run.best is None:
+        raise JournalError(
+            f"{files.journal}: no network has ended with a validation; there is no best one yet"
+        )
+    return run.best.number
+
+
+def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
+    """Raises AiperfError for a run that trained nothing, and for a trial whose weights are not there."""
+    with extra("run"):
+        from aiperf.training.kept_trial import kept_trial
+    refuse_marked(run.opened.origin, files.directory, "be written with weights")
+    network = kept_trial(run, files, number)
+    config, best = run.opened.config, run.trials[number].best_validation
+    told = {
+        "network": f"trial {number} of {run.opened.run_id}",
+        "written by": f"aiperf-hpc {__version__}",
+        "validation": "unknown" if best is None else best.segment.tally.text(),
+        "trained in": config.training.format,
+        "reads": reads(config.data),
+    }
+    if run.tested is not None and run.tested.trial == number:
+        told["test"] = run.tested.tally.text()
+    return KeptTrial(number, network, told)
+
+
+def reads(data: DataConfig) -> str:
+    """What the network was given, for who gives it more."""
+    if data.is_text:
+        return f"windows of {data.size} bytes of {data.name}, as numbers from 0 to 255"
+    size = f"{data.name}, {data.channels} × {data.size} × {data.size}"
+    if data.name in OF_IMAGENET:
+        return f"{size}, from 0 to 1, less ImageNet's mean, over its deviation"
+    return f"{size}, each channel less its mean over all training images, over its deviation"
+
+
+def write_torch(trial: KeptTrial, path: Path) -> None:
+    """The Python file, and its weights beside it. Raises ConfigError for another ending, DataError for a
+    layer that has no words there."""
+    if path.suffix != ".py":
+        raise ConfigError(f"--torch {path}: a Python file ends with .py")
+    with extra("run"):
+        from aiperf.training.kept_network import plain_file
+    graph = trial.network.graph
+    try:
+        text = torch_file(graph, trial.told)
+    except PortableError as error:
+        raise DataError(f"trial {trial.number}: {error}") from None
+    weights = path.with_suffix(".safetensors")
+    with writing(path):
+        path.write_text(text, encoding="utf-8")
+    with writing(weights):
+        weights.write_bytes(plain_file(torch_state(graph, trial.network.weights)))
+    click.echo(f"{path}\n{weights}")
+
+
+def write_onnx(trial: KeptTrial, path: Path) -> None:
+    """Raises DataError for a layer that has no words there, MissingExtra without the library."""
+    with extra("onnx"):
+        from nas.portable.onnx_file import onnx_file
+
+        try:
+            content = onnx_file(trial.network.graph, trial.network.weights, trial.told)
+        except PortableError as error:
+            raise DataError(f"trial {trial.number}: {error}") from None
+    with writing(path):
+        path.write_bytes(content)
+    click.echo(str(path))

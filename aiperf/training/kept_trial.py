@@ -1,0 +1,32 @@
+"""The network that a run kept of a trial, as its lineage and its journal have it."""
+
+from __future__ import annotations
+
+from aiperf.errors import DataError, JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.replay import Replay
+from aiperf.score.lineage import rebuild
+from aiperf.training.kept_network import Kept, read_kept
+from nas.bounded import file_digest
+
+
+def kept_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
+    """Raises JournalError for a trial that is not there or has not ended, and for a file that is another than
+    the run's; DataError where its weights were not kept, or cannot be read."""
+    graph = rebuild(replay, number)
+    path = files.weights(number)
+    if not path.exists():
+        there = ", ".join(map(str, sorted(int(each.stem) for each in files.kept_weights()))) or "none"
+        raise DataError(
+            f"{files.weights_directory}: the weights of trial {number} were not kept, only those of the best "
+            f"network and of what can still be a parent; trials with weights: {there}"
+        )
+    kept = read_kept(path)
+    if kept.graph != graph:
+        raise JournalError(f"{path} holds another architecture than the lineage of trial {number}")
+    ended = replay.trials[number].attempts[-1].ended
+    if ended is None:
+        raise JournalError(f"{files.journal}: trial {number} has not ended; wait until it has")
+    if file_digest(path) != ended.finished.weights:
+        raise JournalError(f"{path} is not the file that the journal recorded for trial {number}")
+    return kept

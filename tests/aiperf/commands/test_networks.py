@@ -1,0 +1,90 @@
+"""`graph --torch` and `--onnx`: a recorded run's best network answers elsewhere as it did in the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from aiperf.data import load
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from nas.seeds import residual
+from tests.aiperf.commands.typed import Typed
+from tests.house.tree import ROOT
+
+RUN = ROOT / "tests/recorded/groups"
+NOT_KEPT = (
+    "the weights of trial 3 were not kept, only those of the best network and of what can still be a parent; "
+    "trials with weights: 0"
+)
+UNWRITTEN = "written: No such file or directory; make room, or give another place"
+FOREIGN = """
+import sys
+import numpy as np
+import torch
+import best
+images = torch.from_numpy(np.load("images.npy"))
+np.save("logits.npy", best.load()(images).detach().numpy())
+assert not {"nas", "aiperf", "analysis", "launch"} & {name.partition(".")[0] for name in sys.modules}
+"""
+
+
+def test_both_files_answer_as_the_journal_says(typed: Typed, tmp_path: Path) -> None:
+    python, onnx = tmp_path / "best.py", tmp_path / "best.onnx"
+    assert typed("graph", RUN, "--torch", python, "--onnx", onnx) == 0, typed.err
+    assert typed.out.split() == [str(python), str(tmp_path / "best.safetensors"), str(onnx)]
+    run = replay(read_journal(RUN / "journal.jsonl"))
+    config = run.opened.config
+    test = load(config.data, torch.device("cpu"), config.random_seed).test
+    parts = [(images.numpy(), targets.numpy()) for images, targets in test.sweep(16, 0, 1)]
+    images, targets = (np.concatenate(part) for part in zip(*parts))
+    np.save(tmp_path / "images.npy", images)
+    (by_onnx,) = onnxruntime.InferenceSession(str(onnx)).run(["logits"], {"images": images})
+    subprocess.run(
+        [sys.executable, "-c", FOREIGN],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        check=True,
+        timeout=100,
+    )  # fmt: skip
+    by_torch = np.load(tmp_path / "logits.npy")
+    np.testing.assert_allclose(by_onnx, by_torch, rtol=1e-4, atol=1e-4)
+    for logits in (by_onnx, by_torch):
+        assert (int((logits.argmax(1) == targets).sum()), len(targets)) == (run.tested.tally.correct, 64)
+    assert np.bincount(targets).max() < 40  # no answer that is always the same does it
+    assert "network: trial 0 of groups\n" in python.read_text(encoding="utf-8")
+    assert "test: 0 of 64 wrong\n" in python.read_text(encoding="utf-8")
+
+
+def test_without_a_trial_it_is_the_best_architecture(typed: Typed) -> None:
+    assert typed("graph", RUN, 0) == 0
+    seed = typed.out
+    assert typed("graph", RUN) == 0
+    assert typed.out == seed
+    assert len(json.loads(seed)["nodes"]) == len(residual().nodes)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((RUN, 3, "--torch", "a.py"), f"{RUN}/weights: {NOT_KEPT}"),
+        ((RUN, 99, "--onnx", "a"), "there is no trial 99 in this run; there are: 0 to 10"),
+        ((RUN, "--torch", "a.txt"), "--torch a.txt: a Python file ends with .py"),
+        ((RUN, "--onnx", "/none/a"), f"/none/a cannot be {UNWRITTEN}"),
+        ((RUN, "--onnx", "a", "-o", "b"), "-o is for the JSON alone Try 'aiperf-hpc graph --help'."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed("graph", *words) != 0
+    assert typed.err == f"aiperf-hpc: {told}\n"
+    assert list(tmp_path.iterdir()) == []

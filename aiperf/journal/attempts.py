@@ -158,12 +158,12 @@ class Attempt:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """After so many training images, this validation error."""
+        """After so many training images, this validation error, unbounded: by it the search compares."""
         curve, images = [], 0
         for validation in self.validations:
             images += validation.segment.train_images
             if validation.in_time:
-                curve.append((images, validation.segment.error))
+                curve.append((images, validation.segment.unbounded))
         return curve
 
     @property

@@ -176,12 +176,13 @@ class Jobs:
 
     def _complete(self, number: int) -> None:
         attempt = self.run.trials[number].attempts[-1]
-        trial, error = attempt.trial, attempt.error
+        trial, error, unbounded = attempt.trial, attempt.error, attempt.unbounded
         assert error is not None
+        assert unbounded is not None
         trained_with, outcome = self._point(trial), TrialOutcome(error, trial.epochs)
         self.tuner.tell(number, trained_with, self._losses.completed(outcome, self._outcome_of_parent(trial)))
         if self._halving:
-            self._halving.tell(number, error)
+            self._halving.tell(number, unbounded)
         self._completed[number] = _Completed(trained_with, outcome)
         self.search.tell(self._observation(attempt))
 

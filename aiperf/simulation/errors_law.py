@@ -23,8 +23,8 @@ def errors_of(
         images[number] = before
         for seen, error in attempt.curve:
             if number in networks:
-                points.append((before + seen, networks[number].relative, error, number))
-            if best is not None and error == best.segment.error and images[number] == before:
+                points.append((before + seen, networks[number].relative, min(1.0, error), number))
+            if best is not None and error == best.segment.unbounded and images[number] == before:
                 images[number] = before + seen
     data = replay.opened.config.data
     start = task_of(data).chance(data.classes)

@@ -5,6 +5,7 @@ Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Container
 
@@ -37,8 +38,8 @@ class Halving:
 
     def tell(self, number: int, error: float) -> None:
         """A trial completed its rung. Raises ValueError for an error that is no number."""
-        if not 0 <= error <= 1:
-            raise ValueError(f"trial {number} has the error {error}; it must be from 0 to 1")
+        if not 0 <= error < math.inf:
+            raise ValueError(f"trial {number} has the error {error}; it must be a number from 0 up")
         insort(self._rungs[self._rung[number]], (error, self._arrivals, number))
         self._arrivals += 1  # of equal errors the first stays the better one: a replay finds the same order
 

@@ -33,7 +33,7 @@ class Observation:
     schedule: int
     """Training images the trial was planned for; early stopping does not change it."""
     errors: tuple[tuple[int, float], ...]
-    """The validation curve: training images since the trial began, validation error (0 to 1)."""
+    """The validation curve: training images since the trial began, validation error, unbounded."""
 
     def __post_init__(self) -> None:
         if not self.errors:

@@ -22,7 +22,7 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
-from aiperf.tally import Classified
+from aiperf.tally import UNIT, Classified, Predicted, Tally
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Started
 from nas.seeds import residual
@@ -57,12 +57,19 @@ class Story:
         self.tell(job)
         return job
 
-    def end(self, job: Dispatched, state: State, error: float = 0.1, out_of_memory: bool = False) -> None:
+    def end(
+        self,
+        job: Dispatched,
+        state: State,
+        error: float = 0.1,
+        out_of_memory: bool = False,
+        tally: Tally | None = None,
+    ) -> None:
         number, attempt = job.trial.number, job.attempt
         self.tell(Began(Started(number, attempt, job.graph_key, 0.1), 0.0))
         if state is State.COMPLETE:
-            right = round(400 * (1 - error))
-            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, Classified(400, right), 0.1), 0.0))
+            tally = tally or Classified(400, round(400 * (1 - error)))
+            self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, tally, 0.1), 0.0))
         self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory), 0.0))
 
 
@@ -86,6 +93,23 @@ def test_only_completed_trials_become_parents() -> None:
         parents.add(job.trial.parent)
         story.end(job, State.FAILED)
     assert parents == {0, 2}
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "halving"])
+def test_beyond_the_worst_error_the_better_of_two_texts_is_gone_on_with(schedule: str) -> None:
+    """Both are worse than 8 bits a byte, which the score counts as all wrong."""
+    overrides = {"training.schedule": schedule, "training.epochs": (1, 3)}
+    story = Story(with_overrides(resolved_preset("digits"), overrides))
+    for bits in (12, 9, 11):
+        tally = Predicted(400, 400 * bits * UNIT, 400)
+        story.end(story.dispatch(), State.COMPLETE, tally=tally)
+    jobs = [story.dispatch() for _ in range(8)]
+    if schedule == "halving":
+        (promoted,) = [job.trial for job in jobs if not job.trial.morphisms]
+        assert promoted.parent == 1
+    else:
+        parents = {job.trial.parent for job in jobs}
+        assert parents == {1, 2}  # of any two the better one
 
 
 def test_a_child_has_the_childs_learning_rate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -14,7 +15,7 @@ from aiperf import toml
 from aiperf.errors import ConfigError
 from nas.bounded import read_text
 from nas.record import RecordError, decode
-from nas.search import SEARCHES
+from nas.search import search_names
 from nas.tuning import TUNERS
 
 IMAGE_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
@@ -127,7 +128,8 @@ class SearchConfig:
     """How architectures are found."""
 
     name: str = "evolution"
-    """A key of `nas.search.SEARCHES`, whose classes say what they do."""
+    """A key of `nas.search.SEARCHES`, whose classes say what they do, or the name of an installed search
+    (docs/adding.md). Only a new run asks whether it is there: a journal can be read without it."""
     population: int = 100
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
@@ -135,7 +137,8 @@ class SearchConfig:
     bounds: BoundsConfig = field(default_factory=BoundsConfig)
 
     def __post_init__(self) -> None:
-        _one_of("search.name", self.name, SEARCHES)
+        if not re.fullmatch(r"[\w.-]{1,80}", self.name):
+            raise ConfigError(f"search.name is {self.name!r:.90}; a name has letters, digits, _ . and - only")
         _at_least("search.population", self.population, 2)
         _at_least("search.morphisms", self.morphisms, 1)
 
@@ -353,9 +356,11 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
 
 def _checked(record: Mapping[str, Any]) -> Config:
     try:
-        return decode(Config, record)
+        config = decode(Config, record)
     except RecordError as error:
         raise ConfigError(str(error)) from None
+    _one_of("search.name", config.search.name, search_names())
+    return config
 
 
 def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

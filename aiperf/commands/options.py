@@ -90,7 +90,11 @@ _CONFIG_OPTIONS = (
     click.option(
         "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
     ),
-    click.option("--search", type=click.Choice(SEARCHES), help="How architectures are found."),
+    click.option(
+        "--search",
+        metavar="NAME",
+        help=f"How architectures are found: {', '.join(SEARCHES)}, or the name of an installed search.",
+    ),
     click.option(
         "--format",
         "format_",

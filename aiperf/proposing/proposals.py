@@ -7,10 +7,10 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from aiperf.config import Config
-from aiperf.errors import MissingExtra
+from aiperf.errors import ConfigError, MissingExtra
 from aiperf.tasks.known import task_of
 from nas.graph import Graph
-from nas.search import SEARCHES, Search
+from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
 from nas.tuning import TUNERS, Tuner, installed
 
 SEARCH_VERSION = 1
@@ -22,12 +22,19 @@ DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 
 
 def new_search(config: Config, seed: Graph) -> Search:
-    """Raises MissingExtra."""
-    settings, kind, mix = config.search, SEARCHES[config.search.name], task_of(config.data).morphisms
+    """Raises MissingExtra, and ConfigError for a search of another package that is not there."""
+    settings, mix = config.search, task_of(config.data).morphisms
     try:
+        kind = search_named(settings.name)
         return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms, mix)
-    except ModuleNotFoundError:
-        raise MissingExtra(kind.libraries[0], "run") from None
+    except SearchError as error:
+        raise ConfigError(str(error)) from None
+    except ModuleNotFoundError as error:
+        if settings.name in SEARCHES:
+            raise MissingExtra(kind.libraries[0], "run") from None
+        raise ConfigError(
+            f"the search {settings.name!r} needs {error.name}, which is not installed; install it"
+        ) from None
 
 
 def new_tuner(config: Config) -> Tuner:
@@ -54,9 +61,15 @@ def resolved(config: Config) -> tuple[Config, str]:
 
 
 def libraries(config: Config) -> Mapping[str, str]:
-    """Versions of those that the proposals follow from, beside this program; of what is installed."""
-    tuner, search = TUNERS[config.tuning.name], SEARCHES[config.search.name]
-    wanted = [name for name in (tuner.library, *search.libraries) if name]
+    """Versions of those that the proposals follow from, beside this program; of what is installed.
+
+    Raises ConfigError for a search of another package that is not there.
+    """
+    try:
+        of_search = distributions_of_search(config.search.name)
+    except SearchError as error:
+        raise ConfigError(str(error)) from None
+    wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search) if name]
     found = {}
     for name in dict.fromkeys([*wanted, DRAWS]) if wanted else {}:
         try:

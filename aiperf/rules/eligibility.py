@@ -14,6 +14,7 @@ from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
+from nas.search import SEARCHES
 
 LEAST_SPAN_SECONDS = 3600.0
 ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
@@ -187,6 +188,8 @@ def _architecture(config: Config) -> list[str]:
         wrong.append(f"the seed is {config.seed_architecture}, not {seed}")
     if config.search.bounds != BoundsConfig():
         wrong.append("search.bounds are not the default ones")
+    if config.search.name not in SEARCHES:
+        wrong.append(f"the search {config.search.name!r} is another package's, not this program's")
     return wrong
 
 

@@ -6,7 +6,7 @@ tournament must change everything that came after it, training included.
 
 from __future__ import annotations
 
-from aiperf.errors import MissingExtra
+from aiperf.errors import ConfigError, MissingExtra
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import Replay
@@ -51,7 +51,10 @@ def search(evidence: Evidence) -> Seen:
         return Seen("no trial was dispatched", known=False)
     if evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
-    here = libraries(replay.opened.config)
+    try:
+        here = libraries(replay.opened.config)
+    except ConfigError as error:
+        return Seen(str(error), known=False)
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
         return Seen("", [f"{', '.join(foreign)} is recorded, on which this search does not rest"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:

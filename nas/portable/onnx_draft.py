@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nas.layers import Layer, Shape
-from nas.portable.named import refused
+from nas.portable.names import refused
 from nas.weights import Array
 
 OPERATOR_SET = 17

@@ -7,7 +7,7 @@ from typing import Any
 
 from nas.graph import Graph
 from nas.portable import onnx_images, onnx_text
-from nas.portable.named import PortableError, identifiers
+from nas.portable.names import PortableError, identifiers
 from nas.portable.onnx_draft import OPERATOR_SET, LayerPlace, Written, write
 from nas.weights import Weights
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nas.graph import Graph, Node
 from nas.layers import Attention, Experts, Positions, Shape
-from nas.portable.named import identifiers
+from nas.portable.names import identifiers
 from nas.portable.torch_lines import TorchLine, line_of
 from nas.portable.torch_parts import ATTENTION, EXPERTS, FILE
 from nas.weights import Array, Weights

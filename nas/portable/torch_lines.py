@@ -39,7 +39,7 @@ from nas.layers import (
 )
 from nas.layers.convolutions import TOO_FEW_CHANNELS
 from nas.layers.windows import Sides
-from nas.portable.named import refused
+from nas.portable.names import refused
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from nas.search.bayesian import Bayesian
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution, Foresight
 from nas.search.halving import Halving
+from nas.search.installed import SearchError, distribution_of, installed_names, installed_search
 from nas.search.random_search import RandomSearch
 from nas.search.search import Exhausted, Search
 from nas.search.trials import Candidate, Observation
@@ -24,7 +25,11 @@ __all__ = [
     "Observation",
     "RandomSearch",
     "Search",
+    "SearchError",
     "Size",
+    "distributions_of_search",
+    "search_named",
+    "search_names",
 ]
 
 SEARCHES: Mapping[str, type[Search]] = {
@@ -33,4 +38,20 @@ SEARCHES: Mapping[str, type[Search]] = {
     "random": RandomSearch,
     "bayesian": Bayesian,
 }
-"""By the name a configuration gives them."""
+"""Those of this program, by the name a configuration gives them."""
+
+
+def search_names() -> list[str]:
+    """Of all searches that there are here. A name of this program's own stands for that one alone."""
+    return [*SEARCHES, *(name for name in installed_names() if name not in SEARCHES)]
+
+
+def search_named(name: str) -> type[Search]:
+    """One of this program, or of another package. Raises SearchError."""
+    return SEARCHES[name] if name in SEARCHES else installed_search(name)
+
+
+def distributions_of_search(name: str) -> tuple[str, ...]:
+    """Whose versions its proposals follow from, beside this program. Raises SearchError."""
+    own = () if name in SEARCHES else (distribution_of(name),)
+    return (*own, *search_named(name).libraries)

@@ -17,7 +17,7 @@ from aiperf.errors import ConfigError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from nas.portable.named import PortableError
+from nas.portable.names import PortableError
 from nas.portable.torch_file import torch_file, torch_state
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from nas.graph import Graph
 from nas.layers import Conv2d, Dense, GlobalPool, MaxPool
-from nas.portable.named import PortableError
+from nas.portable.names import PortableError
 from nas.portable.onnx_draft import write
 from nas.portable.onnx_file import onnx_file
 from nas.seeds import residual, resnet50

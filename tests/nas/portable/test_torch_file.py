@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from nas.graph import Graph, Node
 from nas.layers import Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU
-from nas.portable.named import TAKEN, PortableError, identifiers
+from nas.portable.names import TAKEN, PortableError, identifiers
 from nas.portable.torch_file import torch_file, torch_state
 from nas.portable.torch_lines import line_of
 from nas.seeds import residual, resnet50

@@ -1,0 +1,55 @@
+"""Searches of other packages: which these are is said by what is installed, never by a record.
+
+A package names its search as an entry point of the group "nas.searches", by the name that a configuration
+gives it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+from nas.search.search import Search
+
+GROUP = "nas.searches"
+
+
+class SearchError(ValueError):
+    """A search that is not installed, cannot be imported, or is none."""
+
+
+def installed_names() -> list[str]:
+    """Nothing is imported for this."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def distribution_of(name: str) -> str:
+    """The distribution that a search of this name came with. Raises SearchError."""
+    entry = _entry(name)
+    if entry.dist is None:
+        raise SearchError(
+            f"the search {name!r} ({entry.value}) belongs to no distribution; install it by pip"
+        )
+    return str(entry.dist.name)
+
+
+def installed_search(name: str) -> type[Search]:
+    """Raises SearchError."""
+    entry = _entry(name)
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise SearchError(f"the search {name!r} cannot be imported from {entry.value}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Search)):
+        raise SearchError(f"the search {name!r}: {entry.value} is no class derived from nas.search.Search")
+    return found
+
+
+def _entry(name: str) -> EntryPoint:
+    found = list(entry_points(group=GROUP, name=name))
+    if not found:
+        raise SearchError(f"the search {name!r} is not installed; install the package that it came with")
+    if others := {entry.value for entry in found} - {found[0].value}:
+        raise SearchError(
+            f"two searches are called {name!r}: {found[0].value} and {min(others)}; uninstall one of them"
+        )
+    return found[0]

@@ -1,0 +1,60 @@
+"""Searches of other packages, by what is installed on the path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nas.search import SEARCHES, Evolution, SearchError, distributions_of_search, search_named, search_names
+from tests.nas.search.installed_search import install
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "lowest_search", raising=False)
+    return tmp_path
+
+
+def test_it_is_found_by_its_entry_point(packages: Path) -> None:
+    assert search_names() == [*SEARCHES]
+    install(packages, "1.5")
+    assert search_names() == [*SEARCHES, "lowest"]
+    assert search_named("lowest").__qualname__ == "Lowest"
+    assert distributions_of_search("lowest") == ("lowest-search",)
+    assert distributions_of_search("bayesian") == ("scikit-learn",)
+
+
+def test_a_name_of_our_own_stays_ours(packages: Path) -> None:
+    install(packages, "1", "evolution = lowest_search:Lowest")
+    assert search_names() == [*SEARCHES]
+    assert search_named("evolution") is Evolution
+    assert distributions_of_search("evolution") == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("lowest = lowest_search:NoSearch", "'lowest': lowest_search:NoSearch is no class derived from nas."),
+        ("lowest = lowest_search:Gone", "'lowest' cannot be imported from lowest_search:Gone: module "),
+        ("lowest = gone:Gone", "'lowest' cannot be imported from gone:Gone: No module named 'gone'"),
+        ("other = lowest_search:Lowest", "'lowest' is not installed; install the package that it came with"),
+    ],
+)  # fmt: skip
+def test_what_is_no_search_is_one_line(packages: Path, entry: str, told: str) -> None:
+    install(packages, "1", entry)
+    with pytest.raises(SearchError) as refusal:
+        search_named("lowest")
+    assert str(refusal.value).startswith(f"the search {told}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_two_of_one_name_are_refused(packages: Path) -> None:
+    install(packages, "1")
+    install(packages, "1", "lowest = another:Lowest", "another")
+    with pytest.raises(
+        SearchError, match=r"^two searches are called 'lowest': \S+ and \S+; uninstall one of them$"
+    ):
+        distributions_of_search("lowest")

@@ -56,7 +56,7 @@ COMPUTE = tests/aiperf/engines $(addprefix tests/nas/,test_modules.py morphisms/
 	$(addprefix tests/aiperf/,parallel/test_batchnorm.py measuring/test_precision.py training/test_train.py training/test_worker.py)
 AS_AVX2 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 AS_SSE41 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
-SOME_SECONDS = run --minutes 0.1 --format fp32 --device cpu --set training.validate_every_images=500
+SOME_SECONDS = run --minutes 0.1 --format fp32 --device cpu --set training.validate_every_examples=500
 IS_VALID = tee /dev/stderr | grep -E '^verdict +VALID' > /dev/null
 test-other-machines: JOBS = 1# of two threads each; more processes wait for each other
 test-other-machines: $(VENV)/.installed-dev

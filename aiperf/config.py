@@ -55,12 +55,12 @@ class DataConfig:
     path: str = ""
     """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
     with this program."""
-    training_images: int = 0
+    training_examples: int = 0
     """At most so many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each of
     which goes on where the last one ended."""
-    validation_images: int = 0
+    validation_examples: int = 0
     """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
-    test_images: int = 0
+    test_examples: int = 0
     """Generated data only; otherwise the official test part is used whole."""
     augmentation: str = "none"
     """In training only. One of none, shift, crop-flip, resized-crop-flip."""
@@ -77,8 +77,8 @@ class DataConfig:
         for name in ("channels", "size"):
             _at_least(f"data.{name}", getattr(self, name), 1)
         _at_least("data.classes", self.classes, 2)
-        _at_least("data.validation_images", self.validation_images, 0 if self.is_text else 1)
-        for name in ("training_images", "test_images", "loader_processes"):
+        _at_least("data.validation_examples", self.validation_examples, 0 if self.is_text else 1)
+        for name in ("training_examples", "test_examples", "loader_processes"):
             _at_least(f"data.{name}", getattr(self, name), 0)
         if self.is_text:
             self._check_text()
@@ -169,10 +169,10 @@ class TrainingConfig:
     """Images a step, over all ranks of a group."""
     learning_rate: float
     epochs: tuple[int, ...]
-    """Passes over the training images. By round; the last holds for all later rounds. By rung, where the
+    """Passes over the training examples. By round; the last holds for all later rounds. By rung, where the
     schedule is halving: in all up to there, so that they rise."""
-    validate_every_images: int
-    """A validation closes a segment after about so many training images."""
+    validate_every_examples: int
+    """A validation closes a segment after about so many training examples."""
     schedule: str = "rounds"
     """rounds: a trial is as long as its round says. halving: asynchronous successive halving; a third of a
     rung is trained on to the next."""
@@ -214,7 +214,7 @@ class TrainingConfig:
         _one_of("training.compression", self.compression, COMPRESSIONS)
         _one_of("training.step", self.step, STEPS)
         _at_least("training.batch_size", self.batch_size, 2)
-        _at_least("training.validate_every_images", self.validate_every_images, 1)
+        _at_least("training.validate_every_examples", self.validate_every_examples, 1)
         _at_least("training.patience", self.patience, 0)
         if not self.learning_rate > 0:
             raise ConfigError(f"training.learning_rate is {self.learning_rate}; it must be above 0")

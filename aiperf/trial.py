@@ -33,7 +33,7 @@ class HyperParameters:
 
     learning_rate: float
     batch_size: int
-    """Images a step, over all ranks of the group."""
+    """Examples a step, over all ranks of the group."""
     momentum: float = 0.9
     weight_decay: float = 0.0
     """Not on batch norm and biases."""
@@ -43,7 +43,7 @@ class HyperParameters:
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; a step needs an image")
+            raise ValueError(f"batch_size is {self.batch_size}; a step needs an example")
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Trial:
     round: int
     """1 + number // groups."""
     epochs: int
-    """Passes over the training images, at the most (early stopping may end sooner)."""
+    """Passes over the training examples, at the most (early stopping may end sooner)."""
     seed: int
-    """Of the order of the images, the augmentation and dropout."""
+    """Of the order of the examples, the augmentation and dropout."""
 
 
 @dataclass(frozen=True, slots=True)  # a long run has millions of them
@@ -74,7 +74,7 @@ class StepBlock:
     attempt: int
     segment: int
     steps: int
-    images: int
+    examples: int
     seconds: float
     loss: float | None
     """Mean over the block; None when it was not finite."""
@@ -91,7 +91,7 @@ class Segment:
     attempt: int
     index: int
     steps: int
-    train_images: int
+    train_examples: int
     train_seconds: float
     tally: Tally
     """Of the validation."""
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def of(self) -> int:
-        """Validated images."""
+        """Validated examples."""
         return self.tally.of
 
     @property

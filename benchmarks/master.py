@@ -41,7 +41,7 @@ from nas.seeds import resolve_seed
 from tests.aiperf.groups import READY
 
 RATE = messages.Rate(1e14, 9e13, 0.01)
-DATA = {**READY.data, "training_images": 1_231_167, "validation_images": 50_000}
+DATA = {**READY.data, "training_examples": 1_231_167, "validation_examples": 50_000}
 FILLED_SECONDS = 2.0
 """After the release, when all groups have their trials. What follows counts, and the start by itself."""
 LONG, EQUAL, SHORT = 240.0, 60.0, 1.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
-from aiperf.proposing.plan import IMAGES_AT_ONCE
+from aiperf.proposing.plan import EXAMPLES_AT_ONCE
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.score.timeline import shares
@@ -108,12 +108,12 @@ def compared(
         trial = run.attempts[index].trial
         graph = folder / "graph.json"
         graph.write_text(json.dumps(graph_to_json(rebuild(run, trial.number))))
-        held_out = min(segments[index][0].of, IMAGES_AT_ONCE)
+        held_out = min(segments[index][0].of, EXAMPLES_AT_ONCE)
         numbers = [trial.hyper.batch_size, run.opened.config.training.format, seconds, held_out]
         command = [sys.executable, str(BARE), str(graph), *map(str, numbers), device]
         answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
         bare = json.loads(answer.stdout)
-        total = sum(s.train_images for s in segments[index]) * statistics.median(bare["train"])
+        total = sum(s.train_examples for s in segments[index]) * statistics.median(bare["train"])
         total += sum(s.of for s in segments[index]) * statistics.median(bare["evaluate"])
         spread = (bare["train"][-1] - bare["train"][0]) / bare["train"][2] / 2
         found.append(Compared(trial.number, own[index], total, spread))

@@ -50,13 +50,13 @@ FASHION = DataConfig(
     channels=1,
     size=32,
     classes=10,
-    training_images=5000,
-    validation_images=1000,
+    training_examples=5000,
+    validation_examples=1000,
 )
 # An epoch is 25 of the digits', so fewer of them, and more morphisms at once; less decay for more images.
 FASHION_ROUNDS = {
     "training.epochs": [1] * 8 + [12],
-    "training.validate_every_images": 5000,
+    "training.validate_every_examples": 5000,
     "training.weight_decay": 5e-4,
     "search.morphisms": 5,
 }
@@ -114,7 +114,7 @@ class Arm:
         def report(message: object) -> None:
             if isinstance(message, Validated):
                 images = curve[-1][0] if curve else 0
-                curve.append((images + message.segment.train_images, message.segment.error))
+                curve.append((images + message.segment.train_examples, message.segment.error))
 
         state, _, kept = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
         self.trials += 1
@@ -138,7 +138,7 @@ class Arm:
             length = epochs[min(number, len(epochs) - 1)]
             state, network, curve = self.trained(number, length, start, candidate.parent is not None)
             if state is State.COMPLETE and network is not None:
-                images = length * self.rank.data.train.num_images
+                images = length * self.rank.data.train.num_examples
                 search.tell(Observation(number, images, tuple(curve)))
                 kept[number] = network
             next_number = ahead[-1][0] + 1

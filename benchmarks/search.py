@@ -113,17 +113,17 @@ class Run:
         price, number = start.graph.cost, trial.number
         image, asked = (
             price.train.price(OPS),
-            price.evaluate.price(OPS) * self.rank.data.validation.num_images,
+            price.evaluate.price(OPS) * self.rank.data.validation.num_examples,
         )
         before, self.parents[number] = self.spent.operations, trial.parent
         errors: list[float] = []
 
         def report(message: object) -> None:
             if isinstance(message, Steps):
-                self.spent.pending = (self.spent.pending or asked) + message.block.images * image
+                self.spent.pending = (self.spent.pending or asked) + message.block.examples * image
             elif isinstance(message, Validated):
                 segment = message.segment
-                self.spent.operations += segment.train_images * image + asked
+                self.spent.operations += segment.train_examples * image + asked
                 self.spent.pending = 0
                 errors.append(segment.error)
                 if not self.spent.curve or segment.error < self.spent.curve[-1][1]:
@@ -189,9 +189,9 @@ class Run:
     def continued(self) -> int:
         price = self.seed.cost
         data, training = self.rank.data, self.config.training
-        asked = price.evaluate.price(OPS) * data.validation.num_images
-        image = price.train.price(OPS) + asked / training.validate_every_images
-        epochs = max(1, int(self.spent.budget / image / data.train.num_images))
+        asked = price.evaluate.price(OPS) * data.validation.num_examples
+        image = price.train.price(OPS) + asked / training.validate_every_examples
+        epochs = max(1, int(self.spent.budget / image / data.train.num_examples))
         self._alone(0, epochs, self.fresh(self.config.random_seed))
         return 1
 

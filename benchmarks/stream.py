@@ -44,7 +44,7 @@ def main(batch_size: int) -> None:
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     train = load(load_preset("digits").data, device, seed=1).train
-    ((images, labels),) = train.sweep(train.num_images)
+    ((images, labels),) = train.sweep(train.num_examples)
     rounds = [
         (
             seconds_a_step(bare(images, labels, batch_size), device),

@@ -50,10 +50,10 @@ state, reason, kept = train(rank, attempt, Pace(halted=lambda: False), reports.a
 seconds = perf_counter() - began
 segments = [report.segment for report in reports if isinstance(report, Validated)]
 for one in segments:
-    print(f"segment {one.index}: {one.steps} steps, {one.train_images} images, then error {one.error:.1%}")
+    print(f"segment {one.index}: {one.steps} steps, {one.train_examples} images, then error {one.error:.1%}")
 
 # A closed segment is credited: its images times what one image costs, counted from the architecture.
-trained, validated = sum(one.train_images for one in segments), sum(one.of for one in segments)
+trained, validated = sum(one.train_examples for one in segments), sum(one.of for one in segments)
 cost = child.cost
 work = cost.train * trained + cost.evaluate * validated
 print(f"trial {trial.number} is {state.value}: {trained} images trained, {validated} validated")

@@ -19,7 +19,7 @@ from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"
 """Presets: where nothing is said, and where the images are."""
-COUNTS = ("data.training_images", "data.validation_images")
+COUNTS = ("data.training_examples", "data.validation_examples")
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,10 @@ def preset(name: str | None) -> None:
 @pretend_option
 @click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
 @click.option(
-    "--images-per-second",
+    "--examples-per-second",
     type=Number(1e-6, 1e15),
-    help="For --dry-run: the seed's training rate on another machine, instead of measuring this one; of a "
-    "text, windows per second.",
+    help="For --dry-run: the seed's training rate on another machine, instead of measuring this one: "
+    "images or windows per second.",
 )
 def run(
     asked: Asked,
@@ -76,7 +76,7 @@ def run(
     wanted: Wanted,
     pretend: str | None,
     dry_run: bool,
-    images_per_second: float | None,
+    examples_per_second: float | None,
 ) -> int:
     """Measure this machine: train growing networks on real images or text until the time is
     over.
@@ -93,11 +93,11 @@ def run(
         if dry_run:
             from aiperf.run.rehearsal import rehearsal_text
 
-            click.echo(rehearsal_text(config, ranks, images_per_second))
+            click.echo(rehearsal_text(config, ranks, examples_per_second))
             return 0
         return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
-    only_with("--dry-run", dry_run, "images_per_second")
+    only_with("--dry-run", dry_run, "examples_per_second")
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()

@@ -68,7 +68,7 @@ def assemble(
     device: torch.device,
     parts: tuple[Part, Part, Part],
     digest: str,
-    official_training_images: int,
+    official_training_examples: int,
 ) -> Data:
     """Training, validation and test on the device, normalised by the training images."""
     training = parts[0]
@@ -80,7 +80,7 @@ def assemble(
         for pixels, part, way in zip(images, parts, (moved, still, still))
     )
     counts = Counts(*(np.bincount(part.labels, minlength=config.classes).tolist() for part in parts))
-    return Data(train, validation, test, manifest(config, counts, digest, official_training_images))
+    return Data(train, validation, test, manifest(config, counts, digest, official_training_examples))
 
 
 def fingerprint(*parts: Part) -> str:

@@ -40,7 +40,7 @@ def load_digits_set(config: DataConfig, device: torch.device) -> Data:
         )
     pinned = _pinned()
     parts = []
-    for name, wanted in (("training", config.training_images), ("validation", config.validation_images)):
+    for name, wanted in (("training", config.training_examples), ("validation", config.validation_examples)):
         try:
             parts.append(_at_most(whole[pinned[name]], wanted, name))
         except DataError as error:
@@ -77,12 +77,12 @@ def _pinned() -> dict[str, np.ndarray]:
 def _at_most(part: Part, wanted: int, name: str) -> Part:
     if wanted > len(part.labels):
         raise DataError(
-            f"{WHERE}: data.{name}_images is {wanted}, the pinned list has {len(part.labels)}; lower it"
+            f"{WHERE}: data.{name}_examples is {wanted}, the pinned list has {len(part.labels)}; lower it"
         )
     found = part[stratified(part.labels, wanted)] if wanted else part
     if missing := set(part.labels.tolist()) - set(found.labels.tolist()):
         raise DataError(
             f"{WHERE}: class {min(missing)} has no image among the {wanted} of {name}; "
-            f"raise data.{name}_images"
+            f"raise data.{name}_examples"
         )
     return found

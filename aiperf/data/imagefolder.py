@@ -39,7 +39,7 @@ class FolderSplit(Split):
         normalisation: Normalisation,
         augmented: bool,
     ) -> None:
-        self.num_images = len(chosen)
+        self.num_examples = len(chosen)
         self._listing = listing
         self._chosen = chosen
         self._decoders = decoders
@@ -50,7 +50,7 @@ class FolderSplit(Split):
         mine = share_of_step(batch_size, rank, ranks)
 
         def plan() -> Iterator[list[Item]]:
-            order = Order(self.num_images, seed)
+            order = Order(self.num_examples, seed)
             for step in count():
                 first = step * batch_size + mine.start
                 images, _ = order.take(first, first + mine.stop - mine.start)
@@ -62,14 +62,14 @@ class FolderSplit(Split):
         return self._batches(self._decoders.run(plan()), repeat(mine.stop - mine.start))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_images, rank, ranks)
+        mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
         batches = [range(first, min(first + size, mine.stop)) for first in range(mine.start, mine.stop, size)]
         plan = (piece for batch in batches for piece in _pieces([self._item(image, "") for image in batch]))
         return self._batches(self._decoders.run(plan), map(len, batches))
 
     def stages(self, images: int) -> Sequence[Stage]:
-        chosen, _ = Order(self.num_images, seed=0).take(0, images)
+        chosen, _ = Order(self.num_examples, seed=0).take(0, images)
         items = [self._item(image, f"0/{place}") for place, image in enumerate(chosen.tolist())]
         pixels = self._decoders.here(items).to(self._normalisation.scale.device)
         return (

@@ -31,20 +31,20 @@ ROUNDS = (1, 2, 4)
 def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a configuration by their dotted names; `stated` are those that a person gave."""
     total = len(found.training.labels)
-    held_back = stated.get("data.validation_images", _validation_images(found))
-    trained_on = stated.get("data.training_images") or max(total - held_back, 1)
+    held_back = stated.get("data.validation_examples", _validation_examples(found))
+    trained_on = stated.get("data.training_examples") or max(total - held_back, 1)
     passes = max(1, min(round(TRIAL_IMAGES / trained_on), MOST_PASSES))
     return {
         "data.name": found.training.name,
         "data.channels": found.channels,
         "data.size": min(found.size, LARGEST_SIDE),
         "data.classes": len(found.training.used),
-        "data.validation_images": held_back,
+        "data.validation_examples": held_back,
         "training.epochs": [passes * length for length in ROUNDS],
     }
 
 
-def _validation_images(found: Look) -> int:
+def _validation_examples(found: Look) -> int:
     """The share, but so many that the rarest class has one, and training as many as validation."""
     by_class = np.bincount(found.training.labels)
     total = int(by_class.sum())

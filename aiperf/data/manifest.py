@@ -19,32 +19,32 @@ class Counts:
 
 
 def manifest(
-    config: DataConfig, counts: Counts, sha256: str, official_training_images: int, synthetic: bool = False
+    config: DataConfig, counts: Counts, sha256: str, official_training_examples: int, synthetic: bool = False
 ) -> dict[str, Any]:
     """`sha256` is of the source: every image of it, whatever part of them a split takes.
 
-    `official_training_images` are all of its training part, from which validation is taken.
+    `official_training_examples` are all of its training part, from which validation is taken.
 
     Only the smallest and the largest class are stated, not all: every rank of a run sends this.
     """
-    found = _of_any(config, sha256, official_training_images, synthetic)
+    found = _of_any(config, sha256, official_training_examples, synthetic)
     for name, by_class in vars(counts).items():
-        found[f"{name}_images"] = sum(by_class)
-        found[f"{name}_images_a_class"] = [min(by_class), max(by_class)]
+        found[f"{name}_examples"] = sum(by_class)
+        found[f"{name}_examples_per_class"] = [min(by_class), max(by_class)]
     return found
 
 
 def text_manifest(
-    config: DataConfig, windows: Sequence[int], sha256: str, official_training_images: int, synthetic: bool
+    config: DataConfig, windows: Sequence[int], sha256: str, official_training_examples: int, synthetic: bool
 ) -> dict[str, Any]:
     """Of a text: windows are of training, of validation and of test."""
-    found = _of_any(config, sha256, official_training_images, synthetic)
+    found = _of_any(config, sha256, official_training_examples, synthetic)
     training, validation, test = windows
-    return {**found, "training_images": training, "validation_images": validation, "test_images": test}
+    return {**found, "training_examples": training, "validation_examples": validation, "test_examples": test}
 
 
 def _of_any(
-    config: DataConfig, sha256: str, official_training_images: int, synthetic: bool
+    config: DataConfig, sha256: str, official_training_examples: int, synthetic: bool
 ) -> dict[str, Any]:
     return {
         "name": config.name,
@@ -53,5 +53,5 @@ def _of_any(
         "size": config.size,
         "classes": config.classes,
         "sha256": sha256,
-        "official_training_images": official_training_images,
+        "official_training_examples": official_training_examples,
     }

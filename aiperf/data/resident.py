@@ -26,7 +26,7 @@ class ResidentSplit(Split):
 
     def __init__(self, labels: Tensor, image_floats: int, draws: int = 0) -> None:
         self.labels = labels
-        self.num_images = len(labels)
+        self.num_examples = len(labels)
         self._image_bytes = 4 * image_floats
         self._draws = draws
 
@@ -40,7 +40,7 @@ class ResidentSplit(Split):
 
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
-        order = Order(self.num_images, seed, self._draws)
+        order = Order(self.num_examples, seed, self._draws)
         size = mine.stop - mine.start
         steps = max(1, BLOCK_BYTES // (size * self._image_bytes))
         for first in count(0, steps):
@@ -53,7 +53,7 @@ class ResidentSplit(Split):
             yield from zip(shown.split(size), self.labels.index_select(0, images).split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_images, rank, ranks)
+        mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
         for start in range(mine.start, mine.stop, size):
             stop = min(start + size, mine.stop)

@@ -1,4 +1,4 @@
-"""What a training loop reads: three splits of one set of images, and what they hold as plain JSON."""
+"""What a training loop reads: three splits of one set of examples, and what they hold as plain JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Both lie on the device. They may be views of a larger block: read them, never wr
 
 
 class Stage(NamedTuple):
-    """A part of what a stream does to images, to be timed by itself."""
+    """A part of what a stream does to examples, to be timed by itself."""
 
     name: str
     once: Callable[[], object]
@@ -27,47 +27,47 @@ class Stage(NamedTuple):
 
 
 class Split(ABC):
-    """Images with their labels, in a fixed order; image i is the same on every rank."""
+    """Examples with their labels, in a fixed order; example i is the same on every rank."""
 
-    num_images: int
+    num_examples: int
 
     @abstractmethod
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         """Batches without end, shuffled anew every pass, augmented where the split is.
 
         The order is the passes' permutations one after the other, cut into steps of exactly
-        `batch_size` images over all `ranks`; each rank takes its even share of every step. Order and
+        `batch_size` examples over all `ranks`; each rank takes its even share of every step. Order and
         augmentation depend on (seed, pass) alone, not on ranks or device.
         """
 
     @abstractmethod
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """Every image exactly once over all ranks, in order: not padded, not augmented.
+        """Every example exactly once over all ranks, in order: not padded, not augmented.
 
-        A batch has at most `batch_size` images over all ranks. Ranks may get different numbers of
+        A batch has at most `batch_size` examples over all ranks. Ranks may get different numbers of
         batches, so no collective belongs inside this loop.
         """
 
-    def stages(self, images: int) -> Sequence[Stage]:
-        """What a stream does to so many images, in its order; nothing where they lie on the device."""
+    def stages(self, examples: int) -> Sequence[Stage]:
+        """What a stream does to so many examples, in its order; nothing where they lie on the device."""
         return ()
 
 
 @dataclass(frozen=True)
 class Data:
-    """A checked set of images: trained on, chosen by, and tested with once at the end."""
+    """A checked set of examples: trained on, chosen by, and tested with once at the end."""
 
     train: Split
     validation: Split
     test: Split
     manifest: Mapping[str, Any]
-    """Plain JSON, equal on every rank that sees the same images; the keys are in docs/data.md."""
+    """Plain JSON, equal on every rank that sees the same examples; the keys are in docs/data.md."""
 
 
 def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:
-    """A rank's images of a step. Raises ValueError when there are more ranks than images."""
+    """A rank's examples of a step. Raises ValueError when there are more ranks than examples."""
     if batch_size < ranks:
-        raise ValueError(f"a step of {batch_size} images leaves some of {ranks} ranks without any")
+        raise ValueError(f"a step of {batch_size} examples leaves some of {ranks} ranks without any")
     return share(batch_size, rank, ranks)
 
 

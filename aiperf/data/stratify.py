@@ -19,14 +19,14 @@ def take_validation(labels: Indices, config: DataConfig, where: str) -> tuple[In
 
     Raises DataError when there are too few, or when a class would be left without a training image.
     """
-    wanted = config.training_images or len(labels) - config.validation_images
-    if wanted < 1 or wanted + config.validation_images > len(labels):
+    wanted = config.training_examples or len(labels) - config.validation_examples
+    if wanted < 1 or wanted + config.validation_examples > len(labels):
         raise DataError(
-            f"{where}: {len(labels)} training images cannot give {config.training_images or 'some'} for "
-            f"training and {config.validation_images} for validation; lower data.training_images or "
-            "data.validation_images"
+            f"{where}: {len(labels)} training images cannot give {config.training_examples or 'some'} for "
+            f"training and {config.validation_examples} for validation; lower data.training_examples or "
+            "data.validation_examples"
         )
-    validation = stratified(labels, config.validation_images)
+    validation = stratified(labels, config.validation_examples)
     rest = np.setdiff1d(np.arange(len(labels)), validation)
     training = rest[stratified(labels[rest], wanted)]
     for name, chosen in (("training", training), ("validation", validation)):
@@ -34,7 +34,7 @@ def take_validation(labels: Indices, config: DataConfig, where: str) -> tuple[In
         if len(missing):
             raise DataError(
                 f"{where}: class {missing[0]} has no image among the {len(chosen)} of {name}; "
-                f"raise data.{name}_images or add images of that class"
+                f"raise data.{name}_examples or add images of that class"
             )
     return training, validation
 

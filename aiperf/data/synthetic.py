@@ -26,10 +26,10 @@ class SyntheticSplit(ResidentSplit):
     Its row r shows line (a + r·b) mod LINES of the pool, b odd; (a, b) takes LINES²/2 = 2 million values.
     """
 
-    def __init__(self, first: int, num_images: int, prototypes: Tensor, noise: Tensor) -> None:
+    def __init__(self, first: int, num_examples: int, prototypes: Tensor, noise: Tensor) -> None:
         classes, _, _, channels = prototypes.shape
         self._size = noise.shape[1] // channels
-        numbers = torch.arange(first, first + num_images, device=noise.device)
+        numbers = torch.arange(first, first + num_examples, device=noise.device)
         super().__init__(numbers % classes, channels * self._size**2)
         self._prototypes, self._noise = prototypes, noise
         self._starts = numbers % LINES
@@ -50,11 +50,11 @@ class SyntheticSplit(ResidentSplit):
 
 def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
     """Training, validation and test images follow one another in the generated set: none is in two."""
-    lengths = (config.training_images, config.validation_images, config.test_images)
+    lengths = (config.training_examples, config.validation_examples, config.test_examples)
     if min(lengths) < 1:
         raise DataError(
-            "synthetic data: data.training_images, data.validation_images and data.test_images must all be "
-            "given; set them in the configuration"
+            "synthetic data: data.training_examples, data.validation_examples and data.test_examples must "
+            "all be given; set them in the configuration"
         )
     if config.augmentation != "none":
         raise DataError(

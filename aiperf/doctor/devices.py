@@ -74,8 +74,8 @@ def see_data(config: DataConfig) -> DataSeen:
         manifest = load(replace(config, stage=""), torch.device("cpu"), seed=0).manifest
     except AiperfError as error:
         return DataSeen(str(error))
-    images = sum(int(manifest[f"{part}_images"]) for part in ("training", "validation", "test"))
-    return DataSeen(sha256=str(manifest["sha256"]), images=images)
+    examples = sum(int(manifest[f"{part}_examples"]) for part in ("training", "validation", "test"))
+    return DataSeen(sha256=str(manifest["sha256"]), examples=examples)
 
 
 def _multiplies(device: Device) -> str:

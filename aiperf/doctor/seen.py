@@ -86,7 +86,7 @@ class DataSeen(FromGroup):
 
     fault: str = ""
     sha256: str = ""
-    images: int = 0
+    examples: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Examination:
     """Why the ranks cannot be divided into groups."""
     backend: str = "ddp"
     pretends: bool = False
-    """No worker is to train: neither torch, devices nor images were looked at."""
+    """No worker is to train: neither torch, devices nor data were looked at."""
     host_reports: tuple[HostSeen, ...] = ()
     device_reports: tuple[DeviceSeen, ...] = ()
     data_report: DataSeen | None = None

@@ -78,7 +78,7 @@ def data(seen: Examination) -> Check:
         return warning("data", told, "nothing, if it is large; the run reads and checks it whole")
     if report.fault:
         return failed("data", report.fault, "give another folder by --data, or another --preset")
-    examples = f"{report.images:,} {task_of(seen.config.data).example}s"
+    examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
     return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
 
 

@@ -24,7 +24,7 @@ BOUNDS: Mapping[str, float] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16":
 as a share of it. Another order of additions makes less."""
 ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
 """Also so many times as far as the eager step is from one in more digits, all gradients together and each
-tensor's: in bf16 those of deep networks are a tenth off, and in fp32 a sum over many images loses digits."""
+tensor's: in bf16 those of deep networks are a tenth off; in fp32 a sum over many examples loses digits."""
 
 ELSEWHERE = "on another rank of its group"
 
@@ -43,7 +43,7 @@ class Together(Protocol):
     def total(self, *numbers: int) -> tuple[int, ...]: ...
 
 
-def begun(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
     """The engine of that name, prepared and checked; and why no rank of the group uses it, empty if all do.
 
     A compiler, or a library that is captured, may raise anything: that is then the reason. While one rank may
@@ -53,7 +53,7 @@ def begun(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Toget
 
     def prepared() -> tuple[Made | None, Engine]:
         engine = _engine(name, eager)
-        return _prepared(eager, engine, images, labels), engine
+        return _prepared(eager, engine, examples, labels), engine
 
     made, reason = _tried(name, group, prepared)
     if made is None or reason:
@@ -61,9 +61,9 @@ def begun(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Toget
     (expected, engine), differs = made, ""
     if eager.is_wrapped:
         expected = _over_group(expected, group)
-        differs = _difference(expected, eager, engine, images, labels)
+        differs = _difference(expected, eager, engine, examples, labels)
     else:
-        found, reason = _tried(name, group, lambda: _difference(expected, eager, engine, images, labels))
+        found, reason = _tried(name, group, lambda: _difference(expected, eager, engine, examples, labels))
         differs = reason or found or ""
     if reason := _of_all(group, differs):
         engine.release()
@@ -71,36 +71,36 @@ def begun(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Toget
     return engine, ""
 
 
-def ready(name: str, eager: Engine, images: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+def ready(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
     """The same without the check, of an engine that made the seed's step right and is not made anew."""
 
     def prepared() -> Engine:
         engine = _engine(name, eager)
         with unchanged(eager.passes):
-            engine.prepare(images, labels)
+            engine.prepare(examples, labels)
         return engine
 
     engine, reason = _tried(name, group, prepared)
     return (eager, reason) if engine is None or reason else (engine, "")
 
 
-def moved(engine: Engine, images: Tensor, labels: Tensor, group: Together) -> str:
+def moved(engine: Engine, examples: Tensor, labels: Tensor, group: Together) -> str:
     """Why it makes no steps any more, on any rank, now that the group has moved its network's tensors."""
 
     def again() -> None:
         with unchanged(engine.passes):
-            engine.moved(images, labels)
+            engine.moved(examples, labels)
 
     return _tried(engine.name, group, again)[1]
 
 
-def difference(eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> str:
+def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> str:
     """How the step of `other` differs from the eager one on this batch, on this rank; empty if it does not.
 
-    Prepares `other`, on the same images in another order: a step that does not look at its images shows.
+    Prepares `other`, on the same examples in another order: a step that does not look at its examples shows.
     Statistics, random numbers and gradients are as before afterwards. Raises what `other` raises.
     """
-    return _difference(_prepared(eager, other, images, labels), eager, other, images, labels)
+    return _difference(_prepared(eager, other, examples, labels), eager, other, examples, labels)
 
 
 def _engine(name: str, eager: Engine) -> Engine:
@@ -109,16 +109,16 @@ def _engine(name: str, eager: Engine) -> Engine:
     return engine
 
 
-def _prepared(eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> Made | None:
+def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> Made | None:
     """The step in more digits, if there is one, and `other` is prepared. Meets no other rank."""
-    expected = _exact(eager, images, labels)
+    expected = _exact(eager, examples, labels)
     with unchanged(eager.passes):
-        other.prepare(images.flip(0), labels.flip(0))
+        other.prepare(examples.flip(0), labels.flip(0))
     return expected
 
 
-def _difference(expected: Made | None, eager: Engine, other: Engine, images: Tensor, labels: Tensor) -> str:
-    by_eager, by_other = (_made(engine, images, labels) for engine in (eager, other))
+def _difference(expected: Made | None, eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> str:
+    by_eager, by_other = (_made(engine, examples, labels) for engine in (eager, other))
     return _compared(BOUNDS[eager.passes.format], expected or by_eager, by_eager, by_other)
 
 
@@ -146,18 +146,18 @@ def _over_group(own: Made | None, group: Together) -> Made | None:
     return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
 
 
-def _exact(eager: Engine, images: Tensor, labels: Tensor) -> Made | None:
+def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> Made | None:
     """The step in more digits: on a processor in fp64, where the device multiplies in 16 bits in fp32; None
-    where there is no such step, or no memory for it. Of this rank's own images: by the bare network."""
+    where there is no such step, or no memory for it. Of this rank's own examples: by the bare network."""
     passes = replace(eager.passes, format="fp32")
     engine = Engine(passes)
     if passes.device.kind == "cpu" and not eager.is_wrapped:
         with _doubled(passes.network):
-            return _made(engine, images.double() if images.is_floating_point() else images, labels)
+            return _made(engine, examples.double() if examples.is_floating_point() else examples, labels)
     if eager.passes.format not in SIXTEEN_BIT:
         return None
     try:
-        return _made(engine, images, labels)
+        return _made(engine, examples, labels)
     except torch.OutOfMemoryError:
         passes.device.clean()
         return None
@@ -173,10 +173,10 @@ def _doubled(network: Network) -> Iterator[None]:
         network.float()
 
 
-def _made(engine: Engine, images: Tensor, labels: Tensor) -> Made:
+def _made(engine: Engine, examples: Tensor, labels: Tensor) -> Made:
     tensors = engine.passes.network.tensors()
     with unchanged(engine.passes):
-        loss = engine.step(images, labels).clone()
+        loss = engine.step(examples, labels).clone()
         return loss, {name: each.grad.clone() for name, each in tensors.items() if each.grad is not None}
 
 

@@ -48,15 +48,15 @@ class Compiled(Engine):
             return "the package triton is not installed here"
         return ""
 
-    def prepare(self, images: Tensor, labels: Tensor) -> None:
-        self._shape = images.shape
-        self.step(images, labels)
+    def prepare(self, examples: Tensor, labels: Tensor) -> None:
+        self._shape = examples.shape
+        self.step(examples, labels)
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        if images.shape != self._shape:  # a last smaller step is not worth a compilation
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        if examples.shape != self._shape:  # a last smaller step is not worth a compilation
             with _not_compiled():
-                return super().step(images, labels)
-        return super().step(images, labels)
+                return super().step(examples, labels)
+        return super().step(examples, labels)
 
 
 def _allow_many() -> None:

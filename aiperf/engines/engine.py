@@ -25,11 +25,11 @@ class Passes:
     scaler: torch.amp.GradScaler
     label_smoothing: float = 0.0
 
-    def loss(self, module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, module: nn.Module, examples: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of a batch by `module`, which computes as the network does."""
         objective = objective_of(self.network.graph, self.label_smoothing)
         with self.device.autocast(self.format):
-            return objective.loss(module(images), labels)
+            return objective.loss(module(examples), labels)
 
 
 @contextlib.contextmanager
@@ -82,19 +82,19 @@ class Engine:
         a group wraps the network."""
         return 0
 
-    def prepare(self, images: Tensor, labels: Tensor) -> None:
+    def prepare(self, examples: Tensor, labels: Tensor) -> None:
         """Does whatever its first step would wait for, on a batch of the shape of all others.
 
         Meets no other rank of a group. Leaves gradients, statistics and random numbers changed. Raises what
         torch raises.
         """
 
-    def moved(self, images: Tensor, labels: Tensor) -> None:
+    def moved(self, examples: Tensor, labels: Tensor) -> None:
         """As `prepare`, where the network's tensors now lie elsewhere and hooks may hang on them."""
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
         """Sets the gradients of the batch, as the scaler multiplied them; its loss (), detached."""
-        loss = self.passes.loss(self.module, images, labels)
+        loss = self.passes.loss(self.module, examples, labels)
         self.passes.network.zero_grad(set_to_none=True)
         self.passes.scaler.scale(loss).backward()
         return loss.detach()

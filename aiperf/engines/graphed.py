@@ -31,7 +31,7 @@ class Graphed(Engine):
         super().__init__(passes)
         self._parameters = [each for each in passes.network.parameters() if each.requires_grad]
         self._capture: Capture | None = None
-        self._images, self._labels = torch.empty(0), torch.empty(0)
+        self._examples, self._labels = torch.empty(0), torch.empty(0)
         self._loss = torch.empty(0)
         self._gradients: list[Tensor] = []
         self._lends = True
@@ -44,25 +44,25 @@ class Graphed(Engine):
     def begins(cls, wrapped: bool) -> int:
         return WARM_UP_WRAPPED if wrapped else 0
 
-    def prepare(self, images: Tensor, labels: Tensor) -> None:
+    def prepare(self, examples: Tensor, labels: Tensor) -> None:
         """The passes before the capture are without hooks, and a capture submits nothing: no rank is met."""
-        self._images, self._labels = images.clone(), labels.clone()
+        self._examples, self._labels = examples.clone(), labels.clone()
         capture = self.passes.device.capture()
         for _ in range(WARM_UP):
             capture.warm_up(self._alone)
         capture.record(self._with_hooks if self.is_wrapped else self._alone)
         self._capture = capture
 
-    def moved(self, images: Tensor, labels: Tensor) -> None:
+    def moved(self, examples: Tensor, labels: Tensor) -> None:
         """Captured anew; from now on it gives gradients of its own to whoever changes them."""
         self._lends = False
-        self.prepare(images, labels)
+        self.prepare(examples, labels)
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        if images.shape != self._images.shape:
-            return super().step(images, labels)
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        if examples.shape != self._examples.shape:
+            return super().step(examples, labels)
         assert self._capture is not None
-        self._images.copy_(images, non_blocking=True)
+        self._examples.copy_(examples, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
         self._capture.replay()
         for parameter, gradient in zip(self._parameters, self._gradients):
@@ -71,18 +71,18 @@ class Graphed(Engine):
 
     def release(self) -> None:
         """The graph and its memory."""
-        self._capture, self._gradients, self._images = None, [], torch.empty(0)
+        self._capture, self._gradients, self._examples = None, [], torch.empty(0)
 
     def _with_hooks(self) -> None:
         """Of what wraps the network: they fill its buckets, and only `backward` calls them."""
         self.passes.network.zero_grad(set_to_none=True)
-        loss = self.passes.loss(self.module, self._images, self._labels)
+        loss = self.passes.loss(self.module, self._examples, self._labels)
         self.passes.scaler.scale(loss).backward()
         self._gradients = [each.grad for each in self._parameters if each.grad is not None]
         self._loss = loss.detach()
 
     def _alone(self) -> None:
         """Horovod's hooks would send."""
-        loss = self.passes.loss(self.bare, self._images, self._labels)
+        loss = self.passes.loss(self.bare, self._examples, self._labels)
         self._gradients = list(torch.autograd.grad(self.passes.scaler.scale(loss), self._parameters))
         self._loss = loss.detach()

@@ -25,8 +25,8 @@ class Region(nn.Module):
         number = {source: 0} | {place: index for index, (_, _, place, _) in enumerate(steps, start=1)}
         self.reads = tuple(tuple(number[place] for place in reads) for _, reads, _, _ in steps)
 
-    def forward(self, images: Tensor) -> Tensor:
-        values = [images]
+    def forward(self, examples: Tensor) -> Tensor:
+        values = [examples]
         for module, reads in zip(self.layers, self.reads):
             values.append(module(*[values[index] for index in reads]))
         return values[-1]

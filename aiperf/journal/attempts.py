@@ -125,8 +125,8 @@ class Attempt:
     abandoned: bool = False
     """Its group was lost or its leg was killed before it ended."""
     steps: int = 0
-    """In blocks that arrived, whether credited or not; so the images and seconds."""
-    images: int = 0
+    """In blocks that arrived, whether credited or not; so the examples and seconds."""
+    examples: int = 0
     seconds: float = 0.0
     loss: float | None = None
     """Of the last block."""
@@ -158,12 +158,12 @@ class Attempt:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """After so many training images, this validation error, unbounded: by it the search compares."""
-        curve, images = [], 0
+        """After so many training examples, this validation error, unbounded: by it the search compares."""
+        curve, examples = [], 0
         for validation in self.validations:
-            images += validation.segment.train_images
+            examples += validation.segment.train_examples
             if validation.in_time:
-                curve.append((images, validation.segment.unbounded))
+                curve.append((examples, validation.segment.unbounded))
         return curve
 
     @property

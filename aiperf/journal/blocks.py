@@ -19,7 +19,7 @@ class Totals:
 
     first: NDArray[np.int64]
     steps: NDArray[np.int64]
-    images: NDArray[np.int64]
+    examples: NDArray[np.int64]
     seconds: NDArray[np.float64]
 
 
@@ -31,7 +31,7 @@ class Blocks:
     """Index of the attempt among all attempts of the run."""
     segments: array[int] = field(default_factory=lambda: array("q"))
     steps: array[int] = field(default_factory=lambda: array("q"))
-    images: array[int] = field(default_factory=lambda: array("q"))
+    examples: array[int] = field(default_factory=lambda: array("q"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
     ends: array[float] = field(default_factory=lambda: array("d"))
     """On the clock of the leg, as the times of the lines."""
@@ -45,7 +45,7 @@ class Blocks:
         self.attempts.append(attempt)
         self.segments.append(block.segment)
         self.steps.append(block.steps)
-        self.images.append(block.images)
+        self.examples.append(block.examples)
         self.seconds.append(block.seconds)
         self.ends.append(event.end)
         self.times.append(t)
@@ -67,8 +67,8 @@ class Blocks:
         def summed(name: str) -> NDArray[Any]:  # exact: doubles hold whole numbers below 2^53
             return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
 
-        steps, images = summed("steps").astype(np.int64), summed("images").astype(np.int64)
-        return Totals(first, steps, images, summed("seconds"))
+        steps, examples = summed("steps").astype(np.int64), summed("examples").astype(np.int64)
+        return Totals(first, steps, examples, summed("seconds"))
 
     def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the segment of each block stands."""

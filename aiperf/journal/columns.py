@@ -26,7 +26,7 @@ class Pieces:
     """Of the line."""
     seconds: NDArray[np.float64]
     steps: NDArray[np.int64]
-    images: NDArray[np.int64]
+    examples: NDArray[np.int64]
     num_blocks: int
     """So many rows are blocks; the others are validations."""
 
@@ -64,7 +64,7 @@ def _made(replay: Replay) -> Pieces:
         time=_joined(column("times"), [v.t for _, v in closed]),
         seconds=_joined(column("seconds"), [v.segment.validate_seconds for _, v in closed]),
         steps=_joined(column("steps"), batches),
-        images=_joined(column("images"), [v.segment.of for _, v in closed]),
+        examples=_joined(column("examples"), [v.segment.of for _, v in closed]),
         num_blocks=len(replay.blocks),
     )
 

@@ -127,7 +127,7 @@ class Released(Event):
 
 @dataclass(frozen=True)
 class Dispatched(Event):
-    """A trial was given to a group. The operations are for one image of its architecture."""
+    """A trial was given to a group. The operations are for one example of its architecture."""
 
     trial: Trial
     attempt: int
@@ -212,6 +212,6 @@ class LegEnded(Event):
 
 @dataclass(frozen=True)
 class Tested(Event):
-    """The best network on the test images, once, after the span."""
+    """The best network on the test examples, once, after the span."""
 
     evaluated: Evaluated

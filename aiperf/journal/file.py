@@ -26,7 +26,7 @@ from aiperf.journal.place import never_begun, refuse_if_gone
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
-VERSION = 3
+VERSION = 4
 """Of the journal's form; a reader reads every older one and refuses what is newer."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64

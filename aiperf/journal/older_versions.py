@@ -1,4 +1,4 @@
-"""Lines of older journals, as a line of today says the same."""
+"""Lines of older journals and logs, as a line of today says the same."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ EMBEDDED: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 }
 # Up to version 2 all tasks were of images. By event: what holds the answers, which are a tally now.
 ANSWERED: Mapping[str, str] = {"Closed": "segment", "Tested": "evaluated"}
+# Up to version 3 an example of any task was called an image. By event: where the keys stand that named one.
+NAMED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "Opened": (("config", "data"), ("config", "training")),
+    "RankReady": (("ready", "data"),),
+    "RankAlike": (("within", "data"), ("differs", "data")),
+    "ControlMeasured": (("control",),),
+    "Stepped": (("block",),),
+    "Closed": (("segment",),),
+}
 
 
 def upgraded(record: dict[str, Any], version: object) -> dict[str, Any]:
@@ -34,7 +43,17 @@ def upgraded(record: dict[str, Any], version: object) -> dict[str, Any]:
         record = _embedded(record, *EMBEDDED[name])
     if version in (1, 2) and name in ANSWERED:
         _tally(record.get(ANSWERED[name]))
+    if version in (1, 2, 3):
+        for path in NAMED.get(name, ()):
+            _renamed(_at(record, path))
     return record
+
+
+def upgraded_log(record: dict[str, int]) -> dict[str, int]:
+    """A line of a rank's log, whose journal may be of any version."""
+    if "examples" in record:
+        return record
+    return {"examples" if name == "images" else name: value for name, value in record.items()}
 
 
 def _embedded(record: dict[str, Any], place: str, kind: str, fields: tuple[str, ...]) -> dict[str, Any]:
@@ -49,6 +68,21 @@ def _tally(holder: Any) -> None:
         _refuse("tally", holder)
         answers = {name: holder.pop(name) for name in ("correct", "of") if name in holder}
         holder["tally"] = {"type": Classified.__name__, **answers}
+
+
+def _at(record: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
+def _renamed(holder: Any) -> None:
+    """In place, as above."""
+    if isinstance(holder, dict):
+        for old in [name for name in holder if "images" in name]:
+            new = old.replace("images_a_class", "images_per_class").replace("images", "examples")
+            _refuse(new, holder)
+            holder[new] = holder.pop(old)
 
 
 def _refuse(name: str, record: dict[str, Any]) -> None:

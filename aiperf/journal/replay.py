@@ -109,7 +109,7 @@ class Replay:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Of the images, as the first rank saw them of a leg that worked, or of any where none has yet."""
+        """Of the examples, as the first rank saw them of a leg that worked, or of any where none has yet."""
         legs = self.timed_legs or self.legs
         return next((event.ready.data for leg in legs for event in leg.ranks), {})
 
@@ -182,7 +182,7 @@ class Replay:
         self.legs.append(Leg(len(self.legs), event, first=t, last=t))
         if event.index != self.leg.index:
             return f"is numbered {event.index}, not {self.leg.index}"
-        return "follows the test: the test images are used once, at the end" if self.tested else ""
+        return "follows the test: the test examples are used once, at the end" if self.tested else ""
 
     def _beat(self, t: float, event: events.Beat | events.Stalled) -> str:
         return ""
@@ -290,7 +290,7 @@ class Replay:
                 f"of trial {block.trial}, segment {block.segment}, while {len(attempt.validations)} is open"
             )
         attempt.steps += block.steps
-        attempt.images += block.images
+        attempt.examples += block.examples
         attempt.seconds += block.seconds
         attempt.loss = block.loss
         self.blocks.append(attempt.index, t, event)
@@ -352,11 +352,11 @@ class Replay:
 
     def _tested(self, t: float, event: events.Tested) -> str:
         if self.tested is not None:
-            return "stands a second time: the test images are used once"
+            return "stands a second time: the test examples are used once"
         if self.leg.ended is None:
-            return "stands before the end of its leg: the test images are used at the end"
+            return "stands before the end of its leg: the test examples are used at the end"
         if event.evaluated.tally.of < 1:
-            return f"of {event.evaluated.tally.of} images"
+            return f"of {event.evaluated.tally.of} examples"
         self.tested = event.evaluated
         return ""
 
@@ -383,7 +383,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
 
 def _counts(name: str, value: object) -> bool:
     """Whether an entry of a manifest is the whole number that it should be; other entries are any."""
-    counted = name.endswith("_images") or name in ("channels", "size", "classes")
+    counted = name.endswith("_examples") or name in ("channels", "size", "classes")
     return not counted or (type(value) is int and value >= 0)
 
 

@@ -50,7 +50,7 @@ class SeedWork:
     seed: Graph
     format: str
     batch_size: int
-    """Images of one rank in a step."""
+    """Examples of one rank in a step."""
 
     def operations(self, batch_size: int) -> int:
         """Tensor operations of one pass."""
@@ -59,7 +59,7 @@ class SeedWork:
 
 @dataclass(frozen=True)
 class _Timed:
-    """Passes of so many images, and what they take."""
+    """Passes of so many examples, and what they take."""
 
     once: Callable[[], None]
     batch_size: int
@@ -107,7 +107,7 @@ def _choose_threads(device: Device, work: SeedWork, rate: float, seconds: float)
     return choose_threads(device, counts, once, until - perf_counter())
 
 
-def images_per_second(device: Device, work: SeedWork, rate: float, seconds: float) -> tuple[float, bool]:
+def examples_per_second(device: Device, work: SeedWork, rate: float, seconds: float) -> tuple[float, bool]:
     """Of the seed in training on one device, in about so many seconds; False where one pass takes longer, and
     it is estimated by `rate`, that of a small product on one thread."""
     device.declare(work.format)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiperf.config import Config
 from aiperf.data import Data, load
 from aiperf.device import Device
-from aiperf.measuring.before_span import SeedWork, images_per_second
+from aiperf.measuring.before_span import SeedWork, examples_per_second
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
 from aiperf.tasks.known import task_of
 from aiperf.wording import figure
@@ -31,7 +31,7 @@ def bench_text(
     loaders = measure_loaders([each.train for each in sets], device, config.training.batch_size, seconds)
     format = config.training.format
     work = SeedWork(seed, format, config.training.batch_size)
-    needed, measured = images_per_second(device, work, products[format], seconds)
+    needed, measured = examples_per_second(device, work, products[format], seconds)
     origin = "measured" if measured else "estimated, for one step takes too long"
     who = f"{device.name} with the seed {config.seed_architecture}, {format}"
     task = task_of(config.data)
@@ -51,14 +51,16 @@ def bench_text(
         same = data.manifest["sha256"] == sets[0].manifest["sha256"]
         lines += [
             ("beside it", _data(other) + ("" if same else f"; these are other {task.example}s")),
-            *_rates(loader, told, f"; {_compared(loaders[0].images_per_second, loader.images_per_second)}"),
+            *_rates(
+                loader, told, f"; {_compared(loaders[0].examples_per_second, loader.examples_per_second)}"
+            ),
         ]
     return "\n".join(f"{name + ' ':.<22} {text}" for name, text in lines)
 
 
 def bottleneck(loader: LoaderRate, needed: float) -> str:
     """What a run waits for."""
-    times = loader.images_per_second / needed
+    times = loader.examples_per_second / needed
     if times < 1:
         return f"{loader.slowest}: the loader gives {times:.0%} of what the device needs"
     if loader.stages and loader.first_pass < needed:
@@ -72,7 +74,7 @@ def bottleneck(loader: LoaderRate, needed: float) -> str:
 def _rates(loader: LoaderRate, told: Callable[[float], str], more: str = "") -> list[tuple[str, str]]:
     """Arrays have no stages: they lie on the device, and nothing is read."""
     cached = f" from the file cache, median of {PASSES} passes" if loader.stages else ""
-    rate = ("loader", f"{told(loader.images_per_second)} for one rank{cached}{more}")
+    rate = ("loader", f"{told(loader.examples_per_second)} for one rank{cached}{more}")
     first = ("  first pass", f"{told(loader.first_pass)}, with the files as they were found")
     return [rate, first] if loader.stages else [rate]
 

@@ -33,7 +33,7 @@ class ControlRate:
     """Of the examples: `ControlNetwork.sizes`."""
 
     @property
-    def images_per_second(self) -> float:
+    def examples_per_second(self) -> float:
         return self.batch_size * self.steps / self.seconds
 
 

@@ -1,4 +1,4 @@
-"""How many images per second the loader gives, alone, and what each part of its work could give."""
+"""How many examples per second the loader gives, alone, and what each part of its work could give."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from aiperf.data import Split
 from aiperf.device import Device
 
 PASSES = 3
-"""Over the images of the first pass, which are then in the file cache. Of an odd number the median is one of
-them, and one that another program disturbed does not count."""
+"""Over the examples of the first pass, which are then in the file cache. Of an odd number the median is one
+of them, and one that another program disturbed does not count."""
 WARM_UP_SHARE = 0.2
 """Of each pass: what was read ahead before anybody asked is used up, and memory has its size."""
 STAGE_SHARE = 0.1
 """Of the seconds, for each part of the work by itself."""
-STAGE_IMAGES = 256
+STAGE_EXAMPLES = 256
 WAITING_TIMES = 1.5
 """So many times the loader's rate its slowest part can give, where it waits for something else."""
 
 
 @dataclass(frozen=True)
 class LoaderRate:
-    """Of the training stream of one rank, in images per second."""
+    """Of the training stream of one rank, in examples per second."""
 
-    images_per_second: float
-    """The median of the passes over images that were read before."""
+    examples_per_second: float
+    """The median of the passes over examples that were read before."""
     first_pass: float
-    """Of these images when they were read for the first time: from the disk, unless they were in the file
+    """Of these examples when they were read for the first time: from the disk, unless they were in the file
     cache before."""
     stages: Mapping[str, float]
     """What each part could give by itself, with all cores that do it."""
@@ -41,7 +41,7 @@ class LoaderRate:
         if not self.stages:
             return "preparing the batches"
         slowest = min(self.stages, key=lambda name: self.stages[name])
-        if self.stages[slowest] > WAITING_TIMES * self.images_per_second:
+        if self.stages[slowest] > WAITING_TIMES * self.examples_per_second:
             return "waiting for cores that others use"
         return slowest
 
@@ -69,24 +69,24 @@ def measure_loaders(
 def _pass(
     split: Split, device: Device, batch_size: int, seconds: float, steps: float = inf
 ) -> tuple[float, int]:
-    """Images per second of the first steps of the stream, as many as fit and no more than `steps`; and their
-    number. The same images each time."""
+    """Examples per second of the first steps of the stream, as many as fit and no more than `steps`; and
+    their number. The same examples each time."""
     stream = split.stream(batch_size, seed=0)
     next(stream)
     began = now = perf_counter()
-    since, images, done = began, 0, 0
+    since, examples, done = began, 0, 0
     while not done or (now - began < seconds and done < steps):
         shown, _ = next(stream)
-        images, done = images + len(shown), done + 1
+        examples, done = examples + len(shown), done + 1
         device.synchronise()
         now = perf_counter()
         if now - began < WARM_UP_SHARE * seconds and done < WARM_UP_SHARE * steps:
-            since, images = now, 0
-    return images / (now - since), done
+            since, examples = now, 0
+    return examples / (now - since), done
 
 
 def _stages(split: Split, device: Device, seconds: float) -> dict[str, float]:
-    number = min(STAGE_IMAGES, split.num_images)
+    number = min(STAGE_EXAMPLES, split.num_examples)
     return {
         stage.name: stage.workers * number * _times_per_second(stage.once, device, seconds)
         for stage in split.stages(number)

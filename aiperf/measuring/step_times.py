@@ -70,19 +70,19 @@ def measure_steps(
 def _measured(
     device: Device,
     work: SeedWork,
-    num_images: int,
+    num_examples: int,
     training: TrainingConfig,
     ranks: int,
     longest: Longest,
     seconds: float,
 ) -> Mapping[str, StepTime]:
-    """On this rank, by steps of so many images."""
-    images, labels = batch(work.seed, device, num_images, work.seed.input[-1])
+    """On this rank, by steps of so many examples."""
+    examples, labels = batch(work.seed, device, num_examples, work.seed.input[-1])
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
     passes = Passes(placed(work.seed, device), device, work.format, scaler)
     eager = Engine(passes)
-    _timed(eager, images, labels)  # the first one also loads what it needs
-    eager_seconds = _timed(eager, images, labels) * work.batch_size / num_images
+    _timed(eager, examples, labels)  # the first one also loads what it needs
+    eager_seconds = _timed(eager, examples, labels) * work.batch_size / num_examples
     candidates = {eager.name: _Candidate(eager, 0.0)}
     for name in KINDS:
         if name == eager.name or training.step not in (AUTO_STEP, name):
@@ -93,9 +93,9 @@ def _measured(
             if expected < LONG_TRIAL_SECONDS:
                 reason = f"no trial is long enough to compile for: {expected:.0f} s at most"
         without = _Candidate(eager, 0.0, reason)
-        candidates[name] = without if reason else _prepared(name, eager, images, labels)
+        candidates[name] = without if reason else _prepared(name, eager, examples, labels)
     usable = {name: each.engine for name, each in candidates.items() if not each.why_not}
-    times = _in_turn(usable, images, labels, seconds)
+    times = _in_turn(usable, examples, labels, seconds)
     for engine in usable.values():
         engine.release()
     return {
@@ -122,29 +122,29 @@ def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> 
     return found
 
 
-def _prepared(name: str, eager: Engine, images: torch.Tensor, labels: torch.Tensor) -> _Candidate:
+def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
     began = perf_counter()
-    engine, reason = begun(name, eager, images, labels, Solo())  # `shared` agrees
+    engine, reason = begun(name, eager, examples, labels, Solo())  # `shared` agrees
     # What is not made anew was made now for all trials.
     return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
 
 def _in_turn(
-    engines: Mapping[str, Engine], images: torch.Tensor, labels: torch.Tensor, seconds: float
+    engines: Mapping[str, Engine], examples: torch.Tensor, labels: torch.Tensor, seconds: float
 ) -> Mapping[str, float]:
     times: dict[str, list[float]] = {name: [] for name in engines}
     until, least, most = perf_counter() + seconds, *ROUNDS
     while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
         for name, engine in engines.items():
-            times[name].append(_timed(engine, images, labels))
+            times[name].append(_timed(engine, examples, labels))
     return {name: median(each) for name, each in times.items()}
 
 
-def _timed(engine: Engine, images: torch.Tensor, labels: torch.Tensor) -> float:
+def _timed(engine: Engine, examples: torch.Tensor, labels: torch.Tensor) -> float:
     device = engine.passes.device
     with unchanged(engine.passes):
         device.synchronise()
         began = perf_counter()
-        engine.step(images, labels)
+        engine.step(examples, labels)
         device.synchronise()
         return perf_counter() - began

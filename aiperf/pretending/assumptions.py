@@ -23,7 +23,7 @@ POSITIVE = (
     "group.all_reduce_bytes_per_second",
     "storage.bytes_per_second",
     "storage.client_bytes_per_second",
-    "errors.images",
+    "errors.examples",
 )
 """What something is divided by, or a machine has some of."""
 LEAST, MOST = 1e-12, 1e24
@@ -133,13 +133,13 @@ class Messages:
 
 @dataclass(frozen=True)
 class Errors:
-    """The validation error of a network that was trained on n images, those of its ancestors included:
-    floor + (1 - 1/classes - floor) * (1 + n / images) ** -power, where
+    """The validation error of a network that was trained on n examples, those of its ancestors included:
+    floor + (1 - 1/classes - floor) * (1 + n / examples) ** -power, where
     floor = floor * relative operations ** -size_power * exp(spread * z), z normal by the architecture.
     """
 
     floor: float
-    images: float
+    examples: float
     power: float
     size_power: float
     spread: float

@@ -41,7 +41,7 @@ class Learnt:
     """An architecture, and how much it and its ancestors were trained."""
 
     graph: Graph
-    images: int = 0
+    examples: int = 0
 
     def child(self, trial: Trial) -> Learnt:
         """What a trial starts from. Raises what its morphisms raise."""
@@ -90,11 +90,11 @@ class Pretended:
         reducing = group.all_reduce_seconds + content / group.all_reduce_bytes_per_second
         return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
 
-    def validate_seconds(self, graph: Graph, images: int) -> float:
-        """Of an evaluation of so many images."""
+    def validate_seconds(self, graph: Graph, examples: int) -> float:
+        """Of an evaluation of so many examples."""
         speed = self.assumptions.speed
-        batches = math.ceil(images / validated_at_once(graph, self.ranks))
-        operations = graph.cost.evaluate.price(TENSOR_OPS) * images / self.ranks
+        batches = math.ceil(examples / validated_at_once(graph, self.ranks))
+        operations = graph.cost.evaluate.price(TENSOR_OPS) * examples / self.ranks
         computing = operations / speed.ops_per_second
         starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back
         return (computing + starting) / speed.validation / self.speed
@@ -106,7 +106,7 @@ class Pretended:
         draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
         floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))
         start = max(floor, task_of(self.config.data).chance(self.config.data.classes))
-        left = (1 + learnt.images / errors.images) ** -errors.power
+        left = (1 + learnt.examples / errors.examples) ** -errors.power
         return float(floor + (start - floor) * left)
 
     def tally(self, learnt: Learnt, examples: int) -> Tally:
@@ -121,7 +121,10 @@ class Pretended:
         the waits pass on.
         """
         graph, training = start.graph, self.config.training
-        schedule, batch_size = plan(trial, training, self.manifest["training_images"]), trial.hyper.batch_size
+        schedule, batch_size = (
+            plan(trial, training, self.manifest["training_examples"]),
+            trial.hyper.batch_size,
+        )
         draws = random.Random(f"course of {trial.number} {attempt} {self.config.random_seed}")
         step_seconds, learnt, kept = self.step_seconds(graph, batch_size), start, None
         yield Started(trial.number, attempt, graph.key, prepare_seconds)
@@ -140,13 +143,13 @@ class Pretended:
                     seconds += self.assumptions.trials.first_step_seconds / self.speed
                 yield Wait(seconds)
                 done, trained, took = done + wanted, trained + seconds, seconds / wanted
-                images = wanted * batch_size
-                block = StepBlock(trial.number, attempt, index, wanted, images, seconds, loss)
+                examples = wanted * batch_size
+                block = StepBlock(trial.number, attempt, index, wanted, examples, seconds, loss)
                 yield Steps(block, 0.0)
             if done == first:
                 return CourseEnd(State.STOPPED, "the run ended", kept)
-            learnt = replace(learnt, images=learnt.images + (done - first) * batch_size)
-            of = self.manifest["validation_images"]
+            learnt = replace(learnt, examples=learnt.examples + (done - first) * batch_size)
+            of = self.manifest["validation_examples"]
             pace.validate_seconds = self.validate_seconds(graph, of)
             yield Wait(pace.validate_seconds, validates=True)
             segment = Segment(
@@ -154,7 +157,7 @@ class Pretended:
                 attempt=attempt,
                 index=index,
                 steps=done - first,
-                train_images=(done - first) * batch_size,
+                train_examples=(done - first) * batch_size,
                 train_seconds=trained,
                 tally=self.tally(learnt, of),
                 validate_seconds=pace.validate_seconds,

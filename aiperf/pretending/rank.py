@@ -25,7 +25,7 @@ PRETENDED = "pretended"
 ASSUMPTIONS = "assumptions"
 """Among the settings of a rank that pretends: the name of its assumptions."""
 CONTROL_STEPS = 20
-COUNTED = ("training_images", "validation_images", "test_images")
+COUNTED = ("training_examples", "validation_examples", "test_examples")
 COPIED = 2.0
 """Bytes copied within a device for each 100 operations: about what accelerators have."""
 
@@ -136,7 +136,7 @@ def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
         batch_size=network.batch_size,
         steps=CONTROL_STEPS,
         seconds=CONTROL_STEPS * seconds,
-        images_per_second=network.batch_size / seconds,
+        examples_per_second=network.batch_size / seconds,
         size=network.sizes[-1],
     )
 

@@ -49,7 +49,7 @@ def forecast(
     """
     training = config.training
     trained, validated = training.epochs[0] * examples[0], examples[1]
-    validations = ceil(trained / training.validate_every_images)
+    validations = ceil(trained / training.validate_every_examples)
     evaluate_share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
     seconds = (trained + validations * validated * evaluate_share) / examples_per_second
     span = config.limits.minutes * 60
@@ -68,8 +68,8 @@ def forecast(
     )
 
 
-def memory_bytes(graph: Graph, training: TrainingConfig, images: int) -> int:
-    """Of a device that trains on so many images at once: a model."""
+def memory_bytes(graph: Graph, training: TrainingConfig, examples: int) -> int:
+    """Of a device that trains on so many examples at once: a model."""
     kept_and_gradient = FP32_BYTES * (training.numbers_a_weight + 1)
     activations = ELEMENT_BYTES[training.format] * graph.num_activations
-    return kept_and_gradient * graph.num_parameters + activations * images
+    return kept_and_gradient * graph.num_parameters + activations * examples

@@ -21,17 +21,17 @@ class Memory:
     def __init__(self) -> None:
         self._overflow = float("inf")
 
-    def ran_out(self, graph: Graph, images: int) -> None:
-        """On a device that trained on so many images at once."""
-        self._overflow = min(self._overflow, graph.num_activations * images)
+    def ran_out(self, graph: Graph, examples: int) -> None:
+        """On a device that trained on so many examples at once."""
+        self._overflow = min(self._overflow, graph.num_activations * examples)
 
     def bounded(
         self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
     ) -> Point:
         """With no larger batch than the configured one, where a larger one would not fit."""
-        images = -(-chosen.batch * training.batch_size // ranks)
-        fits = memory_bytes(graph, training, int(images)) <= SHARE * device_bytes
-        if chosen.batch <= 1 or (fits and graph.num_activations * images < self._overflow):
+        examples = -(-chosen.batch * training.batch_size // ranks)
+        fits = memory_bytes(graph, training, int(examples)) <= SHARE * device_bytes
+        if chosen.batch <= 1 or (fits and graph.num_activations * examples < self._overflow):
             return chosen
         return replace(chosen, batch=1.0)
 
@@ -50,8 +50,8 @@ def configured(training: TrainingConfig) -> Point:
 
 def hyper_parameters(chosen: Point, training: TrainingConfig, is_child: bool, ranks: int) -> HyperParameters:
     """For a group of so many ranks, which share every batch evenly, and the configured one at the start."""
-    images = max(LEAST_BATCH, round(chosen.batch * training.batch_size / ranks))
-    batch_size = training.batch_size if chosen.batch == 1 else images * ranks
+    examples = max(LEAST_BATCH, round(chosen.batch * training.batch_size / ranks))
+    batch_size = training.batch_size if chosen.batch == 1 else examples * ranks
     share = batch_size / training.batch_size
     return HyperParameters(
         learning_rate=_base(training, is_child) * chosen.rate * share,
@@ -79,7 +79,7 @@ def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> P
 
 def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
     """With half the batch, and the learning rate that belongs to it; None when that would leave a rank with
-    too few images."""
+    too few examples."""
     half = hyper.batch_size // 2 // ranks * ranks
     if half < LEAST_BATCH * ranks:
         return None

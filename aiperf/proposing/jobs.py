@@ -58,7 +58,7 @@ class Jobs:
         self._again: deque[OpenTrial] = deque()
         self._asked: OpenTrial | None = None
         self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
-        of = max(1, config.data.validation_images)
+        of = max(1, config.data.validation_examples)
         self._losses = Losses(task_of(config.data).tally(of, config.data.size, 0.0).floor)
         self._memory = Memory()
         rungs = len(config.training.epochs) if config.training.schedule == "halving" else 0
@@ -203,9 +203,9 @@ class Jobs:
         return len(self.run.leg.began.groups[group])
 
     def _observation(self, attempt: Attempt) -> Observation:
-        schedule = attempt.trial.epochs * int(self.run.leg.ranks[0].ready.data["training_images"])
+        schedule = attempt.trial.epochs * int(self.run.leg.ranks[0].ready.data["training_examples"])
         # The last step reads a whole batch, beyond the last pass where that is no multiple of it.
-        curve = tuple((min(images, schedule), error) for images, error in attempt.curve)
+        curve = tuple((min(examples, schedule), error) for examples, error in attempt.curve)
         return Observation(attempt.trial.number, schedule, curve)
 
     def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:

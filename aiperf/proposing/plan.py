@@ -13,7 +13,7 @@ from nas.graph import Graph
 CLOSING_SHARE = 1.5
 """Times the last validation: what is left for the closing one before a deadline."""
 
-IMAGES_AT_ONCE = 400
+EXAMPLES_AT_ONCE = 400
 """In a validation, over all ranks of a group; without gradients so many fit where a training batch does."""
 POSITIONS_AT_ONCE = 16_384
 """Of text, on each rank: in GPT-2-small size the inside of one MLP is then 200 MB."""
@@ -63,13 +63,13 @@ def measuring_seconds(limits: LimitsConfig) -> float:
     return max(least, min(most, MEASURING_SHARE * 60 * limits.minutes)) if limits.minutes else most
 
 
-def plan(trial: Trial, training: TrainingConfig, training_images: int) -> Plan:
-    """The plan of a trial on so many training images."""
+def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan:
+    """The plan of a trial on so many training examples."""
     batch_size = trial.hyper.batch_size
-    steps = ceil(trial.epochs * training_images / batch_size)
+    steps = ceil(trial.epochs * training_examples / batch_size)
     return Plan(
         steps=steps,
-        segment_steps=min(steps, max(1, round(training.validate_every_images / batch_size))),
+        segment_steps=min(steps, max(1, round(training.validate_every_examples / batch_size))),
         warmup_steps=int(training.warmup * steps),
         peak_rate=trial.hyper.learning_rate,
         decay=training.decay,
@@ -79,5 +79,5 @@ def plan(trial: Trial, training: TrainingConfig, training_images: int) -> Plan:
 def validated_at_once(graph: Graph, ranks: int) -> int:
     """Examples in a batch of a validation, over all `ranks` of a group."""
     if not graph.head.symbols_in:
-        return IMAGES_AT_ONCE
+        return EXAMPLES_AT_ONCE
     return ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])

@@ -24,7 +24,7 @@ def accuracy(evidence: Evidence) -> Seen:
     test = "the best network was not tested" if replay.tested is None else "the best network was tested"
     text = f"every validation saw all its {_task(replay).example}s; {test}"
     if doubt := too_good(replay):
-        if not of_a_known_set(replay):  # its test images may be the easier ones
+        if not of_a_known_set(replay):  # its test examples may be the easier ones
             return Seen(f"{text}; {doubt}", contradictions, known=False)
         contradictions.append(doubt)
     asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
@@ -32,7 +32,7 @@ def accuracy(evidence: Evidence) -> Seen:
 
 
 def too_good(replay: Replay) -> str:
-    """What a network does that was trained on the test images; nothing where it is not so.
+    """What a network does that was trained on the test examples; nothing where it is not so.
 
     That it was chosen as the best on validation makes an honest test worse by comparison, never better.
 
@@ -61,7 +61,7 @@ def chance_of_so_few(tested: Classified, validated: Classified) -> float:
 
     A network that knows neither part is wrong in both alike. Of all its wrong answers those in the test then
     follow the hypergeometric distribution, whatever its error is (Fisher's exact test): exact for any number
-    of images, and also for parts drawn by lot out of one set. The probabilities of fewer and fewer fall at
+    of examples, and also for parts drawn by lot out of one set. The probabilities of fewer and fewer fall at
     least geometrically below the mean, which bounds their sum.
     """
     wrong, missed = tested.wrong, validated.wrong
@@ -84,7 +84,7 @@ def _log_choose(total: int, chosen: int) -> float:
 
 
 def _validated(replay: Replay) -> Iterator[str]:
-    expected, example = replay.manifest.get("validation_images"), _task(replay).example
+    expected, example = replay.manifest.get("validation_examples"), _task(replay).example
     for attempt in replay.attempts:
         for validation in attempt.validations:
             segment = validation.segment
@@ -103,7 +103,7 @@ def _tested(replay: Replay) -> Iterator[str]:
     if best is None or tested.trial != best.number:
         instead = "none" if best is None else f"trial {best.number}"
         yield f"trial {tested.trial} was tested, but best on validation is {instead}"
-    there_are = replay.manifest.get("test_images")
+    there_are = replay.manifest.get("test_examples")
     if tested.tally.of != there_are or not tested.tally.is_possible:
         yield f"{tested.tally.text()} in the test; there are {there_are} {_task(replay).example}s"
     elif wrong := _otherwise_asked(replay, tested.tally):

@@ -146,14 +146,14 @@ def speed(evidence: Evidence) -> Seen:
 def segments(evidence: Evidence) -> Seen:
     """Credit is whole segments, so none may be long; nor short, but where time or a trial's end closed it."""
     replay = evidence.replay
-    least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_images", 0)
+    least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_examples", 0)
     examples = f"{task_of(replay.opened.config.data).example}s"
     closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
     wrong = [
-        f"{v.name} was validated after {v.segment.train_images} {examples}, less than an eighth of an epoch"
+        f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
         for v in attempt.validations[:-1]
-        if v.segment.train_images + attempt.trial.hyper.batch_size <= least
+        if v.segment.train_examples + attempt.trial.hyper.batch_size <= least
         if v.segment.train_seconds < SEGMENT_SECONDS
     ]
     wrong += [
@@ -169,11 +169,13 @@ def segments(evidence: Evidence) -> Seen:
 
 def _distance(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     every, least = (
-        config.training.validate_every_images,
-        LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_images", 0),
+        config.training.validate_every_examples,
+        LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0),
     )
     return (
-        [f"validate_every_images is {every}; {least:.0f} are an eighth of an epoch"] if every < least else []
+        [f"validate_every_examples is {every}; {least:.0f} are an eighth of an epoch"]
+        if every < least
+        else []
     )
 
 

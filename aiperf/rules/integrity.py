@@ -115,14 +115,14 @@ def steps(evidence: Evidence) -> Seen:
     """A segment's claim is what its blocks add up to."""
     totals, example = evidence.replay.totals(), task_of(evidence.replay.opened.config.data).example
     first, all_steps = totals.first.tolist(), totals.steps.tolist()
-    all_images, all_seconds = totals.images.tolist(), totals.seconds.tolist()
+    all_examples, all_seconds = totals.examples.tolist(), totals.seconds.tolist()
     contradictions = []
     for attempt, validation in _validations(evidence.replay):
         segment, place = validation.segment, first[attempt.index] + validation.segment.index
-        blocks = all_steps[place], all_images[place]
-        if blocks != (segment.steps, segment.train_images):
+        blocks = all_steps[place], all_examples[place]
+        if blocks != (segment.steps, segment.train_examples):
             contradictions.append(
-                f"{validation.name}: {segment.steps} steps and {segment.train_images} {example}s, "
+                f"{validation.name}: {segment.steps} steps and {segment.train_examples} {example}s, "
                 f"but its blocks add up to {blocks[0]} and {blocks[1]}"
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):

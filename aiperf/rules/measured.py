@@ -28,10 +28,10 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
         done = control.batch_size * control.steps
         if not (
             min(control.batch_size, control.steps, control.seconds) > 0
-            and isclose(done, control.images_per_second * control.seconds, rel_tol=1e-6)
+            and isclose(done, control.examples_per_second * control.seconds, rel_tol=1e-6)
         ):
             yield (
-                f"the control of rank {control.rank} is {control.images_per_second:.2f} "
+                f"the control of rank {control.rank} is {control.examples_per_second:.2f} "
                 f"{network.examples}/s, from {done} {network.examples} in {control.seconds:.2f} s"
             )
 
@@ -44,7 +44,7 @@ def _of_control(control: Control, ready: Ready | None, format: str, network: Con
         yield f"{name} is of {found}; there are {', '.join(map(str, network.sizes))}"
         return
     bound = ready and bound_ops_per_second([ready], format)
-    if bound and not control.images_per_second * _least_operations(network, control.size) <= bound:
+    if bound and not control.examples_per_second * _least_operations(network, control.size) <= bound:
         yield f"{name} is beyond what {control.device} can do at the most"
 
 

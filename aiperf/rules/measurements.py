@@ -119,7 +119,7 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
     for row in _beyond(evidence, most):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
-        operations = least(number)[validation] * int(found.images[row])
+        operations = least(number)[validation] * int(found.examples[row])
         limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
         seconds = float(found.seconds[row])  # of Python, which says "infinite" of absurd figures
         if operations > limit * seconds:
@@ -145,7 +145,7 @@ def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
             prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
         limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules name
-        operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.images
+        operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.examples
         rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
     return rows
 
@@ -159,16 +159,16 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
     replay = evidence.replay
     credited, least = credit(replay), _least_of(replay)
     return fsum(
-        operations * images
+        operations * examples
         for attempt in replay.attempts
         for v in attempt.validations
         if credited.has(attempt, v)
-        for operations, images in zip(least(attempt.trial.number), (v.segment.train_images, v.segment.of))
+        for operations, examples in zip(least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
     )
 
 
 def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
-    """By trial the tensor operations of one image, in training and in validation, that must be made."""
+    """By trial the tensor operations of one example, in training and in validation, that must be made."""
 
     @cache
     def least(number: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from aiperf.trial import State
 STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
 
 
-def images(evidence: Evidence) -> Seen:
+def examples(evidence: Evidence) -> Seen:
     """Steps × batch are the examples; a trial makes the steps of its plan and not more."""
     replay = evidence.replay
     examples = f"{task_of(replay.opened.config.data).example}s"
@@ -27,26 +27,26 @@ def images(evidence: Evidence) -> Seen:
         return Seen("no trial was dispatched", known=False)
     column = replay.blocks.column
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
-    (wrong,) = np.nonzero(column("images") != column("steps") * batch[column("attempts")])
+    (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
     numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
         f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of {batch[attempt]}"
         for attempt, done, steps in zip(
-            column("attempts")[wrong], column("images")[wrong], column("steps")[wrong]
+            column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
         )
     ]
-    if training_images := replay.manifest.get("training_images"):
+    if training_examples := replay.manifest.get("training_examples"):
         for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, replay.opened.config.training, training_images)
-        contradictions += _closed_early(replay, training_images)
+            contradictions += _against_plan(attempt, replay.opened.config.training, training_examples)
+        contradictions += _closed_early(replay, training_examples)
     else:
         contradictions.append(f"the ranks did not say how many training {examples} there are")
-    text = f"{int(column('images').sum()):,} {examples} in whole batches, as planned"
+    text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
     return looked(len(replay.blocks), "no step was made", text, contradictions)
 
 
-def _against_plan(attempt: Attempt, training: TrainingConfig, training_images: int) -> Iterator[str]:
-    planned, number = plan(attempt.trial, training, training_images), attempt.trial.number
+def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+    planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, where training.epochs has none so long"
     if attempt.steps > planned.steps:
@@ -78,7 +78,7 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
             yield f"{validation.name}: {segment.skipped} of {segment.steps} skipped in {training.format}"
 
 
-def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
+def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
     """Trials that were stopped, or validated before their segment was whole, while their leg went on."""
     training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
     for attempt in replay.attempts:
@@ -87,7 +87,7 @@ def _closed_early(replay: Replay, training_images: int) -> Iterator[str]:
             [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
         )
     for attempt in replay.attempts:
-        planned, leg = plan(attempt.trial, training, training_images), attempt.leg
+        planned, leg = plan(attempt.trial, training, training_examples), attempt.leg
         closed = sum(validation.segment.steps for validation in attempt.validations)
         moment = None
         if attempt.ended is not None and attempt.state is State.STOPPED:

@@ -12,6 +12,7 @@ from typing import Any
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
+from aiperf.journal.older_versions import upgraded_log
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.tally import Tally, tally_of
@@ -25,7 +26,7 @@ SPARE_BYTES = 16 << 20
 """A log has a shorter line for each line of the journal, and in 16 MiB those of a group that worked on for
 days after the master gave it up."""
 PLACE = ("trial", "attempt", "segment")
-OF_STEPS = frozenset({*PLACE, "steps", "images"})
+OF_STEPS = frozenset({*PLACE, "steps", "examples"})
 
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
@@ -38,7 +39,7 @@ class _Testimony:
     """What one rank wrote."""
 
     work: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Steps, and the images of them that this rank trained on."""
+    """Steps, and the examples of them that this rank trained on."""
     answers: dict[Place, Tally] = field(default_factory=dict)
     """What this rank found in a validation."""
     digests: dict[Place, bytes] = field(default_factory=dict)
@@ -62,15 +63,15 @@ class _Testimony:
         if place[2] != self.closed.setdefault(attempt, 0):
             raise ValueError(f"it is of segment {place[2]}, and {self.closed[attempt]} is open")
         if tally is None:
-            steps, images = self.work.get(place, (0, 0))
-            self.work[place] = steps + record["steps"], images + record["images"]
+            steps, examples = self.work.get(place, (0, 0))
+            self.work[place] = steps + record["steps"], examples + record["examples"]
         else:
             self.answers[place], self.digests[place] = tally, digest
             self.closed[attempt] += 1
 
 
 def witnesses(evidence: Evidence) -> Seen:
-    """Each rank's own log agrees with the journal: in steps by itself, in images and hash with its group.
+    """Each rank's own log agrees with the journal: in steps by itself, in examples and hash with its group.
 
     A log that is missing is no contradiction, whoever's it is. Every rank makes its file before it says that
     it is ready, but a file can be lost afterwards: by a host that did not hand it over at the end or was
@@ -126,7 +127,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
         num_closed = len(attempt.validations)
         for segment in range(num_closed + 1):
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
-            journal = int(totals.steps[at]), int(totals.images[at])
+            journal = int(totals.steps[at]), int(totals.examples[at])
             whole = len(present) == len(group)
             for author, testimony in present.items():
                 rank, own = author[1], testimony.work.get(place, (0, 0))[0]
@@ -199,9 +200,9 @@ def _sums(
     segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony], example: str
 ) -> Iterator[str]:
     """What the ranks of a group did together."""
-    images = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
-    if images != journal[1]:
-        yield f"the ranks wrote {images} {example}s of {_named(place)}; the journal has {journal[1]}"
+    examples = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
+    if examples != journal[1]:
+        yield f"the ranks wrote {examples} {example}s of {_named(place)}; the journal has {journal[1]}"
     kind, written = type(segment.tally), [testimony.answers.get(place) for testimony in group.values()]
     counted = sum((tally for tally in written if type(tally) is kind), kind.nothing())
     if counted != segment.tally:
@@ -218,7 +219,7 @@ def _named(place: Place) -> str:
 
 
 def _read(path: Path) -> _Testimony:
-    """Lines {trial, attempt, segment, steps, images} of blocks, and with a tally's numbers of validations."""
+    """Lines {trial, attempt, segment, steps, examples} of blocks; validations have a tally's numbers."""
     found = _Testimony()
     journal = RunFiles(path.parents[1]).journal
     most = SPARE_BYTES + (journal.stat().st_size if journal.exists() else 0)
@@ -242,7 +243,7 @@ def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
             record: Any = strict.parsed(raw)
             if type(record) is not dict:
                 raise ValueError("it is no object")
-            found.take(record, digest.digest())
+            found.take(upgraded_log(record), digest.digest())
         except (ValueError, RecursionError) as error:
             found.damage = f"line {number} of logs/{name} is damaged: {error}"
             break

@@ -50,7 +50,7 @@ def _times(replay: Replay) -> Iterator[str]:
             yield f"trial {number} was dispatched before the release at {released:.3f} s"
     column = replay.blocks.column
     late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
-    nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("images") <= 0)
+    nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("examples") <= 0)
     for row in np.nonzero(late | nothing)[0]:
         number = replay.attempts[column("attempts")[row]].trial.number
         what = "was reported before its end" if late[row] else "holds no steps or took no time"

@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
     Rule("bounds", Kind.INTEGRITY, integrity.bounds, needs_graphs=True),
     Rule("search", Kind.INTEGRITY, proposals_again.search, needs_graphs=True),
     Rule("steps", Kind.INTEGRITY, integrity.steps),
-    Rule("images", Kind.INTEGRITY, planned.images),
+    Rule("examples", Kind.INTEGRITY, planned.examples),
     Rule("accuracy", Kind.INTEGRITY, answers.accuracy),
     Rule("data", Kind.INTEGRITY, data_sets.data),
     Rule("times", Kind.INTEGRITY, times.times),

@@ -118,7 +118,7 @@ class Display:
         return f"trial {trial.number} ({origin(trial)}) epoch {epoch:.0f}/{trial.epochs}{error}"
 
     def _share(self, replay: Replay, attempt: Attempt) -> float:
-        examples = int(replay.ranks[0].ready.data["training_images"])
+        examples = int(replay.ranks[0].ready.data["training_examples"])
         return attempt.steps / plan(attempt.trial, replay.opened.config.training, examples).steps
 
     def _panel(self, replay: Replay, t: float) -> Group:
@@ -160,7 +160,7 @@ class _Credit:
             train = (Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS)
             evaluate = Ops(*dispatched.evaluate).price(OPS)
             for validation in new:
-                self.total += train * validation.segment.train_images + evaluate * validation.segment.of
+                self.total += train * validation.segment.train_examples + evaluate * validation.segment.of
         return self.total
 
 

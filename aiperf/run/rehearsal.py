@@ -47,9 +47,9 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     task = task_of(config.data)
     rate, origin = given, "given"
     if rate is None:
-        rate, origin = _images_per_second(config, seed, ranks, devices[0], places[0])
+        rate, origin = _examples_per_second(config, seed, ranks, devices[0], places[0])
     examples, silence = (
-        (manifest["training_images"], manifest["validation_images"]),
+        (manifest["training_examples"], manifest["validation_examples"]),
         ranks.wanted.silence_seconds,
     )
     seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence)
@@ -143,7 +143,7 @@ def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mappin
     return load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
 
 
-def _images_per_second(
+def _examples_per_second(
     config: Config, seed: Graph, ranks: Ranks, described: Described, place: Place
 ) -> tuple[float, str]:
     """Of the seed in training by one group, and how it is known."""
@@ -153,11 +153,11 @@ def _images_per_second(
         return training.batch_size / group.step_seconds(seed, training.batch_size), "assumed"
     from aiperf.device import bind
     from aiperf.engines.made import refuse_unusable
-    from aiperf.measuring.before_span import SeedWork, images_per_second
+    from aiperf.measuring.before_span import SeedWork, examples_per_second
 
     refuse_unusable(seed, bind(described.kind, 0), training, num_ranks)
     work, products = SeedWork(seed, training.format, training.batch_size // num_ranks), described.formats
-    rate, measured = images_per_second(
+    rate, measured = examples_per_second(
         bind(described.kind, 0), work, products[training.format], MEASURED_SECONDS
     )
     origin = "one device, measured now" if measured else "estimated, for one step takes too long"

@@ -43,8 +43,8 @@ class Work:
     tensor_operations: int
     """Two for each multiply-accumulate, all else 0."""
     steps: int
-    trained_images: int
-    validated_images: int
+    trained_examples: int
+    validated_examples: int
     segments: int
 
 
@@ -69,15 +69,15 @@ def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = 
     """All work of a run, or with `credit` what is credited. A trial without counts adds none."""
     column = replay.blocks.column
     chosen = slice(None) if credit is None else credit.blocks
-    images = _by_attempt(replay, column("images")[chosen], chosen)
+    examples = _by_attempt(replay, column("examples")[chosen], chosen)
     kinds, trained, validated, segments = Ops(), 0, 0, 0
     for attempt in replay.attempts:
         counted = counts.get(attempt.trial.number)
         closed = [v for v in attempt.validations if credit is None or credit.has(attempt, v)]
         of = sum(validation.segment.of for validation in closed)
         if counted is not None:
-            kinds += counted.train * images[attempt.index] + counted.evaluate * of
-        trained += images[attempt.index]
+            kinds += counted.train * examples[attempt.index] + counted.evaluate * of
+        trained += examples[attempt.index]
         validated += of
         segments += len(closed)
     return Work(
@@ -85,8 +85,8 @@ def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = 
         operations=kinds.price(OPS),
         tensor_operations=kinds.price(TENSOR_OPS),
         steps=int(column("steps")[chosen].sum()),
-        trained_images=trained,
-        validated_images=validated,
+        trained_examples=trained,
+        validated_examples=validated,
         segments=segments,
     )
 

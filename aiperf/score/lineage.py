@@ -20,7 +20,7 @@ from nas.search import Size
 
 @dataclass(frozen=True)
 class Counted:
-    """What one image costs in one architecture."""
+    """What one example costs in one architecture."""
 
     graph_key: str
     forward: Ops

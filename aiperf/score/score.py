@@ -19,7 +19,7 @@ from aiperf.trial import State
 
 @dataclass(frozen=True)
 class Quality:
-    """The best network on validation, and its error on the test images."""
+    """The best network on validation, and its error on the test examples."""
 
     trial: int
     validation_error: float
@@ -28,7 +28,7 @@ class Quality:
     error: float | None
     """On the test part; its floor where it was none."""
     error_is_bound: bool
-    """No test image was wrong: the error is that bound, not a measurement."""
+    """No test example was wrong: the error is that bound, not a measurement."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ControlResult:
     """The fixed network on every device, before the span."""
 
     devices: int
-    images_per_second: float
+    examples_per_second: float
     """Of all devices together."""
-    slowest_images_per_second: float
+    slowest_examples_per_second: float
     slowest_host: str
     slowest_rank: int
 
@@ -110,7 +110,7 @@ def regulated(error: float, ops_per_second: float) -> float:
 
 
 def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
-    """None also for more right answers than images: `validate` names them."""
+    """None also for more right answers than examples: `validate` names them."""
     error = None if quality is None else quality.error
     return regulated(error, ops_per_second) if error is not None and error > 0 else None
 
@@ -162,28 +162,28 @@ def _control(replay: Replay) -> ControlResult | None:
     controls = next((leg.controls for leg in replay.legs if leg.controls), None)
     if not controls:
         return None
-    slowest = min(controls.values(), key=lambda control: (control.images_per_second, control.rank))
+    slowest = min(controls.values(), key=lambda control: (control.examples_per_second, control.rank))
     return ControlResult(
         devices=len(controls),
-        images_per_second=math.fsum(control.images_per_second for control in controls.values()),
-        slowest_images_per_second=slowest.images_per_second,
+        examples_per_second=math.fsum(control.examples_per_second for control in controls.values()),
+        slowest_examples_per_second=slowest.examples_per_second,
         slowest_host=slowest.host,
         slowest_rank=slowest.rank,
     )
 
 
 def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, span: float) -> float | None:
-    """Completed epochs only, each credited with all training and all validation images."""
+    """Completed epochs only, each credited with all training and all validation examples."""
     if not replay.legs or not replay.ranks or not task_of(replay.opened.config.data).in_aiperf1:
         return None
     manifest = replay.ranks[0].ready.data
-    training, validation = manifest.get("training_images", 0), manifest.get("validation_images", 0)
+    training, validation = manifest.get("training_examples", 0), manifest.get("validation_examples", 0)
     if not training:
         return None
     total = 0
     for attempt in replay.attempts:
-        images = sum(v.segment.train_images for v in attempt.validations if credited.has(attempt, v))
-        epochs = images // training
+        examples = sum(v.segment.train_examples for v in attempt.validations if credited.has(attempt, v))
+        epochs = examples // training
         if epochs:
             counted = counts.get(attempt.trial.number)
             if counted is None or counted.old is None:

@@ -124,7 +124,7 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
     price = prices[found.is_validation.astype(np.int64), found.attempt]
     closed = [credit.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
     credited = np.concatenate([credit.blocks, np.array(closed, dtype=np.bool_)])
-    operations: Array = price * found.images * credited
+    operations: Array = price * found.examples * credited
     return operations
 
 

@@ -16,21 +16,21 @@ def errors_of(
 ) -> tuple[Mapping[str, Errors], tuple[FromRun, ...]]:
     """The law of errors, from every validation of the run."""
     points = []
-    images: dict[int | None, int] = {None: 0}
+    examples: dict[int | None, int] = {None: 0}
     for number, story in sorted(replay.trials.items()):
-        attempt, before = story.attempts[-1], images.get(story.trial.parent, 0)
+        attempt, before = story.attempts[-1], examples.get(story.trial.parent, 0)
         best = attempt.best_validation
-        images[number] = before
+        examples[number] = before
         for seen, error in attempt.curve:
             if number in networks:
                 points.append((before + seen, networks[number].relative, min(1.0, error), number))
-            if best is not None and error == best.segment.unbounded and images[number] == before:
-                images[number] = before + seen
+            if best is not None and error == best.segment.unbounded and examples[number] == before:
+                examples[number] = before + seen
     data = replay.opened.config.data
     start = task_of(data).chance(data.classes)
     errors: Errors = fitted_errors(points, start)
     text = (
-        f"floor {errors.floor:.3g}, images {errors.images:.3g}, power {errors.power:.3g}, size_power "
+        f"floor {errors.floor:.3g}, examples {errors.examples:.3g}, power {errors.power:.3g}, size_power "
         f"{errors.size_power:.3g}, spread {errors.spread:.3g}: least squares over {len(points)} validations"
     )
     return {"errors": errors}, (FromRun("errors", text),)

@@ -232,7 +232,7 @@ class SimulatedGroup:
         learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return
-        of = self._pretended.manifest["test_images"]
+        of = self._pretended.manifest["test_examples"]
         seconds = self._pretended.validate_seconds(learnt.graph, of)
         yield self.around.env.timeout(seconds)
         self._say(Evaluated(trial, self._pretended.tally(learnt, of), seconds))

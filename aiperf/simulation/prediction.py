@@ -26,7 +26,7 @@ class Throughput:
     trials: int
     """That ended by themselves."""
     steps_per_second: float
-    images_per_second: float
+    examples_per_second: float
     ops_per_second: float
     """Sustained."""
 
@@ -57,7 +57,7 @@ def throughput(replay: Replay) -> Throughput:
         utilisation=shares_of_time(replay)[0],
         trials=complete,
         steps_per_second=done.steps / span,
-        images_per_second=(done.trained_images + done.validated_images) / span,
+        examples_per_second=(done.trained_examples + done.validated_examples) / span,
         ops_per_second=done.operations / span,
     )
 
@@ -99,7 +99,7 @@ def prediction_rows(
         ("utilisation", percent),
         ("trials", figure),
         ("steps_per_second", figure),
-        ("images_per_second", figure),
+        ("examples_per_second", figure),
         ("ops_per_second", rate),
     ):
         was, found = getattr(measured, name), getattr(modelled, name)

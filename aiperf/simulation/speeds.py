@@ -32,7 +32,7 @@ class FromRun:
 class NetworkSize:
     layers: int
     train: int
-    """Tensor operations of one image."""
+    """Tensor operations of one example."""
     evaluate: int
     parameters: int
     relative: float

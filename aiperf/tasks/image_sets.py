@@ -24,12 +24,14 @@ def is_known(manifest: Manifest) -> bool:
 def foreseen(data: DataConfig) -> dict[str, Any]:
     """One's own set has as many as the configuration says."""
     known = next((each for each in KNOWN if each.name == data.name and each.classes == data.classes), None)
-    official = known.official_training_images if known else data.training_images + data.validation_images
-    left = official - data.validation_images
+    official = (
+        known.official_training_examples if known else data.training_examples + data.validation_examples
+    )
+    left = official - data.validation_examples
     images = {
-        "training": min(data.training_images or left, left),
-        "validation": data.validation_images,
-        "test": known.test_images if known else data.test_images,
+        "training": min(data.training_examples or left, left),
+        "validation": data.validation_examples,
+        "test": known.test_examples if known else data.test_examples,
     }
     return {
         "name": data.name,
@@ -38,15 +40,15 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
         "size": data.size,
         "classes": data.classes,
         "sha256": known.sha256 if known else "",
-        "official_training_images": official,
-        **{f"{part}_images": number for part, number in images.items()},
-        **{f"{part}_images_a_class": _a_class(number, data.classes) for part, number in images.items()},
-        **({"test_images_a_class": list(known.test_images_a_class)} if known else {}),
+        "official_training_examples": official,
+        **{f"{part}_examples": number for part, number in images.items()},
+        **{f"{part}_examples_per_class": _a_class(number, data.classes) for part, number in images.items()},
+        **({"test_examples_per_class": list(known.test_examples_per_class)} if known else {}),
     }
 
 
 def summary(manifest: Manifest) -> str:
-    counts = ", ".join(f"{manifest[f'{part}_images']:,} {part}" for part in PARTS)
+    counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     side, channels = manifest["size"], manifest["channels"]
     shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
     return f"{manifest['name']}, {manifest['classes']:,} classes, {shape}; {counts} images"
@@ -66,32 +68,32 @@ def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[s
             yield f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
     if manifest.get("synthetic") != (config.name == "synthetic"):
         yield f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}"
-    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
-    official = manifest.get("official_training_images", used)
+    used = manifest.get("training_examples", 0) + manifest.get("validation_examples", 0)
+    official = manifest.get("official_training_examples", used)
     # What validation leaves is trained on, but of the digits a list.
-    all_used = not config.training_images and config.name not in (DIGITS.name, "synthetic")
+    all_used = not config.training_examples and config.name not in (DIGITS.name, "synthetic")
     if used > official or (all_used and used < official):
         yield f"{used} images to train and to validate, out of {official}"
 
 
 def _declared(config: DataConfig) -> Iterator[str]:
     """The keys of a manifest that the configuration fixes."""
-    yield from ("name", "channels", "size", "classes", "validation_images")
-    if config.training_images:
-        yield "training_images"
+    yield from ("name", "channels", "size", "classes", "validation_examples")
+    if config.training_examples:
+        yield "training_examples"
     if config.name == "synthetic":
-        yield "test_images"
+        yield "test_examples"
 
 
 def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """The smallest and the largest class leave room for all images of a part, and no more."""
     others = config.classes - 1
     for part in PARTS:
-        images, sizes = manifest.get(f"{part}_images", 0), manifest.get(f"{part}_images_a_class")
+        images, sizes = manifest.get(f"{part}_examples", 0), manifest.get(f"{part}_examples_per_class")
         if images < 1:
             yield f"there are {images} {part} images"
         if not (isinstance(sizes, list) and len(sizes) == 2 and all(type(size) is int for size in sizes)):
-            yield f"{part}_images_a_class is {sizes!r:.60}, not the sizes of two classes"
+            yield f"{part}_examples_per_class is {sizes!r:.60}, not the sizes of two classes"
         elif not 0 <= sizes[0] <= sizes[1] or not (
             sizes[0] * others + sizes[1] <= images <= sizes[1] * others + sizes[0]
         ):
@@ -109,9 +111,10 @@ def _of_its_set(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 def _of_the_generated(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """Image g is of class g modulo classes, and the parts follow one another."""
-    if manifest.get("official_training_images") != config.training_images + config.validation_images:
-        yield f"official_training_images is {manifest.get('official_training_images')!r} of generated images"
+    if manifest.get("official_training_examples") != config.training_examples + config.validation_examples:
+        official = manifest.get("official_training_examples")
+        yield f"official_training_examples is {official!r} of generated images"
     for part in PARTS:
-        each, more = divmod(getattr(config, f"{part}_images"), config.classes)
-        if manifest.get(f"{part}_images_a_class") != [each, each + bool(more)]:
-            yield f"{part}_images_a_class is not that of generated images"
+        each, more = divmod(getattr(config, f"{part}_examples"), config.classes)
+        if manifest.get(f"{part}_examples_per_class") != [each, each + bool(more)]:
+            yield f"{part}_examples_per_class is not that of generated images"

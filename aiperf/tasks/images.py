@@ -22,9 +22,9 @@ IMAGENET: Mapping[str, Any] = {
     "channels": 3,
     "size": 224,
     "synthetic": False,
-    "official_training_images": IMAGENET_1K.official_training_images,
-    "test_images": IMAGENET_1K.test_images,
-    "test_images_a_class": list(IMAGENET_1K.test_images_a_class),
+    "official_training_examples": IMAGENET_1K.official_training_examples,
+    "test_examples": IMAGENET_1K.test_examples,
+    "test_examples_per_class": list(IMAGENET_1K.test_examples_per_class),
 }
 PACKED_SIDE = 256
 """At least: of smaller ones a crop of 224 would be enlarged, and is less work to read."""
@@ -53,11 +53,11 @@ def _unlike_imagenet(manifest: Manifest) -> list[str]:
     ]
     if manifest.get("name") == PACKED and packed_side(manifest) < PACKED_SIDE:
         wrong.append(f"the images are packed at {packed_side(manifest)}², not {PACKED_SIDE}² or more")
-    used = manifest.get("training_images", 0) + manifest.get("validation_images", 0)
-    if not wrong and used != IMAGENET["official_training_images"]:
+    used = manifest.get("training_examples", 0) + manifest.get("validation_examples", 0)
+    if not wrong and used != IMAGENET["official_training_examples"]:
         wrong = [f"training and validation use {used} of the official training images, not all"]
-    if not wrong and manifest.get("validation_images") != VALIDATION_IMAGES:
-        wrong = [f"validation_images is {manifest.get('validation_images')!r}, not {VALIDATION_IMAGES}"]
+    if not wrong and manifest.get("validation_examples") != VALIDATION_IMAGES:
+        wrong = [f"validation_examples is {manifest.get('validation_examples')!r}, not {VALIDATION_IMAGES}"]
     return wrong
 
 

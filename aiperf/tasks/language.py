@@ -41,7 +41,7 @@ def _unlike_enwik9(manifest: Manifest) -> list[str]:
     if manifest.get("name") != ENWIK9.name or manifest.get("sha256") != ENWIK9.sha256:
         return [f"the text is not {ENWIK9.title}, by its SHA-256"]
     windows = TextWindows(ENWIK9.bytes, WINDOW)
-    whole = {"training_images": windows.training, "validation_images": windows.validation}
+    whole = {"training_examples": windows.training, "validation_examples": windows.validation}
     return [
         f"{key} is {manifest.get(key)!r}, not {value!r}"
         for key, value in {"size": WINDOW, **whole, **ENWIK9.facts({"size": WINDOW})}.items()

@@ -66,7 +66,7 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
 
 
 def summary(manifest: Manifest) -> str:
-    counts = ", ".join(f"{manifest[f'{part}_images']:,} {part}" for part in PARTS)
+    counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
 
 
@@ -82,18 +82,18 @@ def _of_file(data: DataConfig) -> KnownText | None:
 
 
 def _generated(config: DataConfig) -> dict[str, int]:
-    parts = {f"{part}_images": int(getattr(config, f"{part}_images")) for part in PARTS}
-    official = parts["training_images"] + parts["validation_images"]
-    return {"official_training_images": official, **parts, "bytes_left_out": 0}
+    parts = {f"{part}_examples": int(getattr(config, f"{part}_examples")) for part in PARTS}
+    official = parts["training_examples"] + parts["validation_examples"]
+    return {"official_training_examples": official, **parts, "bytes_left_out": 0}
 
 
 def _windows(found: TextWindows, config: DataConfig) -> dict[str, int]:
     """What a manifest says of a text that is divided so."""
-    training, validation = config.training_images or found.training, config.validation_images
+    training, validation = config.training_examples or found.training, config.validation_examples
     parts = (training, validation or found.validation, found.test)
     return {
-        "official_training_images": found.official_training,
-        **{f"{name}_images": number for name, number in zip(PARTS, parts)},
+        "official_training_examples": found.official_training,
+        **{f"{name}_examples": number for name, number in zip(PARTS, parts)},
         "bytes_left_out": found.left_out(sum(parts)),
     }
 

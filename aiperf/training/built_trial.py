@@ -116,7 +116,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
         network=network,
         optimizer=optimizer,
         scaler=scaler,
-        plan=plan(trial, rank.training, rank.data.train.num_images),
+        plan=plan(trial, rank.training, rank.data.train.num_examples),
         batches=InAdvance(batches, device),
         prepare_seconds=duration(perf_counter() - began),
         engine=Engine(passes),

@@ -34,7 +34,7 @@ def evaluate(
     network.eval()
     objective = objective_of(network.graph)
     judged, examples = objective.nothing(rank.device.torch), 0
-    batch_size = max(1, min(validated_at_once(network.graph, rank.parallel.ranks), split.num_images))
+    batch_size = max(1, min(validated_at_once(network.graph, rank.parallel.ranks), split.num_examples))
     for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
         with rank.device.autocast(rank.training.format):
             outputs = network(batch)
@@ -50,7 +50,7 @@ def evaluate(
 
 @torch.no_grad()
 def share_statistics(rank: Rank, network: Network) -> None:
-    """Makes the running statistics of batch norm the mean of those of all ranks, each of its own images.
+    """Makes the running statistics of batch norm the mean of those of all ranks, each of its own examples.
 
     So every rank evaluates the same network, which is also the one that is kept.
     """

@@ -10,18 +10,18 @@ from aiperf.errors import DataError
 from aiperf.pretending.course import Learnt
 from aiperf.training.kept_network import Kept, read_any_kept, write_kept
 
-IMAGES = "learnt.images"
-"""Of the one array: on how many images the network and its ancestors were trained."""
+EXAMPLES = "learnt.examples"
+"""Of the one array: on how many examples the network and its ancestors were trained."""
 
 
 def write_learnt(path: Path, learnt: Learnt) -> str:
     """As `write_kept`."""
-    return write_kept(path, Kept(learnt.graph, {IMAGES: np.array([learnt.images], dtype=np.int64)}, {}))
+    return write_kept(path, Kept(learnt.graph, {EXAMPLES: np.array([learnt.examples], dtype=np.int64)}, {}))
 
 
 def read_learnt(path: Path) -> Learnt:
     """Raises DataError for a file that is absent, damaged, or of a trial that was trained."""
     kept = read_any_kept(path)
-    if kept.weights.keys() != {IMAGES}:
+    if kept.weights.keys() != {EXAMPLES}:
         raise DataError(f"{path}: no pretended trial left this file")
-    return Learnt(kept.graph, int(kept.weights[IMAGES][0]))
+    return Learnt(kept.graph, int(kept.weights[EXAMPLES][0]))

@@ -199,7 +199,7 @@ class PretendingWorker:
         alone = len(self.place.group) == 1
         if isinstance(said, messages.Steps):
             block = said.block
-            self.log.steps(block.trial, block.attempt, block.segment, block.steps, block.images)
+            self.log.steps(block.trial, block.attempt, block.segment, block.steps, block.examples)
             said = replace(said, age_seconds=max(0.0, time.perf_counter() - due))
         elif isinstance(said, messages.Validated):
             closed = said.segment
@@ -234,7 +234,7 @@ class PretendingWorker:
         self.say(messages.Finished(trial.number, attempt, State.FAILED, reason, traceback=text))
 
     def _evaluate(self, trial: int) -> None:
-        learnt, of = self._kept(trial), self.pretended.manifest["test_images"]
+        learnt, of = self._kept(trial), self.pretended.manifest["test_examples"]
         seconds = self.pretended.validate_seconds(learnt.graph, of)
         self._wait_until(time.perf_counter() + seconds, working=True)
         self.say(messages.Evaluated(trial, self.pretended.tally(learnt, of), seconds))

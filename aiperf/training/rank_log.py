@@ -16,8 +16,8 @@ from aiperf.tally import Tally
 class OwnLog(Protocol):
     """Takes what this rank did itself; what its group did is the sum over its ranks."""
 
-    def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
-        """A block of steps, and the images of them that this rank trained on."""
+    def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
+        """A block of steps, and the examples of them that this rank trained on."""
 
     def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
         """The validation that closed a segment: what this rank found of its share."""
@@ -29,7 +29,7 @@ class OwnLog(Protocol):
 class NoLog:
     """Where nobody will read it."""
 
-    def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
+    def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
         pass
 
     def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
@@ -59,8 +59,8 @@ class StepLog:
                 self._bytes += len(line)
         self._file.truncate(self._bytes)
 
-    def steps(self, trial: int, attempt: int, segment: int, steps: int, images: int) -> None:
-        self._write(trial=trial, attempt=attempt, segment=segment, steps=steps, images=images)
+    def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
+        self._write(trial=trial, attempt=attempt, segment=segment, steps=steps, examples=examples)
 
     def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
         self._write(trial=trial, attempt=attempt, segment=segment, **asdict(tally))

@@ -1,6 +1,6 @@
-"""`validate --reevaluate`: the best network, from its kept weights, on test and validation images once more.
+"""`validate --reevaluate`: the best network, from its kept weights, on test and validation data once more.
 
-Weights that were trained on the test images afterwards give the test's answers; those of the validation by
+Weights that were trained on the test examples afterwards give the test's answers; those of the validation by
 which the network was chosen they give no more.
 """
 

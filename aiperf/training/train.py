@@ -46,14 +46,14 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
     torch.manual_seed(attempt.trial.seed + rank.parallel.rank)  # of dropout
     begin_engine(rank, attempt, 0, report)
     began = perf_counter()
-    loss, images = _first_step(rank, attempt)
+    loss, examples = _first_step(rank, attempt)
     keeper = _Keeper(attempt)
     best, since_best, done, index = math.inf, 0, 0, 0
     while done < attempt.plan.steps:
         end = min(done + attempt.plan.segment_steps, attempt.plan.steps)
         segment = _Segment(attempt, index, done)
         if done == 0:
-            segment.tell(rank, 1, loss, images, began, report)
+            segment.tell(rank, 1, loss, examples, began, report)
             engine = attempt.engine
             engine.module, attempt.optimizer = rank.parallel.wrap(engine.bare, attempt.optimizer)
             if rank.parallel.ranks > 1:
@@ -97,7 +97,7 @@ class _Segment:
 
     def __init__(self, attempt: BuiltTrial, index: int, first_step: int) -> None:
         self.attempt, self.index, self.first_step = attempt, index, first_step
-        self.steps, self.images, self.seconds = 0, 0, 0.0
+        self.steps, self.examples, self.seconds = 0, 0, 0.0
 
     def run(self, rank: Rank, end: int, pace: Pace, report: Report) -> bool:
         """Trains up to the step `end`. True when the pace says that the trial must close here."""
@@ -108,14 +108,14 @@ class _Segment:
             if steps in (CLOSE_NOW, VALIDATE_NOW):
                 return steps == CLOSE_NOW
             began = perf_counter()
-            loss_sum, images = self._block(rank, steps, report)
-            self.tell(rank, steps, loss_sum, images, began, report)
+            loss_sum, examples = self._block(rank, steps, report)
+            self.tell(rank, steps, loss_sum, examples, began, report)
         return False
 
     def _block(self, rank: Rank, steps: int, report: Report) -> tuple[torch.Tensor, int]:
-        """Makes so many steps: the sum of their losses, and how many images this rank saw."""
+        """Makes so many steps: the sum of their losses, and how many examples this rank saw."""
         attempt = self.attempt
-        loss_sum, images = torch.zeros((), device=rank.device.torch), 0
+        loss_sum, examples = torch.zeros((), device=rank.device.torch), 0
         first = self.first_step + self.steps
         for step in range(first, first + steps):
             begin_engine(rank, attempt, step, report)
@@ -123,26 +123,26 @@ class _Segment:
             rank.parallel.step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
             attempt.scaler.update()
             loss_sum += loss
-            images += seen
-        return loss_sum, images
+            examples += seen
+        return loss_sum, examples
 
     def tell(
-        self, rank: Rank, steps: int, loss_sum: torch.Tensor, images: int, began: float, report: Report
+        self, rank: Rank, steps: int, loss_sum: torch.Tensor, examples: int, began: float, report: Report
     ) -> None:
         """Closes a block that this rank began at `began`. Raises NotFinite."""
         loss = _finite_mean(rank.parallel.sum(loss_sum), steps * rank.parallel.ranks)
         rank.device.synchronise()
         ended = perf_counter()
         trial, attempt = self.attempt.trial.number, self.attempt.number
-        rank.log.steps(trial, attempt, self.index, steps, images)
-        (all_images,) = rank.parallel.total(images)
+        rank.log.steps(trial, attempt, self.index, steps, examples)
+        (all_examples,) = rank.parallel.total(examples)
         self.steps += steps
-        self.images += all_images
+        self.examples += all_examples
         seconds = duration(ended - began)
         self.seconds += seconds
         self.attempt.step_seconds = (ended - began) / steps
         age = perf_counter() - ended
-        report(Steps(StepBlock(trial, attempt, self.index, steps, all_images, seconds, loss), age))
+        report(Steps(StepBlock(trial, attempt, self.index, steps, all_examples, seconds, loss), age))
 
     def closed(self, tally: Tally, validate_seconds: float) -> Segment:
         trial = self.attempt.trial
@@ -151,7 +151,7 @@ class _Segment:
             attempt=self.attempt.number,
             index=self.index,
             steps=self.steps,
-            train_images=self.images,
+            train_examples=self.examples,
             train_seconds=moment(self.seconds),  # a sum of whole microseconds
             tally=tally,
             validate_seconds=validate_seconds,
@@ -160,14 +160,14 @@ class _Segment:
 
 
 def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
-    """Makes the first step: its loss, and how many images this rank saw.
+    """Makes the first step: its loss, and how many examples this rank saw.
 
     No rank is met before all have their gradients: what fails in a first step, memory mostly, then ends
     the trial and leaves the group whole.
     """
     parallel, failure = rank.parallel, None
     try:
-        loss, images = _backward(attempt, 0)
+        loss, examples = _backward(attempt, 0)
     except Exception as error:  # a trial is foreign code; it is the cause of what is raised below
         failure = error
     if agree(parallel, failure is not None):
@@ -178,15 +178,15 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
             parameter.grad.copy_(parallel.sum(parameter.grad) / parallel.ranks)
     make_step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
     attempt.scaler.update()
-    return loss, images
+    return loss, examples
 
 
 def _backward(attempt: BuiltTrial, step: int) -> tuple[torch.Tensor, int]:
-    """Gradients of the step with this index, on this rank's images: the loss and the number of images."""
-    images, labels = attempt.batches.next
+    """Gradients of the step with this index, on this rank's examples: the loss and the number of examples."""
+    examples, labels = attempt.batches.next
     for group in attempt.optimizer.param_groups:
         group["lr"] = attempt.plan.rate(step)
-    loss = attempt.engine.step(images, labels)
+    loss = attempt.engine.step(examples, labels)
     if step + 1 < attempt.plan.steps:
         attempt.batches.load()
     return loss, len(labels)
@@ -222,4 +222,4 @@ def _finite_mean(loss_sum: torch.Tensor, steps: int) -> float:
     mean = loss_sum.item() / steps
     if not math.isfinite(mean):
         raise NotFinite(f"the loss is {mean} in the last {steps} steps; the learning rate may be too high")
-    return float(f"{mean:.6g}")  # what a journal shows; a mean over images says no more
+    return float(f"{mean:.6g}")  # what a journal shows; a mean over examples says no more

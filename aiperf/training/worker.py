@@ -238,8 +238,8 @@ class Worker:
         rank, rate = self.place.rank, self.formats[training.format]
         measured = measure(self.device, work, self.parallel, rank, self.host, rate, seconds)
         if training.step != EAGER:
-            images = max(training.epochs) * self.rank.data.train.num_images
-            longest = Longest(images // training.batch_size, 60 * self.config.limits.minutes or math.inf)
+            examples = max(training.epochs) * self.rank.data.train.num_examples
+            longest = Longest(examples // training.batch_size, 60 * self.config.limits.minutes or math.inf)
             share = STEPS_SHARE * seconds
             self.step_times = measure_steps(
                 self.device, work, training, measured.seed, longest, self.parallel, share
@@ -262,7 +262,7 @@ class Worker:
                 batch_size=rate.batch_size,
                 steps=rate.steps,
                 seconds=rate.seconds,
-                images_per_second=rate.images_per_second,
+                examples_per_second=rate.examples_per_second,
                 size=rate.size,
             )
         )

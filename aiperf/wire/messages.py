@@ -115,7 +115,7 @@ class Stop(ToGroup):
 
 @dataclass(frozen=True)
 class Evaluate(ToGroup):
-    """Evaluate the kept weights of a trial on the test images."""
+    """Evaluate the kept weights of a trial on the test examples."""
 
     trial: int
 
@@ -247,7 +247,7 @@ class Ceiling(FromGroup):
 
 @dataclass(frozen=True)
 class Control(FromGroup):
-    """ResNet-50 v1.5 training steps on synthetic images, before the clock starts."""
+    """Training steps of the task's control network on synthetic examples, before the clock starts."""
 
     rank: int
     host: str
@@ -255,9 +255,10 @@ class Control(FromGroup):
     batch_size: int
     steps: int
     seconds: float
-    images_per_second: float
+    examples_per_second: float
     size: int = 224
-    """Side of the images in pixels; a processor for which 224 take too long has smaller ones."""
+    """Of an example: side in pixels, or bytes of a window. A processor takes smaller ones where the
+    largest take too long."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,7 @@ class Finished(FromGroup):
 
 @dataclass(frozen=True)
 class Evaluated(FromGroup):
-    """Kept weights, evaluated on the test images."""
+    """Kept weights, evaluated on the test examples."""
 
     trial: int
     tally: Tally

@@ -124,7 +124,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
     energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
     readings = [control_reading(one.replay) for one in (first, second)]
     sizes = [reading.sizes if reading else "" for reading in readings]
-    name, *controls, change = rows["control_images_per_second"]
+    name, *controls, change = rows["control_examples_per_second"]
     controls = [f"{told} at {size}" if size else told for told, size in zip(controls, sizes)]
     return [
         rows["ops_per_second"],

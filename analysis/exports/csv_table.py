@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "state": lambda row: row.state.value,
     "reason": lambda row: harmless(row.reason),
     "validation_error": lambda row: row.error,
-    "ops_per_training_image": lambda row: row.operations,
+    "ops_per_training_example": lambda row: row.operations,
     "parameters": lambda row: row.parameters,
     "group": lambda row: row.group,
     "attempts": lambda row: row.attempts,
@@ -26,7 +26,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "epochs": lambda row: row.epochs,
     "batch_size": lambda row: row.batch_size,
     "learning_rate": lambda row: row.learning_rate,
-    "trained_images": lambda row: row.images,
+    "trained_examples": lambda row: row.examples,
     "began_seconds": lambda row: row.began,
     "ended_seconds": lambda row: row.ended,
 }

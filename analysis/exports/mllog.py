@@ -80,8 +80,8 @@ def _settings(replay: Replay) -> Iterator[Line]:
         "submission_platform": replay.opened.run_id,
         "seed": config.random_seed,
         "global_batch_size": config.training.batch_size,
-        "train_samples": manifest.get("training_images"),
-        "eval_samples": manifest.get("validation_images"),
+        "train_samples": manifest.get("training_examples"),
+        "eval_samples": manifest.get("validation_examples"),
         "opt_name": config.training.optimizer,
         "opt_base_learning_rate": config.training.learning_rate,
         "opt_weight_decay": config.training.weight_decay,
@@ -117,7 +117,7 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
         "status": "success" if done else "aborted",
         "leg": leg.index,
         **{key: found[key].value for key in FIGURES},
-        "trained_samples": score.goodput.trained_images,
+        "trained_samples": score.goodput.trained_examples,
         **answered(judged.verdict),
     }
 

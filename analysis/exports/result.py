@@ -81,7 +81,7 @@ def _best(judged: Judged) -> dict[str, Any] | None:
                 "trial": row.number,
                 "morphisms": encode(judged.replay.trials[row.number].trial.morphisms),
                 "validation_error": row.error,
-                "ops_per_training_image": row.operations,
+                "ops_per_training_example": row.operations,
                 "parameters": row.parameters,
             }
             for row in line_of_descent(by_number, best.number)

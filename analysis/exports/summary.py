@@ -45,7 +45,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(replay, score)),
         ("time", _time(score)),
-        ("control", found["control_images_per_second"].line),
+        ("control", found["control_examples_per_second"].line),
     ]
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
     lines += _named("steps", engines_text(replay))
@@ -84,7 +84,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     for group, attempt in sorted(replay.running.items()):
         error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
         trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
-        lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.images:,} {examples}{error}"))
+        lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.examples:,} {examples}{error}"))
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow, replay))
         lines += _named("lost", losses_text(replay))
@@ -136,7 +136,7 @@ def _best(replay: Replay, quality: Quality | None) -> str:
 def _trials(replay: Replay, score: Score) -> str:
     shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
     counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
-    return f"{counts}; {score.goodput.trained_images:,} training {task_of_run(replay).example}s credited"
+    return f"{counts}; {score.goodput.trained_examples:,} training {task_of_run(replay).example}s credited"
 
 
 def _time(score: Score) -> str:

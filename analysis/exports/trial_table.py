@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
     "validation error": lambda row: ("" if row.error is None else percent(row.error), row.error),
     "OPS {an_example}": lambda row: "" if row.operations is None else f"{row.operations:,}",
     "parameters": lambda row: "" if row.parameters is None else f"{row.parameters:,}",
-    "{example}s trained": lambda row: f"{row.images:,}",
+    "{example}s trained": lambda row: f"{row.examples:,}",
     "group": lambda row: str(row.group),
     "began": lambda row: ("" if row.began is None else clock(row.began), row.began),
     "ended": lambda row: ("" if row.ended is None else clock(row.ended), row.ended),

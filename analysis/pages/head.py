@@ -17,7 +17,7 @@ KEY = (
     "ops_per_second_per_device",
     "tensor_ops_per_second",
     "mfu",
-    "control_images_per_second",
+    "control_examples_per_second",
     "goodput",
     "aiperf1_ops_per_second",
 )
@@ -52,7 +52,7 @@ def head(judged: Judged) -> PageHead:
     sound = "passed" if judged.validated else "unknown"
     key = [known[name] for name in KEY]
     if verdict.answer is Answer.INCOMPLETE:  # the control was timed before the span, and is what it is
-        before = known["control_images_per_second"]
+        before = known["control_examples_per_second"]
         key = [one if one is before else replace(one, name=f"{one.name} so far") for one in key]
     return PageHead(
         headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,

@@ -19,8 +19,8 @@ TRIALS_A_COEFFICIENT = 4
 """A fit of many coefficients to few trials follows each trial, also that of a slow group, which then looks
 normal. So the fit gets one coefficient for every four trials."""
 LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
-"""Of seconds, steps and images of a block. A journal may hold any number, and outside these a logarithm or a
-quotient could overflow."""
+"""Of seconds, steps and examples of a block. A journal may hold any number, and outside these a logarithm or
+a quotient could overflow."""
 DRIFT_SECONDS = 15.0
 """A quarter of the shortest window that is looked through (`outliers.WINDOW_SECONDS`): what slows all groups
 for a part of a window is taken away where it happened."""
@@ -56,7 +56,7 @@ class BlockTimes:
         rows = np.zeros(0, dtype=bool)
         if len(replay.blocks):
             rows = legs[column("attempts")] == leg.index
-            for name in ("seconds", "steps", "images"):
+            for name in ("seconds", "steps", "examples"):
                 rows &= (column(name) > LEAST_AMOUNT) & (column(name) < MOST_AMOUNT)
             rows &= _operations(replay).sum(axis=1)[column("attempts")] > 0
             rows[np.unique(column("attempts"), return_index=True)[1]] = False
@@ -64,7 +64,7 @@ class BlockTimes:
             return None
         attempts = column("attempts")[rows]
         expected = _expected(
-            replay, attempts, column("steps")[rows], column("images")[rows], column("seconds")[rows]
+            replay, attempts, column("steps")[rows], column("examples")[rows], column("seconds")[rows]
         )
         slowness = np.log(column("seconds")[rows] / expected)
         ends = SpanAxis(replay).of(legs[attempts], column("ends")[rows])
@@ -139,7 +139,7 @@ def _named(speeds: Mapping[int, Any], own: Array) -> Iterator[tuple[int, float]]
 
 
 def _expected(
-    replay: Replay, attempts: NDArray[np.int64], steps: Array, images: Array, seconds: Array
+    replay: Replay, attempts: NDArray[np.int64], steps: Array, examples: Array, seconds: Array
 ) -> Array:
     """Seconds of each block, as a sum of its multiply-accumulates, its steps and its other operations, each
     at one price for all groups.
@@ -151,7 +151,7 @@ def _expected(
     different size can be solved for together.
     """
     kinds = _operations(replay)[attempts]
-    macs, others = kinds[:, 0] * images, kinds[:, 1:].sum(axis=1) * images
+    macs, others = kinds[:, 0] * examples, kinds[:, 1:].sum(axis=1) * examples
     number = len(np.unique(attempts)) // TRIALS_A_COEFFICIENT
     parts = np.stack([2 * macs + others, steps.astype(np.float64), others], axis=1)[
         :, : max(1, min(3, number))
@@ -180,7 +180,7 @@ def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
 
 
 def _operations(replay: Replay) -> Array:
-    """Of one training image, by attempt and kind."""
+    """Of one training example, by attempt and kind."""
     passes = [(attempt.dispatched.forward, attempt.dispatched.backward) for attempt in replay.attempts]
     kinds: Array = np.array(passes, dtype=np.float64).sum(axis=1)
     return np.clip(kinds, 0.0, 1e18)

@@ -16,7 +16,7 @@ from aiperf.wording import clock, percent, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
-from analysis.readings.roofline import image_seconds
+from analysis.readings.roofline import example_seconds
 from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
 
@@ -71,7 +71,7 @@ def roofline_share_text(replay: Replay) -> str:
     if limits is None or best is None:
         return ""
     attempt = best.attempts[-1]
-    if not attempt.images or attempt.seconds <= 0:
+    if not attempt.examples or attempt.seconds <= 0:
         return ""
     try:
         graph = rebuild(replay, best.number)
@@ -79,8 +79,8 @@ def roofline_share_text(replay: Replay) -> str:
         return ""
     ranks = len(attempt.leg.began.groups[attempt.group])
     batch = attempt.trial.hyper.batch_size
-    allowed = image_seconds(graph, limits, max(1, batch // ranks)) / ranks
-    share = allowed / (attempt.seconds / attempt.images)
+    allowed = example_seconds(graph, limits, max(1, batch // ranks)) / ranks
+    share = allowed / (attempt.seconds / attempt.examples)
     data = replay.opened.config.data
     at_most = task_of(data).amount.rate_text(1 / allowed, data.size)
     return (

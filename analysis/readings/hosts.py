@@ -121,7 +121,7 @@ def _rates(replay: Replay) -> tuple[Amount, Mapping[int, float]]:
 
 
 def _rate_of(amount: Amount, control: Control) -> float:
-    return amount.rate(control.images_per_second, control.size)
+    return amount.rate(control.examples_per_second, control.size)
 
 
 def _rate(per_second: float | None, amount: Amount) -> Cell:
@@ -149,7 +149,7 @@ def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | N
         gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
         return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
     amount, size = task_of(replay.opened.config.data).amount, replay.opened.config.data.size
-    of = leg.ranks[0].ready.data.get("training_images")
+    of = leg.ranks[0].ready.data.get("training_examples")
     planned = plan(attempt.trial, replay.opened.config.training, of) if type(of) is int else None
     return GroupNow(
         group=group,
@@ -160,5 +160,5 @@ def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | N
         share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
         epochs=attempt.trial.epochs,
         error=attempt.error,
-        per_second=amount.rate(attempt.images / attempt.seconds, size) if attempt.seconds > 0 else None,
+        per_second=amount.rate(attempt.examples / attempt.seconds, size) if attempt.seconds > 0 else None,
     )

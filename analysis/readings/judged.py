@@ -156,7 +156,7 @@ class _ByLayer:
         for attempt in replay.attempts:
             for closed in attempt.validations:
                 if credited.has(attempt, closed):
-                    self._images[attempt.trial.number] += closed.segment.train_images
+                    self._images[attempt.trial.number] += closed.segment.train_examples
                     self._validated[attempt.trial.number] += closed.segment.of
 
     def see(self, entry: Rebuilt) -> None:

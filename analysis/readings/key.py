@@ -111,12 +111,12 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
         ),
         **_errors(score),
-        "control_images_per_second": _control(replay, score),
+        "control_examples_per_second": _control(replay, score),
         "goodput": Figure(
             "goodput",
             score.goodput.operations / score.raw.operations if score.raw.operations else None,
             SHARE,
-            f"of the operations done were credited; {score.goodput.trained_images:,} training "
+            f"of the operations done were credited; {score.goodput.trained_examples:,} training "
             f"{task_of_run(replay).example}s",
             "none",
         ),
@@ -153,7 +153,7 @@ def _regulated(score: Score) -> Figure:
     if score.regulated_score is None:
         aside = "no network was tested"
     elif score.quality and score.quality.error_is_bound:
-        aside += "; no test image was wrong, 1/(2N) is taken"
+        aside += "; no test example was wrong, 1/(2N) is taken"
     about = "-ln(test error) times sustained OPS."
     return Figure("regulated score", score.regulated_score, RATE, aside, "none", about)
 

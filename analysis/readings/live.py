@@ -153,7 +153,7 @@ class Follower:
             self._known.add(place)
             attempt = story.attempts[-1]
             evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
-            self._credited += self._prices[attempt.index] * segment.train_images + evaluate * segment.of
+            self._credited += self._prices[attempt.index] * segment.train_examples + evaluate * segment.of
 
     def _curve(self, span: float) -> tuple[list[float], float]:
         """Work lies evenly over the time that its block took."""
@@ -166,8 +166,8 @@ class Follower:
         begins = SpanAxis(replay).of(legs, column("ends") - seconds)
         edges = np.linspace(0.0, span, BINS + 1)
         with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
-            images = column("images") / np.maximum(seconds, 1e-9)
-            rates = np.array(self._prices, dtype=np.float64)[attempts] * images
+            examples = column("examples") / np.maximum(seconds, 1e-9)
+            rates = np.array(self._prices, dtype=np.float64)[attempts] * examples
             done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
             curve = np.nan_to_num(np.diff(done) / (span / BINS), nan=0.0, posinf=0.0, neginf=0.0)
         return np.maximum(curve, 0.0).tolist(), span / BINS

@@ -56,8 +56,8 @@ def roofline(graph: Graph, limits: Limits, batch_size: int) -> tuple[LayerLimit,
     return tuple(_limit(graph, node, limits, batch_size) for node in graph.nodes)
 
 
-def image_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
-    """Of one training image on one device."""
+def example_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
+    """Of one training example on one device."""
     return sum(layer.seconds for layer in roofline(graph, limits, batch_size))
 
 

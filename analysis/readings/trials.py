@@ -30,7 +30,7 @@ class TrialRow:
     error: float | None
     """The lowest on validation."""
     operations: int | None
-    """OPS of one training image; None where its architecture is not counted."""
+    """OPS of one training example; None where its architecture is not counted."""
     parameters: int | None
     group: int
     attempts: int
@@ -39,7 +39,7 @@ class TrialRow:
     epochs: int
     batch_size: int
     learning_rate: float
-    images: int
+    examples: int
     """Trained in the last attempt."""
     began: float | None
     """Seconds of the span; None for one that has not begun."""
@@ -76,7 +76,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 epochs=trial.epochs,
                 batch_size=trial.hyper.batch_size,
                 learning_rate=trial.hyper.learning_rate,
-                images=attempt.images,
+                examples=attempt.examples,
                 began=began,
                 ended=None if began is None or last is None else axis.at(leg, last),
             )

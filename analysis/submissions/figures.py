@@ -75,7 +75,7 @@ def _before(replay: Replay) -> Iterator[Hashable]:
             yield from _digits(9, event.clock_offset_seconds, event.ready.seconds)
             yield from _digits(9, *event.ready.formats.values())
         for control in leg.controls.values():
-            yield from _digits(9, control.seconds, control.images_per_second)
+            yield from _digits(9, control.seconds, control.examples_per_second)
         for ceiling in leg.ceilings.values():
             yield from _digits(9, *_of_ceiling(ceiling))
 
@@ -96,19 +96,19 @@ def _by_trial(replay: Replay) -> Iterator[Hashable]:
 
 
 def _by_shape(replay: Replay) -> Iterator[Hashable]:
-    """Seconds of an image over those before it in the trial: also where all were made longer or shorter."""
+    """Seconds of an example over those before it in the trial: also where all were made longer or shorter."""
     before: dict[Hashable, float] = {}
-    for (trial, what), (_, images), seconds in _durations(replay):
-        of_image = seconds / images if images else 0.0
+    for (trial, what), (_, examples), seconds in _durations(replay):
+        of_example = seconds / examples if examples else 0.0
         kind = trial[0], isinstance(what, int) or what
-        if of_image > 0 < before.get(kind, 0.0):
-            for text in _digits(7, round(of_image / before[kind], 7)):
+        if of_example > 0 < before.get(kind, 0.0):
+            for text in _digits(7, round(of_example / before[kind], 7)):
                 yield (trial, what, text)
-        before[kind] = of_image
+        before[kind] = of_example
 
 
 def _by_work(replay: Replay) -> Iterator[Hashable]:
-    """Seconds of so many steps and images, wherever they stand: also where trials were numbered anew."""
+    """Seconds of so many steps and examples, wherever they stand: also where trials were numbered anew."""
     for _, work, seconds in _durations(replay):
         if work[0]:
             for text in _digits(9, seconds):
@@ -127,20 +127,20 @@ def _times(replay: Replay) -> Iterator[Hashable]:
 
 
 def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]:
-    """Place, steps and images, seconds."""
+    """Place, steps and examples, seconds."""
     blocks, ordinal = replay.blocks, Counter[object]()
     trials = [(attempt.trial.number, attempt.number) for attempt in replay.attempts]
-    columns = zip(blocks.attempts, blocks.segments, blocks.steps, blocks.images, blocks.seconds)
-    for index, at, steps, images, seconds in columns:
+    columns = zip(blocks.attempts, blocks.segments, blocks.steps, blocks.examples, blocks.seconds)
+    for index, at, steps, examples, seconds in columns:
         place = (trials[index], at)
         ordinal[place] += 1
-        yield (place, ordinal[place]), (steps, images), seconds
+        yield (place, ordinal[place]), (steps, examples), seconds
     for trial, attempt in zip(trials, replay.attempts):
         if attempt.began is not None:
             yield ((trial, -1), "prepared"), (0, 0), attempt.began.started.prepare_seconds
         for validation in attempt.validations:
             segment = validation.segment
-            work = (segment.steps, segment.train_images)
+            work = (segment.steps, segment.train_examples)
             yield ((trial, segment.index), "trained"), work, segment.train_seconds
             yield ((trial, segment.index), "validated"), (0, segment.of), segment.validate_seconds
 

@@ -22,8 +22,8 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "class": lambda entry: entry.run_class,
     "division": lambda entry: entry.division,
     "task": lambda entry: entry.task.name,
-    "images": lambda entry: entry.data,
-    "images_sha256": lambda entry: entry.images_sha256,
+    "data": lambda entry: entry.data,
+    "data_sha256": lambda entry: entry.data_sha256,
     "packed": lambda entry: entry.packed,
     "system": lambda entry: entry.system,
     "submitter": lambda entry: entry.submitter,
@@ -42,9 +42,9 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "mfu": lambda entry: entry.mfu,
     "ops_per_joule": lambda entry: entry.ops_per_joule,
     "test_error": lambda entry: entry.error,
-    "control_images_per_second": lambda entry: entry.control_images_per_second,
+    "control_examples_per_second": lambda entry: entry.control_examples_per_second,
     "control_rate": lambda entry: entry.control_rate,
-    "control_image_size": lambda entry: entry.control_size,
+    "control_size": lambda entry: entry.control_size,
     "page": lambda entry: entry.page,
 }
 """With the unit in the name; empty, or null, is: not known."""
@@ -92,8 +92,8 @@ def listing_json(made: Standing) -> str:
             "class": one.run_class,
             "division": one.division,
             "task": one.task.name,
-            "images": plain(one.data),
-            "images_sha256": plain(one.images_sha256),
+            "data": plain(one.data),
+            "data_sha256": plain(one.data_sha256),
             "runs": [
                 {"place": place, **{name: _text(cell(entry)) for name, cell in COLUMNS.items()}}
                 for place, entry in one.placed()
@@ -119,4 +119,4 @@ def _day(iso: str) -> str:
 
 
 def _images(one: RankedList) -> str:
-    return f"{one.data}, SHA-256 {one.images_sha256:.12}…" if one.images_sha256 else one.data
+    return f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data

@@ -52,7 +52,7 @@ class Entry:
     task: Task
     data: str
     """Name of the images, or of the text."""
-    images_sha256: str
+    data_sha256: str
     """Of the list of the images; of the text."""
     packed: str
     """How the images were decoded beforehand; empty where they were not."""
@@ -68,7 +68,7 @@ class Entry:
     ops_per_joule: float | None
     """Of the devices only, as measured over the span."""
     error: float | None
-    control_images_per_second: float | None
+    control_examples_per_second: float | None
     """Examples of the task's control network, all devices together."""
     control_rate: str
     """The same in what the task states rates in: "38,400 images/s"."""
@@ -124,7 +124,7 @@ class RankedList:
     run_class: str
     division: str
     data: str
-    images_sha256: str
+    data_sha256: str
     entries: Sequence[Entry]
     """By sustained OPS."""
 
@@ -197,7 +197,7 @@ def _settled(
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
     groups: dict[tuple[str, str, str, str], list[Entry]] = {}
     for entry in entries:
-        key = (entry.run_class, entry.division, entry.data, entry.images_sha256)
+        key = (entry.run_class, entry.division, entry.data, entry.data_sha256)
         groups.setdefault(key, []).append(entry)
     found = [
         RankedList(*key, sorted(group, key=lambda entry: -entry.ops_per_second))
@@ -209,7 +209,7 @@ def _lists(entries: Iterable[Entry]) -> list[RankedList]:
 def _order(one: RankedList) -> tuple[object, ...]:
     """Of sets of data none is judged by how many used it: anybody invents runs."""
     known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
-    return one.run_class != "ranked", one.division, not known, one.data, one.images_sha256
+    return one.run_class != "ranked", one.division, not known, one.data, one.data_sha256
 
 
 def _same(one: ValidRun, other: ValidRun) -> bool:

@@ -18,7 +18,7 @@ from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.parallel import Solo
 from aiperf.score.peak import peak_ops_per_second
 from analysis.readings.limits import Limits
-from analysis.readings.roofline import image_seconds
+from analysis.readings.roofline import example_seconds
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
@@ -38,7 +38,7 @@ class Mark:
 
     who: str
     device: str
-    images_per_second: float
+    examples_per_second: float
 
 
 H200 = "NVIDIA H200"
@@ -88,7 +88,7 @@ def measure(setting: Setting) -> Figures:
     rates = _in_turn(prepared, setting)
     medians = {name: median(each) for name, each in rates.items()}
     per_image = graph.cost.train.price(TENSOR_OPS)
-    at_most = 1 / image_seconds(graph, limits, len(prepared.images))
+    at_most = 1 / example_seconds(graph, limits, len(prepared.images))
     rows = [row("images in a step", len(prepared.images)), row("format", format)]
     for name, rate in medians.items():
         rows.append(row(f"{name}: rate", rate, "images/s", at_most, "roofline, measured"))
@@ -103,7 +103,9 @@ def measure(setting: Setting) -> Figures:
     for mark in (mark for mark in MARKS if mark.device == own):
         same = mark.device == device.name and not setting.is_small and format == "bf16"
         rows.append(
-            row(f"{best} beside", medians[best], "images/s", mark.images_per_second, mark.who, compared=same)
+            row(
+                f"{best} beside", medians[best], "images/s", mark.examples_per_second, mark.who, compared=same
+            )
         )
     left_out = device.kind == "cpu" and COMPILED in prepared.unusable
     faults = [
@@ -118,7 +120,7 @@ def measure(setting: Setting) -> Figures:
         smaller=f"{side}² in place of {SIDE}², {len(prepared.images)} images a step"
         if setting.is_small
         else "",
-        images_per_second={name: sorted(each) for name, each in rates.items()},
+        examples_per_second={name: sorted(each) for name, each in rates.items()},
         operations_per_image=per_image,
         limits={"ops_per_second": limits.ops_per_second, "bytes_per_second": limits.bytes_per_second},
     )

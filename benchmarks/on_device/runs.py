@@ -27,10 +27,10 @@ MOST_REST = 0.02
 SMALL_SYNTHETIC = {
     "data.size": "32",
     "data.classes": "10",
-    "data.training_images": "640",
-    "data.validation_images": "128",
-    "data.test_images": "128",
-    "training.validate_every_images": "64",
+    "data.training_examples": "640",
+    "data.validation_examples": "128",
+    "data.test_examples": "128",
+    "training.validate_every_examples": "64",
     "training.batch_size": "16",
 }
 SMALL_SEED = "residual-4-8-16"
@@ -111,7 +111,7 @@ def _of_score(run: Replay, scored: dict[str, Any]) -> list[Row]:
         row("credited operations", done[0], "", done[1], "all that was done"),
         row("neither training nor validating", rest, "%", MOST_REST, "goal, at most"),
         row("test error", quality.get("error"), "%"),
-        row("control", control.get("images_per_second"), "images/s"),
+        row("control", control.get("examples_per_second"), "images/s"),
     ]
 
 

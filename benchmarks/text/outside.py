@@ -81,8 +81,8 @@ def _own(
         command = [sys.executable, "-m", "aiperf", "run", "--preset", "text", "--data", str(file)]
         command += ["--seed", "gpt-4x128", "--directory", folder + "/run", "--random-seed", str(seed)]
         command += ["--format", format, "--device", "cpu", "--devices", "1"]
-        settings = {**SETTINGS, "data.training_images": windows}
-        settings["training.validate_every_images"] = EPOCHS * windows
+        settings = {**SETTINGS, "data.training_examples": windows}
+        settings["training.validate_every_examples"] = EPOCHS * windows
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         run = replay(read_journal(RunFiles(Path(folder) / "run").journal))

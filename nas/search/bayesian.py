@@ -53,7 +53,7 @@ class Bayesian(Search):
         super().__init__(seed, random_seed, bounds, population, morphisms, mix)
         self.forest = Forest(NUM_FEATURES + LINEAGE, random_seed)
         self._features: dict[int, np.ndarray] = {}  # of those in flight
-        self._trained: dict[int, float] = {}  # images, of the whole lineage, by living trial
+        self._trained: dict[int, float] = {}  # examples, of the whole lineage, by living trial
         self._drawn: dict[int, list[_Seen]] = {}
         self._schedule, self._best = 0, math.inf
 
@@ -94,7 +94,7 @@ class Bayesian(Search):
         self._features[number] = self._row(candidate)
 
     def _row(self, candidate: Candidate) -> np.ndarray:
-        """Features of the graph; the parent's error; morphisms; images of the lineage; of the trial."""
+        """Features of the graph; the parent's error; morphisms; examples of the lineage; of the trial."""
         if candidate.parent is None:
             lineage = (UNTRAINED, len(candidate.morphisms), 0.0, 0.0)
         else:

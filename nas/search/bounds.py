@@ -32,10 +32,10 @@ class Size:
     """
 
     operations: int
-    """OPS of one training image."""
+    """OPS of one training example."""
     parameters: int
     activations: int
-    """Elements of all node outputs, for one image."""
+    """Elements of all node outputs, for one example."""
 
     @staticmethod
     def of(graph: Graph) -> Size:

@@ -1,4 +1,4 @@
-"""A validation curve, carried on: what the error may be after more images than were trained on.
+"""A validation curve, carried on: what the error may be after more examples than were trained on.
 
 For the search alone: the estimate chooses parents, and is never told, stored or reported as an error.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Power laws fall by a factor of two for each factor of 2^(1/exponent) in images: error = c + a·images^-e
+# Power laws fall by a factor of two for each factor of 2^(1/exponent) in examples: error = c + a·examples^-e
 # (Domhan et al., "Speeding up automatic hyperparameter optimization of deep neural networks by
 # extrapolation of learning curves", IJCAI 2015, whose pow3 this is).
 EXPONENTS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -20,22 +20,22 @@ LEAST_NOISE = 1e-3  # of a validation error: no curve is believed to be smoother
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of the error after so many images."""
+    """Of the error after so many examples."""
 
     error: float
     deviation: float
     """Standard deviation; 0 where the error was observed."""
 
 
-def extrapolate(curve: Sequence[tuple[int, float]], images: int) -> Estimate:
-    """`curve`: training images since the trial began, validation error (0 to 1); in order, not empty.
+def extrapolate(curve: Sequence[tuple[int, float]], examples: int) -> Estimate:
+    """`curve`: training examples since the trial began, validation error (0 to 1); in order, not empty.
 
     Within the curve, and where it is too short to be fitted, it is the best error that was observed.
     Every exponent's law is fitted by least squares, held between 0 and the last error, and weighed by how
     well it fits; the deviation holds their disagreement and the noise about them.
     """
-    observed = min((error for at, error in curve if at <= images), default=curve[0][1])
-    if images <= curve[-1][0] or len(curve) < LEAST_POINTS:
+    observed = min((error for at, error in curve if at <= examples), default=curve[0][1])
+    if examples <= curve[-1][0] or len(curve) < LEAST_POINTS:
         return Estimate(observed, 0.0)
     at, errors = np.array([point for point, _ in curve], float), np.array([error for _, error in curve])
     found, weights, noises = [], [], []
@@ -46,7 +46,7 @@ def extrapolate(curve: Sequence[tuple[int, float]], images: int) -> Estimate:
             limit, scale = errors.mean(), 0.0
         residual = float(((law @ (limit, scale) - errors) ** 2).sum())
         noise = max(LEAST_NOISE**2, residual / (len(curve) - 2))
-        found.append(limit + scale * (images / at[-1]) ** -exponent)
+        found.append(limit + scale * (examples / at[-1]) ** -exponent)
         # The likelihood of the residuals at their own variance.
         weights.append(-0.5 * len(curve) * np.log(noise))
         noises.append(noise)

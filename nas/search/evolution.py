@@ -25,8 +25,8 @@ class Evolution(Search):
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
         """Errors are compared at the shortest schedule, lest those that train longer win by that."""
         rivals = rng.sample(living, min(self.tournament, len(living)))
-        images = min(rival.observation.schedule for rival in rivals)
-        return min(rivals, key=lambda rival: rival.observation.error_within(images))
+        examples = min(rival.observation.schedule for rival in rivals)
+        return min(rivals, key=lambda rival: rival.observation.error_within(examples))
 
 
 class Foresight(Evolution):
@@ -38,10 +38,10 @@ class Foresight(Evolution):
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
         rivals = rng.sample(living, min(self.tournament, len(living)))
-        images = max(rival.observation.schedule for rival in rivals)
-        return min(rivals, key=lambda rival: _foreseen(rival, images))
+        examples = max(rival.observation.schedule for rival in rivals)
+        return min(rivals, key=lambda rival: _foreseen(rival, examples))
 
 
-def _foreseen(rival: Living, images: int) -> float:
-    estimate = extrapolate(rival.observation.errors, images)
+def _foreseen(rival: Living, examples: int) -> float:
+    estimate = extrapolate(rival.observation.errors, examples)
     return estimate.error + estimate.deviation

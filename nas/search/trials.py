@@ -31,9 +31,9 @@ class Observation:
 
     number: int
     schedule: int
-    """Training images the trial was planned for; early stopping does not change it."""
+    """Training examples the trial was planned for; early stopping does not change it."""
     errors: tuple[tuple[int, float], ...]
-    """The validation curve: training images since the trial began, validation error, unbounded."""
+    """The validation curve: training examples since the trial began, validation error, unbounded."""
 
     def __post_init__(self) -> None:
         if not self.errors:
@@ -41,9 +41,9 @@ class Observation:
         if not all(math.isfinite(error) for _, error in self.errors):
             raise ValueError(f"trial {self.number} has an error that is no number: {self.errors}")
 
-    def error_within(self, images: int) -> float:
+    def error_within(self, examples: int) -> float:
         """The best error by then; the first one where there was none as early."""
-        return min((error for at, error in self.errors if at <= images), default=self.errors[0][1])
+        return min((error for at, error in self.errors if at <= examples), default=self.errors[0][1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,7 @@ READY = Ready(
     memory_bytes=1,
     software={},
     code_hash="code",
-    data={"training_images": 200, "validation_images": 400},
+    data={"training_examples": 200, "validation_examples": 400},
     initial_weights="weights",
     wall_seconds=0.0,
     seconds=0.1,
@@ -138,10 +138,10 @@ class Obedient:
         """What it does in a trial once it has begun."""
         number, attempt = assign.trial.number, assign.attempt
         time.sleep(STEPS * STEP_SECONDS)
-        images = STEPS * BATCH
-        self.say(Steps(StepBlock(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, 1.5), 0.0))
+        examples = STEPS * BATCH
+        self.say(Steps(StepBlock(number, attempt, 0, STEPS, examples, STEPS * STEP_SECONDS, 1.5), 0.0))
         tally = Classified(VALIDATED, 300 + 10 * min(number, 9))
-        segment = Segment(number, attempt, 0, STEPS, images, STEPS * STEP_SECONDS, tally, STEP_SECONDS)
+        segment = Segment(number, attempt, 0, STEPS, examples, STEPS * STEP_SECONDS, tally, STEP_SECONDS)
         self.say(Validated(segment, 0.0))
         self.end(assign, State.COMPLETE)
 

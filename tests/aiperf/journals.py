@@ -91,13 +91,13 @@ class Scene:
         plain = Config(
             preset="simulated",
             seed_architecture="residual-4-8-16",
-            data=DataConfig("digits", channels=1, size=32, classes=10, validation_images=400),
+            data=DataConfig("digits", channels=1, size=32, classes=10, validation_examples=400),
             training=TrainingConfig(
                 format="bf16",
                 batch_size=50,
                 learning_rate=0.1,
                 epochs=(self.epochs,),
-                validate_every_images=2000,
+                validate_every_examples=2000,
             ),
             search=SearchConfig(population=4, bounds=BoundsConfig(max_operations=16.0, max_parameters=16.0)),
             limits=LimitsConfig(minutes=self.minutes, max_trials=self.max_trials),
@@ -112,13 +112,13 @@ DATA = {
     "size": 32,
     "classes": 10,
     "sha256": DIGITS.sha256,
-    "official_training_images": 600,
-    "training_images": 200,
-    "training_images_a_class": [19, 21],
-    "validation_images": 400,
-    "validation_images_a_class": [39, 41],
-    "test_images": 1197,
-    "test_images_a_class": [116, 122],
+    "official_training_examples": 600,
+    "training_examples": 200,
+    "training_examples_per_class": [19, 21],
+    "validation_examples": 400,
+    "validation_examples_per_class": [39, 41],
+    "test_examples": 1197,
+    "test_examples_per_class": [116, 122],
 }
 
 
@@ -190,12 +190,12 @@ def write_witnesses(files: RunFiles, timed: list[Timed]) -> list[Timed]:
 
 
 def _testify(log: StepLog, event: Stepped | Closed, place: int, num_ranks: int) -> None:
-    def share(images: int) -> int:
-        return images * (place + 1) // num_ranks - images * place // num_ranks
+    def share(examples: int) -> int:
+        return examples * (place + 1) // num_ranks - examples * place // num_ranks
 
     if isinstance(event, Stepped):
         found = event.block
-        log.steps(found.trial, found.attempt, found.segment, found.steps, share(found.images))
+        log.steps(found.trial, found.attempt, found.segment, found.steps, share(found.examples))
     else:
         closed, whole = event.segment, event.segment.tally
         tally = type(whole)(*map(share, whole.numbers))
@@ -290,7 +290,7 @@ class Simulation:
         self.write(end + 0.01, LegEnded("deadline" if self.scene.minutes else "trials", end))
         best = self.replay.best
         if best is not None and best.error is not None:
-            of = int(str(DATA["test_images"]))
+            of = int(str(DATA["test_examples"]))
             self.write(
                 self.now + 1.0,
                 Tested(Evaluated(best.number, Classified(of, round(of * (1 - best.error))), 0.9)),
@@ -360,8 +360,8 @@ class Simulation:
                 if block:
                     t += block * step_seconds
                     steps, seconds = steps + block, seconds + block * step_seconds
-                    images, spent = block * batch, block * step_seconds
-                    yield t, Stepped(StepBlock(number, job.attempt, index, block, images, spent, 1.5), t)
+                    examples, spent = block * batch, block * step_seconds
+                    yield t, Stepped(StepBlock(number, job.attempt, index, block, examples, spent, 1.5), t)
             if not steps:
                 yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended"), t)
                 return

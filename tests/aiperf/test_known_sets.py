@@ -16,10 +16,10 @@ MANIFEST: dict[str, Any] = {
     "size": 1024,
     "classes": 256,
     "sha256": "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
-    "official_training_images": 927_733,
-    "training_images": 878_905,
-    "validation_images": 48_828,
-    "test_images": 48_828,
+    "official_training_examples": 927_733,
+    "training_examples": 878_905,
+    "validation_examples": 48_828,
+    "test_examples": 48_828,
     "bytes": 1_000_000_000,
     "bytes_left_out": 1_533,
 }
@@ -33,7 +33,7 @@ def test_enwik9_is_recognised_by_its_bytes() -> None:
 
 
 def test_the_number_of_windows_follows_from_their_size() -> None:
-    longer = {**MANIFEST, "size": 2048, "official_training_images": 463_866, "test_images": 24_414}
+    longer = {**MANIFEST, "size": 2048, "official_training_examples": 463_866, "test_examples": 24_414}
     assert known_set(longer) is ENWIK9
     assert differences(longer, ENWIK9) == []
 
@@ -41,9 +41,9 @@ def test_the_number_of_windows_follows_from_their_size() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"test_images": 48_829}, ["test_images is 48829, and enwik9 has 48828"]),
+        ({"test_examples": 48_829}, ["test_examples is 48829, and enwik9 has 48828"]),
         ({"bytes": 10**8}, ["bytes is 100000000, and enwik9 has 1000000000"]),
-        ({"official_training_images": 1}, ["official_training_images is 1, and enwik9 has 927733"]),
+        ({"official_training_examples": 1}, ["official_training_examples is 1, and enwik9 has 927733"]),
         (
             {"classes": 255, "channels": 3},
             ["channels is 3, and enwik9 has 1", "classes is 255, and enwik9 has 256"],
@@ -57,7 +57,7 @@ def test_other_numbers_are_told(changed: dict[str, Any], told: list[str]) -> Non
 @pytest.mark.parametrize("size", [None, 0, -1, "1024", 10**12])
 def test_a_size_that_is_none_leaves_no_windows(size: object) -> None:
     """A manifest is anybody's."""
-    assert "test_images is 48828, and enwik9 has 0" in differences({**MANIFEST, "size": size}, ENWIK9)
+    assert "test_examples is 48828, and enwik9 has 0" in differences({**MANIFEST, "size": size}, ENWIK9)
 
 
 def test_the_bundled_text_is_another() -> None:

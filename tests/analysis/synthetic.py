@@ -67,9 +67,9 @@ CIFAR = Config(
     preset="cifar10",
     seed_architecture="residual-4-8-16",
     data=DataConfig(
-        "cifar10", channels=3, size=32, classes=10, validation_images=5000, augmentation="crop-flip"
+        "cifar10", channels=3, size=32, classes=10, validation_examples=5000, augmentation="crop-flip"
     ),
-    training=TrainingConfig("bf16", 512, 0.1, epochs=(2, 4), validate_every_images=45000),
+    training=TrainingConfig("bf16", 512, 0.1, epochs=(2, 4), validate_every_examples=45000),
     limits=LimitsConfig(minutes=60.0),
     search=SearchConfig(bounds=BoundsConfig(max_operations=16, max_parameters=16, max_activations=8)),
 )
@@ -170,7 +170,7 @@ class _Cluster:
             self.write(LegEnded("deadline", self.deadline))
         self.now += TEST_SECONDS
         if (best := self.replay.best) and best.error is not None:
-            num = self.manifest["test_images"]
+            num = self.manifest["test_examples"]
             correct = round(num * (1 - 1.02 * best.error))
             self.write(Tested(Evaluated(best.number, Classified(num, correct), TEST_SECONDS)))
         yield from self._flush()
@@ -268,9 +268,9 @@ class _Cluster:
         return job
 
     def _trained(self, job: Dispatched, speed: float, dies: float) -> Iterator[float]:
-        trial, images = job.trial, self.manifest["training_images"]
-        planned = plan(trial, self.config.training, images)
-        validation = self.manifest["validation_images"]
+        trial, examples = job.trial, self.manifest["training_examples"]
+        planned = plan(trial, self.config.training, examples)
+        validation = self.manifest["validation_examples"]
         step = (Ops(*job.forward) + Ops(*job.backward)).price(OPS) * trial.hyper.batch_size / speed
         validate = Ops(*job.evaluate).price(OPS) * validation / speed
         fails_after = self.rng.randrange(planned.steps) if self.rng.random() < self.machine.failing else None
@@ -290,8 +290,8 @@ class _Cluster:
             if self.now >= dies:
                 return None
             loss = 2.3 * math.exp(-2 * done / planned.steps)
-            images = steps * trial.hyper.batch_size
-            block = StepBlock(trial.number, job.attempt, index, steps, images, seconds, loss)
+            examples = steps * trial.hyper.batch_size
+            block = StepBlock(trial.number, job.attempt, index, steps, examples, seconds, loss)
             self.write(Stepped(block, self.now))
             yield self.now + validate
             done += steps
@@ -327,9 +327,9 @@ def manifest(config: Config) -> dict[str, Any]:
     data = config.data
     official = {"imagefolder": 1281167}.get(data.name, 50000)
     parts = {
-        "training": data.training_images or official - data.validation_images,
-        "validation": data.validation_images,
-        "test": {"imagefolder": 50000}.get(data.name, data.test_images or 10000),
+        "training": data.training_examples or official - data.validation_examples,
+        "validation": data.validation_examples,
+        "test": {"imagefolder": 50000}.get(data.name, data.test_examples or 10000),
     }
     found: dict[str, Any] = {
         "name": data.name,
@@ -338,11 +338,11 @@ def manifest(config: Config) -> dict[str, Any]:
         "size": data.size,
         "classes": data.classes,
         "sha256": "d" * 64,
-        "official_training_images": official,
+        "official_training_examples": official,
     }
     for name, num in parts.items():
-        found[f"{name}_images"] = num
-        found[f"{name}_images_a_class"] = [num // data.classes, -(-num // data.classes)]
+        found[f"{name}_examples"] = num
+        found[f"{name}_examples_per_class"] = [num // data.classes, -(-num // data.classes)]
     return found | {"augmentation": data.augmentation}
 
 

@@ -125,7 +125,7 @@ def rename_host(record: Record, rng: random.Random) -> None:
 def invent_control(record: Record, rng: random.Random) -> None:
     control = record["control"]
     control["seconds"] = 25600 / (rate := rng.gauss(2400, 10))
-    control["images_per_second"] = rate
+    control["examples_per_second"] = rate
 
 
 def invent_clock(record: Record, rng: random.Random) -> None:
@@ -167,12 +167,12 @@ def halves(records: list[Record]) -> list[Record]:
             block = record["block"]
             steps = block["steps"] // 2
             part = steps / block["steps"]
-            images = block["images"] // block["steps"]
-            first = {"steps": steps, "images": steps * images, "seconds": block["seconds"] * part}
+            examples = block["examples"] // block["steps"]
+            first = {"steps": steps, "examples": steps * examples, "seconds": block["seconds"] * part}
             end = record["end"] - block["seconds"] * (1 - part)
             found.append({**record, "block": {**block, **first}, "end": end})
             steps = block["steps"] - steps
-            rest = {"steps": steps, "images": steps * images, "seconds": block["seconds"] * (1 - part)}
+            rest = {"steps": steps, "examples": steps * examples, "seconds": block["seconds"] * (1 - part)}
             found.append({**record, "block": {**block, **rest}})
         else:
             found.append(record)

@@ -46,11 +46,11 @@ def test_the_credit_of_the_first_segment_is_as_the_page_says() -> None:
     (dispatched, *_), (closed, *_) = (
         [line.event for line in lines if isinstance(line.event, kind)] for kind in (Dispatched, Closed)
     )
-    one, images = recorded(dispatched), closed.segment
+    one, examples = recorded(dispatched), closed.segment
     figures = (
         one.train.price(OPS),
         one.evaluate.price(OPS),
-        (one.train * images.train_images + one.evaluate * images.of).price(OPS),
+        (one.train * examples.train_examples + one.evaluate * examples.of).price(OPS),
     )
     assert [f"{figure:,}" for figure in figures if f"{figure:,}" not in PAGE] == []
 

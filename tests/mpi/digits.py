@@ -23,7 +23,7 @@ def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> 
     """Some seconds of the digits preset; what it prints and what it writes is checked."""
     num_ranks, devices = LAYOUTS[layout]
     words = ["run", "--directory", directory, "--minutes", 0.1, "--format", "fp32", "--device", "cpu"]
-    quick = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500"]
+    quick = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_examples=500"]
     groups = ["--devices-per-trial", devices, "--backend", backend]
     with started(mpi.run(num_ranks, *words, *quick, *groups), directory) as job:
         assert job.end() == 0, job.text()
@@ -38,12 +38,12 @@ def run_digits(mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> 
     )
     libraries = [event.ready.settings["MPI"] for event in replay.leg.ranks]
     assert all(LIBRARIES[mpi.name].fullmatch(library) for library in libraries), libraries
-    assert replay.blocks.column("images").sum() > 0
+    assert replay.blocks.column("examples").sum() > 0
     assert replay.tested is not None
     assert replay.tested.tally.of == 1197
     logs = sorted(directory.glob("logs/*.steps.jsonl"))
     assert len(logs) == len(workers)
     assert "as hashed at each validation; 0 logs are not at hand" in seen_by_witnesses(directory)
-    logs[-1].write_text(logs[-1].read_text().replace('"images": ', '"images":  ', 1))
+    logs[-1].write_text(logs[-1].read_text().replace('"examples": ', '"examples":  ', 1))
     assert not judge(replay, RunFiles(directory)).valid
     assert "their hash is not the recorded one" in seen_by_witnesses(directory)

@@ -32,26 +32,26 @@ def tensor_operations(replay: Replay, directory: Path) -> int:
         for line in path.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
             if (record["trial"], record["attempt"], record["segment"]) in credited:
-                trained[record["trial"]] += record.get("images", 0)
+                trained[record["trial"]] += record.get("examples", 0)
                 validated[record["trial"]] += record.get("of", 0)
     total = 0
     for trial in trained:
-        training, evaluation = image_operations(rebuild(replay, trial))
+        training, evaluation = example_operations(rebuild(replay, trial))
         total += training * trained[trial] + evaluation * validated[trial]
     return total
 
 
-def image_operations(graph: Graph) -> tuple[int, int]:
+def example_operations(graph: Graph) -> tuple[int, int]:
     """Tensor operations of one image: trained, evaluated."""
     with torch.device("meta"):
         network = Network(graph)
-        images = torch.randn(BATCH, *graph.input)
+        examples = torch.randn(BATCH, *graph.input)
         labels = torch.zeros(BATCH, dtype=torch.int64)
     with _counter() as training:
-        cross_entropy(network(images), labels).backward()
+        cross_entropy(network(examples), labels).backward()
     network.eval()
     with _counter() as evaluation, torch.inference_mode():
-        network(images)
+        network(examples)
     assert training.get_total_flops() % BATCH == evaluation.get_total_flops() % BATCH == 0
     return training.get_total_flops() // BATCH, evaluation.get_total_flops() // BATCH
 
@@ -75,7 +75,7 @@ def _counter() -> FlopCounterMode:
 
 def _backward(
     gradient: tuple[int, ...],
-    images: tuple[int, ...],
+    examples: tuple[int, ...],
     weight: tuple[int, ...],
     bias: Any,
     stride: Any,

@@ -20,7 +20,7 @@ def printed(directory: Path, ranks: int, *words: object) -> tuple[int, str]:
 
 def test_a_rehearsal_prints_the_layout_and_writes_nothing(tmp_path: Path) -> None:
     directory, host = tmp_path / "run", socket.gethostname()
-    words = ("--dry-run", "--devices-per-trial", 2, "--images-per-second", 1000)
+    words = ("--dry-run", "--devices-per-trial", 2, "--examples-per-second", 1000)
     code, text = printed(directory, 5, *words)
     assert code == 0, text
     told = {line.split(" .")[0]: line.split(". ", 1)[1] for line in text.splitlines() if ".. " in line}

@@ -71,7 +71,7 @@ def warn_all(job: Job, number: signal.Signals) -> list[str]:
 def own_images(folder: Path) -> tuple[object, ...]:
     """Options of a run of files, which two processes decode."""
     write_folders(folder)
-    return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_images=6")
+    return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_examples=6")
 
 
 @pytest.fixture(autouse=True)

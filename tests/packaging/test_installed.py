@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real one, by the environment of these tests, which has torch."""
     directory = tmp_path_factory.mktemp("real") / "run"
     command = [sys.executable, "-m", "aiperf", "run", "--device", "cpu", "--minutes", "0.1"]
-    command += ["--set", "training.validate_every_images=500"]
+    command += ["--set", "training.validate_every_examples=500"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--directory", directory], check=True, cwd=ROOT, env=environment)
     return directory

@@ -29,7 +29,7 @@ DECIDED: Mapping[str, tuple[str, str]] = {
     "directory": ("--directory", "every job has one of its own"),
     "again": ("--resume", "the script does so by itself"),
     "dry_run": ("--dry-run", "for a rehearsal: aiperf-hpc run --dry-run"),
-    "images_per_second": ("--images-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
+    "examples_per_second": ("--examples-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
     "random_seed": ("--random-seed", "each of several runs has one of its own"),
 }
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""

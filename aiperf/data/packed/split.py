@@ -47,7 +47,7 @@ class PackedSplit(Split):
         normalisation: Normalisation,
         augmented: bool,
     ) -> None:
-        self.num_images = len(chosen)
+        self.num_examples = len(chosen)
         self._maps, self._readers, self._normalisation = maps, readers, normalisation
         self._labels, self._chosen = torch.from_numpy(labels[chosen]), torch.from_numpy(chosen)
         self._augmented = augmented
@@ -60,7 +60,7 @@ class PackedSplit(Split):
         mine = share_of_step(batch_size, rank, ranks)
 
         def steps() -> Iterator[_Read]:
-            order = Order(self.num_images, seed)
+            order = Order(self.num_examples, seed)
             for step in count():
                 first = step * batch_size + mine.start
                 images, _ = order.take(first, first + mine.stop - mine.start)
@@ -69,7 +69,7 @@ class PackedSplit(Split):
         return self._ahead(steps())
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_images, rank, ranks)
+        mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
         starts = range(mine.start, mine.stop, size)
         return self._ahead(
@@ -77,7 +77,7 @@ class PackedSplit(Split):
         )
 
     def stages(self, images: int) -> Sequence[Stage]:
-        chosen, _ = Order(self.num_images, seed=0).take(0, images)
+        chosen, _ = Order(self.num_examples, seed=0).take(0, images)
         shown = self._shown(chosen, "0/" if self._augmented else "", 0)
         size, channels = self._readers.size, len(self._normalisation.scale)
         buffer = self._bytes.take(len(shown), size, size, channels)

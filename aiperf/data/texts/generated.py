@@ -70,16 +70,16 @@ def mixed(words: Tensor) -> Tensor:
 
 def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> Data:
     """Training, validation and test windows follow one another in the generated text: none is in two."""
-    lengths = (config.training_images, config.validation_images, config.test_images)
+    lengths = (config.training_examples, config.validation_examples, config.test_examples)
     if min(lengths) < 1:
         raise DataError(
-            "synthetic text: data.training_images, data.validation_images and data.test_images must all be "
-            "given; set them in the configuration"
+            "synthetic text: data.training_examples, data.validation_examples and data.test_examples must "
+            "all be given; set them in the configuration"
         )
     if sum(lengths) > WORD:
         raise DataError(
             f"synthetic text: {sum(lengths):,} windows are wanted, and no more than {WORD:,} differ; lower "
-            "data.training_images"
+            "data.training_examples"
         )
     windows = GeneratedWindows(seed, config.size, device)
     grids = []

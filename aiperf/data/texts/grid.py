@@ -43,9 +43,9 @@ class WindowSource(ABC):
 class WindowSplit(Split):
     """Symbols (n, size) and the byte after each, both int64."""
 
-    def __init__(self, grid: Grid, windows: WindowSource, num_images: int = 0) -> None:
-        """An epoch has `num_images` windows; 0: all of the grid."""
-        self.num_images = num_images or grid.windows
+    def __init__(self, grid: Grid, windows: WindowSource, num_examples: int = 0) -> None:
+        """An epoch has `num_examples` windows; 0: all of the grid."""
+        self.num_examples = num_examples or grid.windows
         self._grid = grid
         self._windows = windows
 
@@ -60,16 +60,16 @@ class WindowSplit(Split):
             yield from zip(symbols.split(size), targets.split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_images, rank, ranks)
+        mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
         for start in range(mine.start, mine.stop, size):
             windows = torch.arange(start, min(start + size, mine.stop))
             yield self._batch(self._grid.first + windows * self._grid.step)
 
-    def stages(self, images: int) -> Sequence[Stage]:
+    def stages(self, examples: int) -> Sequence[Stage]:
         if not self._windows.read:
             return ()
-        places = ShuffledPlaces(self._grid, 0).take(0, images)
+        places = ShuffledPlaces(self._grid, 0).take(0, examples)
         return [Stage("reading", partial(self._windows.show, places), 1)]
 
     @property

@@ -79,10 +79,10 @@ def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
         )
     counts = {"training": found.training, "validation": found.validation, "test": found.test}
     for name in ("training", "validation"):
-        wanted = getattr(config, f"{name}_images")
+        wanted = getattr(config, f"{name}_examples")
         if wanted > counts[name]:
             raise DataError(
-                f"{where}: data.{name}_images is {wanted:,}, but the {name} part has {counts[name]:,} "
+                f"{where}: data.{name}_examples is {wanted:,}, but the {name} part has {counts[name]:,} "
                 f"windows of {config.size} bytes; lower it"
             )
         counts[name] = wanted or counts[name]

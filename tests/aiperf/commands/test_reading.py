@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiperf.files import RunFiles
+from aiperf.journal.file import VERSION
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RULES
 from analysis.exports.watch import watch_text
@@ -104,8 +105,8 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         (("launch", "slrum"), 2, "There are: init-site, lsf, "),
         (("launch", "slurm", "--", "--presett", "x"), 2, "there is no option --presett; there are: --preset"),
         (("run", "--minutes", "nan"), 2, "'nan' is no number"),
-        (("run", "--dry-run", "--images-per-second", "inf"), 2, "inf is not in the range"),
-        (("run", "--images-per-second", "9"), 2, "--images-per-second is for --dry-run"),
+        (("run", "--dry-run", "--examples-per-second", "inf"), 2, "inf is not in the range"),
+        (("run", "--examples-per-second", "9"), 2, "--examples-per-second is for --dry-run"),
         (("count", "--batch-size", "7"), 2, "--batch-size is for --roofline"),
         (("validate", "/nowhere", "--data", "/nowhere"), 2, "--data is for --reevaluate"),
         (("validate", "/nowhere", "--device", "npu"), 2, "--device is for --reevaluate"),
@@ -138,7 +139,7 @@ def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> No
 
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     newer = RunFiles(tmp_path)
-    text = run.journal.read_text(encoding="utf-8").replace('"version":3', '"version":99', 1)
+    text = run.journal.read_text(encoding="utf-8").replace(f'"version":{VERSION}', '"version":99', 1)
     newer.journal.write_text(text, encoding="utf-8")
     assert typed("score", tmp_path) == 1
     assert typed("validate", tmp_path) == 2  # 1 is for INVALID alone

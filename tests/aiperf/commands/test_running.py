@@ -76,11 +76,11 @@ def test_a_folder_of_images_is_found_again_from_everywhere(
 
 def test_images_of_ones_own_need_one_option(typed: Typed, tmp_path: Path) -> None:
     write_idx(tmp_path)
-    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--images-per-second", 100)
+    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--examples-per-second", 100)
     assert typed(*own) == 0
     assert "idx, 4 classes, 12 x 12, 1 channel; 30 training, 10 validation, 20 test images" in typed.out
     assert typed.err == (
-        f"aiperf-hpc: found in {tmp_path}: name idx, channels 1, size 12, classes 4, validation_images 10, "
+        f"aiperf-hpc: found in {tmp_path}: name idx, channels 1, size 12, classes 4, validation_examples 10, "
         "epochs [60, 120, 240]\n"
     )
 
@@ -88,7 +88,7 @@ def test_images_of_ones_own_need_one_option(typed: Typed, tmp_path: Path) -> Non
 def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tmp_path: Path) -> None:
     write_idx(tmp_path)
     wrong = ("--set", "data.classes=7", "--set", "data.channels=3")
-    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--images-per-second", 100)
+    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--examples-per-second", 100)
     assert typed(*own, *wrong) == 1
     assert "set data.channels = 1. Also: " in typed.err
     assert "set data.classes = 4" in typed.err
@@ -117,7 +117,7 @@ def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_pat
     files = journals.write_run(tmp_path / "run", lines)
     before = files.journal.read_bytes()
     again = ("run", "--directory", files.directory, "--resume", "--dry-run")
-    assert typed(*again, "--device", "cpu", "--images-per-second", 100) == 0
+    assert typed(*again, "--device", "cpu", "--examples-per-second", 100) == 0
     assert "trials a group" in typed.out
     assert files.journal.read_bytes() == before
 

@@ -116,7 +116,11 @@ def test_what_cannot_be_is_one_line(typed: Typed, tmp_path: Path, words: tuple[s
 def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> None:
     wanted = config(
         4.0,
-        **{"training.epochs": [1], "training.validate_every_images": 50_000, "data.training_images": 50_000},
+        **{
+            "training.epochs": [1],
+            "training.validate_every_examples": 50_000,
+            "data.training_examples": 50_000,
+        },
     )
     Played(tmp_path / "run", SimulatedMachine(1, 8), steady(), wanted)
     machine = tmp_path / "machine.toml"
@@ -130,7 +134,7 @@ def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> 
         "utilisation",
         "trials",
         "steps",
-        "images",
+        "examples",
         "ops",
         "seconds",
     ]

@@ -13,13 +13,13 @@ from PIL import Image
 from aiperf.config import DataConfig
 
 
-def pictures(num_images: int, size: int, channels: int, seed: int = 0) -> NDArray[np.uint8]:
-    shape = (num_images, size, size, channels)
+def pictures(num_examples: int, size: int, channels: int, seed: int = 0) -> NDArray[np.uint8]:
+    shape = (num_examples, size, size, channels)
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def labels_of(num_images: int, classes: int) -> NDArray[np.uint8]:
-    return (np.arange(num_images) % classes).astype(np.uint8)
+def labels_of(num_examples: int, classes: int) -> NDArray[np.uint8]:
+    return (np.arange(num_examples) % classes).astype(np.uint8)
 
 
 def idx_bytes(array: NDArray[np.uint8]) -> bytes:
@@ -29,16 +29,16 @@ def idx_bytes(array: NDArray[np.uint8]) -> bytes:
 def write_idx(folder: Path, compressed: bool = True) -> DataConfig:
     """40 + 20 grey images of 12 x 12 in 4 classes."""
     folder.mkdir(exist_ok=True)
-    for name, num_images, seed in (("train", 40, 1), ("t10k", 20, 2)):
+    for name, num_examples, seed in (("train", 40, 1), ("t10k", 20, 2)):
         content = {
-            "images-idx3": pictures(num_images, 12, 1, seed)[..., 0],
-            "labels-idx1": labels_of(num_images, 4),
+            "images-idx3": pictures(num_examples, 12, 1, seed)[..., 0],
+            "labels-idx1": labels_of(num_examples, 4),
         }
         for what, array in content.items():
             written = idx_bytes(array)
             file = folder / f"{name}-{what}-ubyte{'.gz' if compressed else ''}"
             file.write_bytes(gzip.compress(written) if compressed else written)
-    return DataConfig("idx", 1, 12, 4, path=str(folder), validation_images=8)
+    return DataConfig("idx", 1, 12, 4, path=str(folder), validation_examples=8)
 
 
 def write_cifar10(folder: Path, form: str, images_a_file: int) -> DataConfig:
@@ -57,7 +57,7 @@ def write_cifar10(folder: Path, form: str, images_a_file: int) -> DataConfig:
         for part, files in (("train", 5), ("test", 1)):
             labels = labels_of(images_a_file, 10).tolist() * files
             (folder / f"{part}_lables.json").write_text(json.dumps(labels))
-    return DataConfig("cifar10", 3, 32, 10, path=str(folder), validation_images=10)
+    return DataConfig("cifar10", 3, 32, 10, path=str(folder), validation_examples=10)
 
 
 def write_folders(root: Path, test_part: str = "val") -> DataConfig:
@@ -76,4 +76,4 @@ def write_folders(root: Path, test_part: str = "val") -> DataConfig:
                     picture.convert("RGBA").save(folder / f"{number}.png")
                 else:
                     picture.save(folder / f"{number}.jpg", quality=95)
-    return DataConfig("imagefolder", 3, 16, 3, path=str(root), validation_images=6, loader_processes=1)
+    return DataConfig("imagefolder", 3, 16, 3, path=str(root), validation_examples=6, loader_processes=1)

@@ -25,7 +25,11 @@ def _twenty_images_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_forms_are_the_same_set(tmp_path: Path) -> None:
     binary, png = (load(write_cifar10(tmp_path / form, form, 20), CPU, 1) for form in ("bin", "png"))
     assert binary.manifest == png.manifest
-    assert (binary.train.num_images, binary.validation.num_images, binary.test.num_images) == (90, 10, 20)
+    assert (binary.train.num_examples, binary.validation.num_examples, binary.test.num_examples) == (
+        90,
+        10,
+        20,
+    )
     for one, other in zip(binary.test.sweep(7), png.test.sweep(7), strict=True):
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])

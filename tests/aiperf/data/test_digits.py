@@ -18,7 +18,7 @@ from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
 
 CPU = torch.device("cpu")
-CONFIG = DataConfig("digits", 1, 32, 10, training_images=200, validation_images=400)
+CONFIG = DataConfig("digits", 1, 32, 10, training_examples=200, validation_examples=400)
 
 
 def bundled() -> Any:
@@ -56,13 +56,13 @@ def test_the_preset_shows_them_at_32_pixels_and_names_them() -> None:
         "size": 32,
         "classes": 10,
         "sha256": "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145",
-        "official_training_images": 600,
-        "training_images": 200,
-        "training_images_a_class": [19, 21],
-        "validation_images": 400,
-        "validation_images_a_class": [39, 41],
-        "test_images": 1197,
-        "test_images_a_class": [116, 122],
+        "official_training_examples": 600,
+        "training_examples": 200,
+        "training_examples_per_class": [19, 21],
+        "validation_examples": 400,
+        "validation_examples_per_class": [39, 41],
+        "test_examples": 1197,
+        "test_examples_per_class": [116, 122],
     }
 
 
@@ -85,26 +85,29 @@ def test_training_has_mean_0_and_deviation_1() -> None:
 
 
 def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
-    data = load(replace(CONFIG, training_images=50, validation_images=100), CPU, 1)
-    assert (data.train.num_images, data.validation.num_images, data.test.num_images) == (50, 100, 1197)
-    assert data.manifest["training_images_a_class"] == [5, 5]
+    data = load(replace(CONFIG, training_examples=50, validation_examples=100), CPU, 1)
+    assert (data.train.num_examples, data.validation.num_examples, data.test.num_examples) == (50, 100, 1197)
+    assert data.manifest["training_examples_per_class"] == [5, 5]
 
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
         (
-            {"training_images": 3},
-            "scikit-learn's digits: class 2 has no image among the 3 of training; raise data.training_images",
+            {"training_examples": 3},
+            (
+                "scikit-learn's digits: class 2 has no image among the 3 of training; "
+                "raise data.training_examples"
+            ),
         ),
         (
-            {"classes": 9, "channels": 3, "training_images": 201, "validation_images": 401},
+            {"classes": 9, "channels": 3, "training_examples": 201, "validation_examples": 401},
             (
                 "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1. "
                 "Also: scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
                 "set data.classes = 10 or correct the labels. Also: "
-                "scikit-learn's digits: data.training_images is 201, the pinned list has 200; "
-                "lower it. Also: scikit-learn's digits: data.validation_images is 401, the pinned list has "
+                "scikit-learn's digits: data.training_examples is 201, the pinned list has 200; "
+                "lower it. Also: scikit-learn's digits: data.validation_examples is 401, the pinned list has "
                 "400; lower it"
             ),
         ),

@@ -27,8 +27,8 @@ def test_raw_and_compressed_files_are_the_same_set(tmp_path: Path) -> None:
     raw = load(write_idx(tmp_path / "raw", compressed=False), CPU, 1)
     compressed = load(write_idx(tmp_path / "gz"), CPU, 1)
     assert raw.manifest == compressed.manifest
-    assert raw.manifest["official_training_images"] == 40
-    assert (raw.train.num_images, raw.validation.num_images, raw.test.num_images) == (32, 8, 20)
+    assert raw.manifest["official_training_examples"] == 40
+    assert (raw.train.num_examples, raw.validation.num_examples, raw.test.num_examples) == (32, 8, 20)
 
 
 def test_the_official_test_images_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_names_of_other_releases_are_found(tmp_path: Path) -> None:
     for file in list(tmp_path.iterdir()):
         name = file.name.replace("t10k", "test").replace("-idx", ".idx")
         file.rename(file.with_name(f"emnist-letters-{name}"))
-    assert load(config, CPU, 1).test.num_images == 20
+    assert load(config, CPU, 1).test.num_examples == 20
 
 
 def test_of_a_file_in_both_forms_the_raw_one_is_read(tmp_path: Path) -> None:
     config = write_idx(tmp_path, compressed=False)
     (tmp_path / f"{TRAIN_IMAGES}.gz").write_bytes(b"damaged")
-    assert load(config, CPU, 1).train.num_images == 32
+    assert load(config, CPU, 1).train.num_examples == 32
 
 
 def cut(file: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
-    config = DataConfig("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_images=10)
+    config = DataConfig("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_examples=10)
     with pytest.raises(DataError) as refused:
         load(config, CPU, 1)
     assert str(refused.value) == (
@@ -179,7 +179,7 @@ def test_the_real_fashion_mnist() -> None:
         pytest.fail(
             f"{folder} is absent; apt-get install dataset-fashion-mnist, or set FASHION_MNIST to the folder"
         )
-    config = DataConfig("idx", 1, 28, 10, path=folder, training_images=5000, validation_images=1000)
+    config = DataConfig("idx", 1, 28, 10, path=folder, training_examples=5000, validation_examples=1000)
     assert load(config, CPU, 1).manifest == {
         "name": "idx",
         "synthetic": False,
@@ -187,11 +187,11 @@ def test_the_real_fashion_mnist() -> None:
         "size": 28,
         "classes": 10,
         "sha256": "f0bad0b56f73d1ad45ee446ea48a95624e8c673a3d376f3873426bf78cd67dbf",
-        "official_training_images": 60000,
-        "training_images": 5000,
-        "training_images_a_class": [500, 500],
-        "validation_images": 1000,
-        "validation_images_a_class": [100, 100],
-        "test_images": 10000,
-        "test_images_a_class": [1000, 1000],
+        "official_training_examples": 60000,
+        "training_examples": 5000,
+        "training_examples_per_class": [500, 500],
+        "validation_examples": 1000,
+        "validation_examples_per_class": [100, 100],
+        "test_examples": 10000,
+        "test_examples_per_class": [1000, 1000],
     }

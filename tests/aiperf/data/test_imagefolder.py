@@ -50,13 +50,13 @@ def test_the_manifest_counts_the_files_and_fingerprints_the_list(config: DataCon
         "size": 16,
         "classes": 3,
         "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
-        "official_training_images": 36,
-        "training_images": 30,
-        "training_images_a_class": [10, 10],
-        "validation_images": 6,
-        "validation_images_a_class": [2, 2],
-        "test_images": 15,
-        "test_images_a_class": [5, 5],
+        "official_training_examples": 36,
+        "training_examples": 30,
+        "training_examples_per_class": [10, 10],
+        "validation_examples": 6,
+        "validation_examples_per_class": [2, 2],
+        "test_examples": 15,
+        "test_examples_per_class": [5, 5],
     }
 
 
@@ -64,12 +64,12 @@ def test_a_test_folder_without_classes_is_passed_over_for_val(config: DataConfig
     root = Path(config.path)
     (root / "test/.thumbnails").mkdir(parents=True)
     shutil.copy(root / "val/class0/0.jpg", root / "test/ILSVRC2012_test_1.JPEG")
-    assert load(config, CPU, 1).test.num_images == 15
+    assert load(config, CPU, 1).test.num_examples == 15
     (root / "test/ILSVRC2012_test_1.JPEG").unlink()
     for label in range(3):
         shutil.copytree(root / f"val/class{label}", root / f"test/class{label}")
         (root / f"test/class{label}/0.jpg").unlink()
-    assert load(config, CPU, 1).test.num_images == 12
+    assert load(config, CPU, 1).test.num_examples == 12
 
 
 def test_other_files_are_no_images(config: DataConfig) -> None:
@@ -146,7 +146,7 @@ def test_bad_folders_are_refused(config: DataConfig, damage: Callable[[Path], ob
 
 
 def test_contradictions_are_refused_together(written: DataConfig) -> None:
-    changed = {"classes": 4, "channels": 2, "augmentation": "shift", "validation_images": 36}
+    changed = {"classes": 4, "channels": 2, "augmentation": "shift", "validation_examples": 36}
     with pytest.raises(DataError) as refused:
         load(replace(written, **changed), CPU, 1)
     assert str(refused.value).replace(f"{written.path}/train: ", "").split(" Also: ") == [
@@ -155,7 +155,7 @@ def test_contradictions_are_refused_together(written: DataConfig) -> None:
         "data.augmentation 'shift' is not for images of this kind; set it to 'none' or 'resized-crop-flip'.",
         (
             "36 training images cannot give some for training and 36 for validation; "
-            "lower data.training_images or data.validation_images"
+            "lower data.training_examples or data.validation_examples"
         ),
     ]
 

@@ -27,7 +27,7 @@ def test_of_idx_files(tmp_path: Path) -> None:
         "data.channels": 1,
         "data.size": 12,
         "data.classes": 4,
-        "data.validation_images": 10,
+        "data.validation_examples": 10,
         "training.epochs": [60, 120, 240],
     }
 
@@ -40,7 +40,7 @@ def test_of_an_image_folder(tmp_path: Path) -> None:
         "data.channels": 3,
         "data.size": 24,
         "data.classes": 3,
-        "data.validation_images": 9,
+        "data.validation_examples": 9,
         "training.epochs": [60, 120, 240],
     }
 
@@ -72,8 +72,10 @@ def test_what_is_inferred_is_read(write: object, tmp_path: Path) -> None:
     write(tmp_path)
     config = with_overrides(load_preset("own"), {**inferred(look(tmp_path), {}), "data.path": str(tmp_path)})
     data = load(config.data, torch.device("cpu"), 1)
-    assert data.validation.num_images == config.data.validation_images
-    assert data.train.num_images == data.manifest["official_training_images"] - data.validation.num_images
+    assert data.validation.num_examples == config.data.validation_examples
+    assert (
+        data.train.num_examples == data.manifest["official_training_examples"] - data.validation.num_examples
+    )
 
 
 def found_of(by_class: list[int]) -> Look:
@@ -84,7 +86,7 @@ def found_of(by_class: list[int]) -> Look:
 
 def test_of_sixty_thousand_images() -> None:
     found = inferred(found_of([6000] * 10), {})
-    assert found["data.validation_images"] == 5000
+    assert found["data.validation_examples"] == 5000
     assert found["training.epochs"] == [1, 2, 4]
 
 
@@ -94,12 +96,12 @@ def test_of_sixty_thousand_images() -> None:
 )
 def test_what_is_held_back_is_a_tenth_within_bounds(by_class: list[int], held_back: int) -> None:
     """The last two: the rarest class must have its image."""
-    assert inferred(found_of(by_class), {})["data.validation_images"] == held_back
+    assert inferred(found_of(by_class), {})["data.validation_examples"] == held_back
 
 
 def test_what_is_stated_goes_before() -> None:
-    found = inferred(found_of([6000] * 10), {"data.training_images": 2000, "data.validation_images": 500})
-    assert found["data.validation_images"] == 500
+    found = inferred(found_of([6000] * 10), {"data.training_examples": 2000, "data.validation_examples": 500})
+    assert found["data.validation_examples"] == 500
     assert found["training.epochs"] == [10, 20, 40]
 
 
@@ -108,7 +110,7 @@ def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
     """As the loader divides them; where the classes are too uneven it refuses, and names the class."""
     found = found_of(by_class)
     told = inferred(found, {})
-    wanted = told["data.validation_images"]
+    wanted = told["data.validation_examples"]
     assert 1 <= wanted <= sum(by_class) // 2
     assert 1 <= told["training.epochs"][0] <= MOST_PASSES
     if wanted * min(by_class) >= sum(by_class):
@@ -151,5 +153,5 @@ def test_another_kind_than_stated_is_told_with_all_else(tmp_path: Path) -> None:
         "set data.name = 'idx'",
         "set data.channels = 1",
         "set data.classes = 4 or correct the labels",
-        "lower data.training_images or data.validation_images",
+        "lower data.training_examples or data.validation_examples",
     ]

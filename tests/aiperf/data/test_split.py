@@ -15,8 +15,8 @@ from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_cifar10, write_folders, write_idx
 
 CPU = torch.device("cpu")
-DIGITS = DataConfig("digits", 1, 32, 10, training_images=60, validation_images=40)
-SYNTHETIC = DataConfig("synthetic", 3, 16, 5, training_images=30, validation_images=11, test_images=7)
+DIGITS = DataConfig("digits", 1, 32, 10, training_examples=60, validation_examples=40)
+SYNTHETIC = DataConfig("synthetic", 3, 16, 5, training_examples=30, validation_examples=11, test_examples=7)
 KINDS = (
     "digits",
     "digits shift",
@@ -102,8 +102,8 @@ def test_the_manifest_counts_what_the_splits_show(data: Data) -> None:
     for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         by_class = Counter(label for _, labels in split.sweep(16) for label in labels.tolist())
         shown = [by_class[label] for label in range(data.manifest["classes"])]
-        assert sum(shown) == split.num_images == data.manifest[f"{name}_images"]
-        assert [min(shown), max(shown)] == data.manifest[f"{name}_images_a_class"]
+        assert sum(shown) == split.num_examples == data.manifest[f"{name}_examples"]
+        assert [min(shown), max(shown)] == data.manifest[f"{name}_examples_per_class"]
 
 
 def test_no_image_is_in_two_splits(still: Data) -> None:
@@ -113,8 +113,8 @@ def test_no_image_is_in_two_splits(still: Data) -> None:
 
 def test_every_pass_is_a_permutation_and_passes_run_into_one_another(still: Data) -> None:
     known = numbers(still.train)
-    assert len(known) == still.train.num_images
-    batch_size = still.train.num_images // 2 + 1  # divides no pass
+    assert len(known) == still.train.num_examples
+    batch_size = still.train.num_examples // 2 + 1  # divides no pass
     taken = steps(still.train.stream(batch_size, 5), 6)
     assert {len(images) for images, _ in taken} == {batch_size}
     order = [known[image.numpy().tobytes()] for images, _ in taken for image in images]
@@ -160,7 +160,7 @@ def test_streams_and_sweeps_do_not_disturb_one_another(data: Data) -> None:
     alone = steps(data.train.stream(4, 1), 6), steps(data.train.stream(4, 2), 3)
     one, two = data.train.stream(4, 1), data.train.stream(4, 2)
     begun = steps(one, 3)
-    assert sum(len(labels) for _, labels in data.validation.sweep(4)) == data.validation.num_images
+    assert sum(len(labels) for _, labels in data.validation.sweep(4)) == data.validation.num_examples
     assert same(steps(two, 3), alone[1])
     assert same(begun + steps(one, 3), alone[0])
 
@@ -174,7 +174,7 @@ def test_a_sweep_shows_every_image_once_over_all_ranks(data: Data, ranks: int) -
 
 
 def test_more_ranks_than_images_are_refused(data: Data) -> None:
-    with pytest.raises(ValueError, match="a step of 2 images leaves some of 3 ranks without any"):
+    with pytest.raises(ValueError, match="a step of 2 examples leaves some of 3 ranks without any"):
         next(data.train.stream(2, 1, 0, 3))
 
 
@@ -200,7 +200,7 @@ def test_augmentation_moves_images_anew_each_pass_and_leaves_order_and_sweeps(
     sets: dict[str, Data], kind: str
 ) -> None:
     moved, still = (sets[name].train for name in (kind, kind.partition(" ")[0]))
-    size = still.num_images
+    size = still.num_examples
     passes = steps(moved.stream(size, 1), 2)
     for (images, labels), (unmoved, expected) in zip(passes, islice(still.stream(size, 1), 2), strict=True):
         assert labels.tolist() == expected.tolist()

@@ -24,7 +24,7 @@ def test_every_class_gets_its_share_within_one(a_class: list[int], part: float) 
 
 
 def config(training: int, validation: int) -> DataConfig:
-    return DataConfig("idx", 1, 8, 4, training_images=training, validation_images=validation)
+    return DataConfig("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
 
 
 def test_without_a_limit_training_is_all_that_validation_leaves() -> None:
@@ -50,7 +50,7 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             20,
             (
                 "here: 100 training images cannot give 90 for training and 20 for validation; "
-                "lower data.training_images or data.validation_images"
+                "lower data.training_examples or data.validation_examples"
             ),
         ),
         (
@@ -58,7 +58,7 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             3,
             (
                 "here: class 3 has no image among the 3 of validation; "
-                "raise data.validation_images or add images of that class"
+                "raise data.validation_examples or add images of that class"
             ),
         ),
         (
@@ -66,7 +66,7 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             20,
             (
                 "here: class 2 has no image among the 2 of training; "
-                "raise data.training_images or add images of that class"
+                "raise data.training_examples or add images of that class"
             ),
         ),
     ],

@@ -12,7 +12,7 @@ from aiperf.data import Data, Split, load
 from aiperf.errors import DataError
 
 CPU = torch.device("cpu")
-CONFIG = DataConfig("synthetic", 3, 16, 5, training_images=500, validation_images=50, test_images=200)
+CONFIG = DataConfig("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
 
 
 def whole(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,7 +49,13 @@ def test_the_seed_makes_the_images_and_their_fingerprint() -> None:
 
 def test_a_set_of_the_size_of_imagenet_holds_megabytes() -> None:
     config = DataConfig(
-        "synthetic", 3, 224, 1000, training_images=1_231_167, validation_images=50_000, test_images=50_000
+        "synthetic",
+        3,
+        224,
+        1000,
+        training_examples=1_231_167,
+        validation_examples=50_000,
+        test_examples=50_000,
     )
     data = load(config, CPU, 1)
     held = {
@@ -61,7 +67,7 @@ def test_a_set_of_the_size_of_imagenet_holds_megabytes() -> None:
     assert sum(held.values()) < 64 << 20
     images, _ = next(data.train.stream(4, 1))
     assert images.shape == (4, 3, 224, 224)
-    assert data.manifest["training_images_a_class"] == [1231, 1232]
+    assert data.manifest["training_examples_per_class"] == [1231, 1232]
 
 
 def test_any_shape_will_do() -> None:
@@ -73,10 +79,10 @@ def test_any_shape_will_do() -> None:
     ("changed", "expected"),
     [
         (
-            {"test_images": 0},
+            {"test_examples": 0},
             (
-                "synthetic data: data.training_images, data.validation_images and data.test_images must "
-                "all be given; set them in the configuration"
+                "synthetic data: data.training_examples, data.validation_examples and data.test_examples "
+                "must all be given; set them in the configuration"
             ),
         ),
         (

@@ -57,7 +57,7 @@ WELL = Examination(
     threads=True,
     host_reports=(HOST, replace(HOST, host="node2")),
     device_reports=tuple(device(rank, f"node{(rank + 1) // 2}") for rank in range(1, 5)),
-    data_report=DataSeen(sha256="ab" * 32, images=1797),
+    data_report=DataSeen(sha256="ab" * 32, examples=1797),
     clock_seconds={"node2": 0.002},
     wait_seconds=50.0,
 )

@@ -63,7 +63,7 @@ def passes_of(graph: Graph, device: Cpu | None = None, **others: Any) -> Passes:
     return Passes(network, device, format, torch.amp.GradScaler("cpu", enabled=format == "fp16"), **others)
 
 
-def batch_of(graph: Graph, images: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(graph: Graph, examples: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    shown = torch.randn(images, *graph.input, generator=generator).to(memory_format=torch.channels_last)
-    return shown, torch.randint(graph.classes, (images,), generator=generator)
+    shown = torch.randn(examples, *graph.input, generator=generator).to(memory_format=torch.channels_last)
+    return shown, torch.randint(graph.classes, (examples,), generator=generator)

@@ -35,8 +35,8 @@ SEED = residual((1, 8, 8), 3)
 
 def wrong_by(change: Callable[[Passes, Tensor], Tensor]) -> type[Engine]:
     class Wrong(Engine):
-        def step(self, images: Tensor, labels: Tensor) -> Tensor:
-            return change(self.passes, super().step(images, labels))
+        def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+            return change(self.passes, super().step(examples, labels))
 
     return Wrong
 
@@ -92,9 +92,9 @@ def test_a_step_that_is_truer_than_the_eager_one_is_the_same(format: str) -> Non
     passes = passes_of(graph, format=format)
 
     class Truer(Engine):
-        def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        def step(self, examples: Tensor, labels: Tensor) -> Tensor:
             with _doubled(self.passes.network):
-                return Engine(replace(self.passes, format="fp32")).step(images.double(), labels)
+                return Engine(replace(self.passes, format="fp32")).step(examples.double(), labels)
 
     eager, batch = Engine(passes), batch_of(graph, 8)
     true, rounded = (_made(engine, *batch) for engine in (Truer(passes), eager))
@@ -141,8 +141,8 @@ def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
 
 def test_what_an_engine_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Engine):
-        def prepare(self, images: Tensor, labels: Tensor) -> None:
-            self.step(images, labels)
+        def prepare(self, examples: Tensor, labels: Tensor) -> None:
+            self.step(examples, labels)
             raise RuntimeError("no such kernel\nand a long story")
 
     passes = passes_of(SEED)

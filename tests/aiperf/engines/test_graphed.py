@@ -28,8 +28,8 @@ class Averaging(nn.Module):
     def _hear(self, parameter: torch.Tensor) -> None:
         self.heard += 1
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.network(images)
+    def forward(self, examples: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.network(examples)
         return answer
 
 
@@ -48,9 +48,9 @@ def test_a_replay_makes_the_step_of_the_batch_that_it_is_given(format: str) -> N
     passes = passes_of(SEED, format=format, label_smoothing=0.1)
     engine, eager = begun(passes), Engine(passes)
     for seed in range(3):
-        images, labels = batch_of(SEED, 4, seed)
-        loss, found = engine.step(images, labels), gradients(passes)
-        assert torch.equal(loss, eager.step(images, labels))
+        examples, labels = batch_of(SEED, 4, seed)
+        loss, found = engine.step(examples, labels), gradients(passes)
+        assert torch.equal(loss, eager.step(examples, labels))
         assert all(map(torch.equal, found, gradients(passes)))
     assert captured(passes).done == ["warm up"] * WARM_UP + ["record"] + ["replay"] * 3
 
@@ -82,14 +82,14 @@ def test_after_a_move_it_is_captured_anew_and_lends_no_memory() -> None:
     passes.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     engine.moved(*batch_of(SEED, 4))
     for seed in range(2):
-        images, labels = batch_of(SEED, 4, seed)
-        engine.step(images, labels)
+        examples, labels = batch_of(SEED, 4, seed)
+        engine.step(examples, labels)
         found = gradients(passes)
         for parameter in passes.network.parameters():
             assert parameter.grad is not None
             assert parameter.grad.stride() == parameter.stride()
             parameter.grad.fill_(9.0)  # as what averages them may
-        Engine(passes).step(images, labels)
+        Engine(passes).step(examples, labels)
         assert all(map(torch.equal, found, gradients(passes)))
     assert passes.device.captured[-1].done.count("record") == 1  # type: ignore[attr-defined]
 
@@ -116,8 +116,8 @@ def test_what_wraps_the_network_is_captured_with_its_hooks_and_after_enough_step
 
 def test_a_graph_that_is_replayed_with_old_images_is_seen() -> None:
     class Forgetful(Graphed):
-        def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            return super().step(self._images.clone(), labels)
+        def step(self, examples: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return super().step(self._examples.clone(), labels)
 
     passes = passes_of(SEED)
     assert difference(Engine(passes), Graphed(passes), *batch_of(SEED, 4)) == ""

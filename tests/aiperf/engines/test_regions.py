@@ -19,9 +19,9 @@ def regions_of(network: Network) -> list[Region]:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_grown_network_and_its_regions_answer_alike(seed: int) -> None:
     network = passes_of(grown(seed, 12)).network
-    images, _ = batch_of(network.graph, 3)
+    examples, _ = batch_of(network.graph, 3)
     regions = Regions(network)
-    assert torch.equal(regions(images.clone()), network(images.clone()))
+    assert torch.equal(regions(examples.clone()), network(examples.clone()))
     assert {id(each) for each in regions.parameters()} == {id(each) for each in network.parameters()}
     assert sum(len(region.layers) for region in regions_of(network)) == len(network.graph.nodes)
 

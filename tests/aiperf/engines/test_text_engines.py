@@ -17,7 +17,7 @@ from aiperf.engines.graphed import Graphed
 from aiperf.engines.made import OF_IMAGES, refuse_unusable
 from aiperf.engines.regions import Region, Regions
 from aiperf.errors import WorldError
-from aiperf.measuring.before_span import SeedWork, images_per_second
+from aiperf.measuring.before_span import SeedWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.measuring.training_step import batch, placed, training_step
 from aiperf.parallel.parallel import Solo
@@ -42,8 +42,8 @@ def examples(graph: Graph, windows: int = 4) -> tuple[Tensor, Tensor]:
 
 
 class Wrong(Graphed):
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        loss = super().step(images, labels)
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        loss = super().step(examples, labels)
         gradient = self.passes.network.tensors()["embedding.weight"].grad
         assert gradient is not None
         gradient.mul_(1.5)
@@ -114,7 +114,7 @@ def test_what_is_timed_before_the_span_reads_text() -> None:
     graph, device = GRAPHS["gpt"], recording()
     step = training_step(placed(graph, device), device, "bf16", 3, WINDOW)
     step()
-    windows, measured = images_per_second(device, SeedWork(graph, "fp32", 8), 1e9, 0.5)
+    windows, measured = examples_per_second(device, SeedWork(graph, "fp32", 8), 1e9, 0.5)
     assert measured
     assert windows > 1
 

@@ -129,8 +129,8 @@ ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)
             "within 'settings', which is not a mapping of rank 1",
         ),
         (
-            replace(ALIKE, within={"data": {"training_images": True}}),
-            "of rank 2: training_images of its data is True, no whole number",
+            replace(ALIKE, within={"data": {"training_examples": True}}),
+            "of rank 2: training_examples of its data is True, no whole number",
         ),
     ],
 )

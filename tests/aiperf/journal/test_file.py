@@ -138,7 +138,7 @@ def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files:
     with pytest.raises(JournalError) as error:
         read_journal(files.journal)
     assert str(error.value) == (
-        f"{files.journal} is a journal of version 4, written by aiperf-hpc 9.0; this one reads up to 3: "
+        f"{files.journal} is a journal of version 5, written by aiperf-hpc 9.0; this one reads up to 4: "
         "install that or a later one"
     )
 

@@ -1,8 +1,9 @@
-"""Lines of versions 1 and 2 are read as what they said, field by field, and nothing beside it."""
+"""Lines of versions 1 to 3 are read as what they said, field by field, and nothing beside it."""
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_it_says_the_same(line: str, event: events.Event, place: str) -> None:
 def test_there_is_no_version_before_the_first(version: int, tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text(OPENED.replace('"version":1', f'"version":{version}', 1) + "\n", encoding="utf-8")
-    with pytest.raises(JournalError, match=f"is a journal of version {version}; there are 1 to 3"):
+    with pytest.raises(JournalError, match=f"is a journal of version {version}; there are 1 to 4"):
         read_journal(path)
 
 
@@ -65,3 +66,25 @@ def test_up_to_version_2_the_answers_stood_in_the_event() -> None:
         upgraded({"type": "Tested", "evaluated": {**said, "correct": 2, "of": 3, "tally": None}}, 2)
     with pytest.raises(RecordError, match=r"unknown key evaluated\.correct"):
         decode(events.Event, upgraded({"type": "Tested", "evaluated": {**said, "correct": 2}}, 3))
+
+
+def test_up_to_version_3_an_example_was_called_an_image() -> None:
+    block = {"trial": 1, "attempt": 2, "segment": 3, "steps": 4, "images": 5, "seconds": 6.5, "loss": None}
+    line = {"type": "Stepped", "block": block, "end": 7}
+    assert decode(events.Event, upgraded(deepcopy(line), 3)) == events.Stepped(
+        StepBlock(1, 2, 3, 4, 5, 6.5, None), 7.0
+    )
+    with pytest.raises(RecordError, match="unknown key examples"):
+        upgraded({**line, "block": {**block, "examples": 5}}, 3)
+    with pytest.raises(RecordError, match=r"unknown key block\.images"):
+        decode(events.Event, upgraded(deepcopy(line), 4))
+
+
+def test_so_was_one_of_the_data_that_a_rank_found() -> None:
+    found = {"name": "digits", "training_images": 200, "training_images_a_class": [19, 21]}
+    line = upgraded({"type": "RankReady", "ready": {"data": found}}, 3)
+    assert line["ready"]["data"] == {
+        "name": "digits",
+        "training_examples": 200,
+        "training_examples_per_class": [19, 21],
+    }

@@ -28,13 +28,13 @@ IMAGES = replace(
 )
 
 
-@pytest.mark.parametrize("control", [TEXT, IMAGES], ids=["text", "images"])
+@pytest.mark.parametrize("control", [TEXT, IMAGES], ids=["text", "examples"])
 def test_with_time_enough_it_comes_to_the_top(control: ControlNetwork) -> None:
     began = perf_counter()
     found = measure_control(control, bind("cpu", 0), "fp32", 3.0)
     assert (found.size, found.batch_size) == control.climb[-1]
     assert found.steps > 1
-    assert found.images_per_second == pytest.approx(2 * found.steps / found.seconds)
+    assert found.examples_per_second == pytest.approx(2 * found.steps / found.seconds)
     assert perf_counter() - began < 30
 
 

@@ -32,7 +32,7 @@ def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
     loader = LoaderRate(500.0, 500.0, {"reading": 9000.0, "augmenting": 510.0, "normalising": 4000.0})
     assert bottleneck(loader, 1000.0) == "augmenting: the loader gives 50% of what the device needs"
     assert bottleneck(loader, 125.0) == "none: the loader is 4 times as fast as the device needs"
-    assert bottleneck(replace(loader, images_per_second=300.0), 1000.0) == (
+    assert bottleneck(replace(loader, examples_per_second=300.0), 1000.0) == (
         "waiting for cores that others use: the loader gives 30% of what the device needs"
     )
     assert bottleneck(replace(loader, first_pass=100.0), 250.0) == (
@@ -46,7 +46,7 @@ class OnDisk(Split):
     """Steps that take ten times as long when they are read for the first time."""
 
     def __init__(self, passes: list[str], name: str, cold_seconds: float = 0.02) -> None:
-        self.num_images, self.passes, self.name, self.cold_seconds = 100, passes, name, cold_seconds
+        self.num_examples, self.passes, self.name, self.cold_seconds = 100, passes, name, cold_seconds
         self.read: set[int] = set()
 
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
@@ -65,9 +65,9 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
     cold, warm = OnDisk(passes, "cold"), OnDisk(passes, "warm", cold_seconds=0.002)
     found = measure_loaders([cold, warm], bind("cpu", 0), 10, 2.0)
     assert passes == ["cold", "warm"] * (1 + PASSES), "in turns"
-    assert found[0].images_per_second == pytest.approx(found[1].images_per_second, rel=0.3)
-    assert found[0].first_pass < 0.3 * found[0].images_per_second
-    assert found[1].first_pass > 0.5 * found[1].images_per_second
+    assert found[0].examples_per_second == pytest.approx(found[1].examples_per_second, rel=0.3)
+    assert found[0].first_pass < 0.3 * found[0].examples_per_second
+    assert found[1].first_pass > 0.5 * found[1].examples_per_second
 
 
 @pytest.mark.parametrize(
@@ -85,27 +85,27 @@ def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[
     if name == "text":
         config = DataConfig(name, 1, 16, 256, path=__file__)
     elif name == "synthetic-text":
-        config = DataConfig(name, 1, 16, 256, training_images=99, validation_images=9, test_images=9)
+        config = DataConfig(name, 1, 16, 256, training_examples=99, validation_examples=9, test_examples=9)
     elif name != "digits":
         path = str(folder / ("packed" if name == "packed" else "folders"))
-        config = DataConfig(name, 3, 16, 3, path=path, validation_images=6, loader_processes=1)
+        config = DataConfig(name, 3, 16, 3, path=path, validation_examples=6, loader_processes=1)
     device = bind("cpu", 0)
     (found,) = measure_loaders([load(config, device.torch, 1).train], device, 10, 0.5)
     assert list(found.stages) == stages
-    assert all(rate > 0 for rate in (found.images_per_second, found.first_pass, *found.stages.values()))
+    assert all(rate > 0 for rate in (found.examples_per_second, found.first_pass, *found.stages.values()))
 
 
 @pytest.mark.slow
 def test_the_command_says_what_is_slower(folder: Path) -> None:
     """Which it is, is known beforehand: ResNet-50 on a processor needs less than any loader gives."""
-    images = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
+    examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
     done = call(
-        "data", "bench", *images, "--seed", "resnet50", "--beside", folder / "folders", "--seconds", 1
+        "data", "bench", *examples, "--seed", "resnet50", "--beside", folder / "folders", "--seconds", 1
     )
     assert done.returncode == 0, done.stderr
     names = [line.split(" .")[0] for line in done.stdout.splitlines()]
     assert names == [
-        "images",
+        "examples",
         "loader",
         "  first pass",
         "  reading alone",
@@ -127,7 +127,7 @@ def test_the_command_says_what_is_slower(folder: Path) -> None:
 def test_other_images_beside_are_told(folder: Path, tmp_path: Path) -> None:
     write_folders(tmp_path / "set")
     (tmp_path / "set/train/class0/0.jpg").unlink()
-    images = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
-    done = call("data", "bench", *images, "--beside", tmp_path / "set", "--seconds", 1)
+    examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
+    done = call("data", "bench", *examples, "--beside", tmp_path / "set", "--seconds", 1)
     assert done.returncode == 0, done.stderr
     assert "; these are other images\n" in done.stdout

@@ -45,8 +45,8 @@ def test_it_is_batch_norm_of_all_images(offset: float) -> None:
     images = torch.randn(sum(SHARES), *SHAPE) * 3 + offset
     gradients = torch.randn_like(images)
     whole = layer(1)
-    all_images = images.clone().requires_grad_()
-    expected = whole(all_images)
+    all_examples = images.clone().requires_grad_()
+    expected = whole(all_examples)
     expected.backward(gradients)
 
     sums, modules = Sums(len(SHARES)), [layer(1) for _ in SHARES]
@@ -66,7 +66,7 @@ def test_it_is_batch_norm_of_all_images(offset: float) -> None:
 
     close = {"rtol": 1e-4, "atol": 2e-4 if offset else 1e-5}
     torch.testing.assert_close(torch.cat(outputs), expected, **close)
-    torch.testing.assert_close(torch.cat([share.grad for share in shares]), all_images.grad, **close)
+    torch.testing.assert_close(torch.cat([share.grad for share in shares]), all_examples.grad, **close)
     for name in ("weight", "bias"):
         found = sum(getattr(module, name).grad for module in modules)
         torch.testing.assert_close(found, getattr(whole, name).grad, rtol=1e-3, atol=2e-2 if offset else 1e-4)

@@ -25,7 +25,7 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda text: text + "\nbeds = 3", r"unknown key errors\.beds; known: floor, images, power"),
+        (lambda text: text + "\nbeds = 3", r"unknown key errors\.beds; known: floor, examples, power"),
         (lambda text: text.replace("ops_per_second", "#"), "speed lacks ops_per_second"),
         (lambda text: text.replace("5000000000.0", "-5e9"), "speed.ops_per_second is -5"),
         (lambda text: text.replace("5000000000.0", "0"), "speed.ops_per_second is 0; it must be more"),

@@ -21,13 +21,13 @@ from nas.morphisms import Widen
 from nas.seeds import resolve_seed
 
 LAPTOP = assumed("laptop")
-DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32", "data.validation_images": 2000})
+DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32", "data.validation_examples": 2000})
 SEED = resolve_seed("residual-4-8-16", (1, 32, 32), 10)
 
 
 def group(config: Config = DIGITS, ranks: int = 1) -> Pretended:
     found = pretended_group(LAPTOP, config, SEED, (1,))
-    return replace(found, manifest={**found.manifest, "training_images": 200}, ranks=ranks)
+    return replace(found, manifest={**found.manifest, "training_examples": 200}, ranks=ranks)
 
 
 def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:
@@ -73,17 +73,17 @@ class Course:
 def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
     epochs: int, batch_size: int, every: int, ranks: int
 ) -> None:
-    config = with_overrides(DIGITS, {"training.validate_every_images": every})
+    config = with_overrides(DIGITS, {"training.validate_every_examples": every})
     followed = Course(group(config, ranks), trial(epochs, batch_size))
     planned = plan(trial(epochs, batch_size), config.training, 200)
     assert sum(said.block.steps for said in followed.blocks) == planned.steps
-    assert sum(said.block.images for said in followed.blocks) == planned.steps * batch_size
+    assert sum(said.block.examples for said in followed.blocks) == planned.steps * batch_size
     made = Counter[int]()
     for said in followed.blocks:
         made[said.block.segment] += said.block.steps
     closed = {said.segment.index: said.segment for _, said in followed.validations}
     assert {index: segment.steps for index, segment in closed.items()} == made
-    assert all(segment.train_images == segment.steps * batch_size for segment in closed.values())
+    assert all(segment.train_examples == segment.steps * batch_size for segment in closed.values())
     assert followed.end.state is State.COMPLETE
     waited = sum(said.block.seconds for said in followed.blocks)
     waited += sum(segment.validate_seconds for segment in closed.values())
@@ -106,7 +106,7 @@ def test_a_stop_closes_the_trial_with_a_validation() -> None:
     assert followed.end.state is State.STOPPED
     assert isinstance(followed.said[-1][1], Validated)
     assert followed.now < 5.0 + 2.2 + 1.5 * followed.validations[-1][1].segment.validate_seconds
-    assert followed.end.kept == Learnt(SEED, sum(said.block.images for said in followed.blocks))
+    assert followed.end.kept == Learnt(SEED, sum(said.block.examples for said in followed.blocks))
 
 
 def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
@@ -116,7 +116,7 @@ def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
 
 def test_it_stops_where_no_validation_is_better() -> None:
     """The error falls with every image, but answers are whole numbers: in the end none is better."""
-    config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_images": 100})
+    config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_examples": 100})
     followed = Course(group(config), trial(epochs=100_000))
     assert followed.end.reason == "no better error in 2 validations"
     *_, third, second, last = (said.segment.tally.correct for _, said in followed.validations)
@@ -126,12 +126,12 @@ def test_it_stops_where_no_validation_is_better() -> None:
 
 def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:
     of, child = group(), replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
-    errors = [of.error(Learnt(SEED, images)) for images in (0, 1_000, 100_000, 10**9)]
+    errors = [of.error(Learnt(SEED, examples)) for examples in (0, 1_000, 100_000, 10**9)]
     assert errors[0] == pytest.approx(0.9)
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] > 0.0
     wider = Learnt(SEED, 1_000).child(child)
-    assert wider.images == 1_000
+    assert wider.examples == 1_000
     assert of.error(wider) != of.error(Learnt(SEED, 1_000))
 
 

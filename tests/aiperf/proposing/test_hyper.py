@@ -11,7 +11,12 @@ from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters,
 from nas.seeds import residual
 
 TRAINING = TrainingConfig(
-    "bf16", batch_size=64, learning_rate=0.4, epochs=(1,), validate_every_images=100, child_learning_rate=0.1
+    "bf16",
+    batch_size=64,
+    learning_rate=0.4,
+    epochs=(1,),
+    validate_every_examples=100,
+    child_learning_rate=0.1,
 )
 GRAPH = residual()
 PLENTY = 10**12

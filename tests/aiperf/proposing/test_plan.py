@@ -10,7 +10,7 @@ from aiperf.config import load_preset
 from aiperf.proposing.plan import Plan, plan
 from aiperf.trial import HyperParameters, Trial
 
-TRAINING = replace(load_preset("digits").training, validate_every_images=2000, warmup=0.1, decay="cosine")
+TRAINING = replace(load_preset("digits").training, validate_every_examples=2000, warmup=0.1, decay="cosine")
 
 
 def trial(epochs: int, batch_size: int = 50) -> Trial:

@@ -73,7 +73,7 @@ def test_a_run_goes_the_whole_path_without_torch(tmp_path: Path) -> None:
     assert [a.state for a in replay.attempts][:2] == [State.COMPLETE] * 2
     assert replay.tested is not None
     assert replay.best is not None
-    assert read_learnt(RunFiles(directory).weights(replay.best.number)).images > 0
+    assert read_learnt(RunFiles(directory).weights(replay.best.number)).examples > 0
     (ranks,) = [line for line in ended("validate", directory).stdout.splitlines() if " ranks  " in line]
     assert ranks.split(None, 2)[2] == "all ranks were seen"  # there were no weights to begin with
     again = ended("resume", directory, "--pretend", "laptop")
@@ -172,10 +172,10 @@ def test_a_child_goes_on_from_the_file_of_its_parent(tmp_path: Path) -> None:
     finished = first.hear(Finished)
     assert isinstance(finished, Finished)
     assert finished.state is State.COMPLETE
-    assert read_learnt(first.files.weights(0)).images == 200
+    assert read_learnt(first.files.weights(0)).examples == 200
     second.say(Release(None), Assign(trial(1, parent=0), 0))
     assert isinstance(second.hear(Finished), Finished)
-    assert read_learnt(first.files.weights(1)).images == 400
+    assert read_learnt(first.files.weights(1)).examples == 400
     second.say(Evaluate(0))
     evaluated = second.hear(Evaluated)
     assert isinstance(evaluated, Evaluated)

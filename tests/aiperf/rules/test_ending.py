@@ -243,7 +243,16 @@ def unknown(timed: list[Timed]) -> set[str]:
 
 
 NOT_AT_HAND = {"witnesses", "weights"}
-OF_WORK = {"steps", "images", "accuracy", "times", "speed", "ranked error", "ranked speed", "ranked segments"}
+OF_WORK = {
+    "steps",
+    "examples",
+    "accuracy",
+    "times",
+    "speed",
+    "ranked error",
+    "ranked speed",
+    "ranked segments",
+}
 OF_TRIALS = OF_WORK | {"lineage", "operations", "bounds", "search"}
 OF_THE_CLOCK = OF_TRIALS | {
     "span",

@@ -93,20 +93,20 @@ def all_operation_counts(timed: list[Timed]) -> list[Timed]:
     return each(doubled)(timed)
 
 
-def an_image_count(timed: list[Timed]) -> list[Timed]:
+def an_example_count(timed: list[Timed]) -> list[Timed]:
     place = place_of(Stepped, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Stepped)
-    return with_event(timed, place, within(event, images=event.block.images * 2))
+    return with_event(timed, place, within(event, examples=event.block.examples * 2))
 
 
 def image_counts_of_a_trial_everywhere(timed: list[Timed]) -> list[Timed]:
     def doubled(event: Event) -> Event:
         if of_trial(event) == VICTIM and isinstance(event, Stepped):
-            return within(event, images=event.block.images * 2)
+            return within(event, examples=event.block.examples * 2)
         if of_trial(event) == VICTIM and isinstance(event, Closed):
             segment = event.segment
-            return replace(event, segment=replace(segment, train_images=segment.train_images * 2))
+            return replace(event, segment=replace(segment, train_examples=segment.train_examples * 2))
         return event
 
     return each(doubled)(timed)
@@ -138,7 +138,7 @@ def a_step_twice_and_its_segment(timed: list[Timed]) -> list[Timed]:
     segment = replace(
         closed.segment,
         steps=closed.segment.steps + block.steps,
-        train_images=closed.segment.train_images + block.images,
+        train_examples=closed.segment.train_examples + block.examples,
         train_seconds=closed.segment.train_seconds + block.seconds,
     )
     return a_step_twice(with_event(timed, place, replace(closed, segment=segment)))
@@ -311,12 +311,12 @@ class Case:
 CASES = [
     Case(an_operation_count, "operations", f"trial {VICTIM}: its forward is not that of its lineage"),
     Case(all_operation_counts, "operations", "trial 0: its forward is not that of its lineage"),
-    Case(an_image_count, "steps", f"trial {VICTIM}, segment 0"),
-    Case(an_image_count, "images", f"trial {VICTIM}: "),
-    Case(image_counts_of_a_trial_everywhere, "images", f"trial {VICTIM}: "),
-    Case(images_and_batch_of_a_trial_everywhere, "images", f"trial {VICTIM}: "),
+    Case(an_example_count, "steps", f"trial {VICTIM}, segment 0"),
+    Case(an_example_count, "examples", f"trial {VICTIM}: "),
+    Case(image_counts_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
+    Case(images_and_batch_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
     Case(a_step_twice, "steps", f"trial {VICTIM}, segment 0"),
-    Case(a_step_twice_and_its_segment, "images", f"trial {VICTIM}"),
+    Case(a_step_twice_and_its_segment, "examples", f"trial {VICTIM}"),
     Case(a_missing_trial, "lineage", f"where trial {VICTIM} should"),
     Case(a_missing_trial_and_new_numbers, "search", "the search proposes"),
     Case(the_clock_backwards, "order", "the clock went backwards"),

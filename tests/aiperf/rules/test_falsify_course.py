@@ -105,7 +105,7 @@ def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
         attempt=lost.number,
         index=index,
         steps=int(totals.steps[at]),
-        train_images=int(totals.images[at]),
+        train_examples=int(totals.examples[at]),
         train_seconds=float(totals.seconds[at]),
         tally=Classified(400, 200),
         validate_seconds=1e-4,
@@ -185,10 +185,13 @@ CASES = [
         BY_TRIALS,
     ),
     Case("ended before its release", an_end_before_the_release, "span", "at 3.000 s, outside its lines"),
-    Case("stopped, then interrupted", with_end("interrupted", 0.0), "images", "leg 0 went on", IMPATIENT),
-    Case("one step more", a_step_beyond_the_plan, "images", f"trial {VICTIM}: 81 steps, planned 80"),
+    Case("stopped, then interrupted", with_end("interrupted", 0.0), "examples", "leg 0 went on", IMPATIENT),
+    Case("one step more", a_step_beyond_the_plan, "examples", f"trial {VICTIM}: 81 steps, planned 80"),
     Case(
-        "nearly nine minutes", lambda t: a_segment_of(539.9), "images", f"trial {VICTIM}, segment 0: 15 steps"
+        "nearly nine minutes",
+        lambda t: a_segment_of(539.9),
+        "examples",
+        f"trial {VICTIM}, segment 0: 15 steps",
     ),
     Case("an end after the loss", an_end_after_the_loss, "order", "STOPPED cannot follow here", LOST),
     Case("a rank comes late", a_release_before_all_are_ready, "order", "before rank 2 was ready"),
@@ -198,19 +201,22 @@ CASES = [
         "complete without memory", lambda t: the_last_complete_one(t, out_of_memory=True), "order", "memory"
     ),
     Case(
-        "stopped when done", lambda t: the_last_complete_one(t, state=State.STOPPED), "images", "after all 80"
+        "stopped when done",
+        lambda t: the_last_complete_one(t, state=State.STOPPED),
+        "examples",
+        "after all 80",
     ),
     Case(
         "stopped in the middle",
         lambda t: t,
-        "images",
+        "examples",
         "and leg 0 went on",
         IMPATIENT,
     ),
     Case(
         "validated at a loss",
         a_validation_in_the_middle_of_a_loss,
-        "images",
+        "examples",
         "and leg 0 went on",
         LOST_AT_WORK,
     ),
@@ -231,7 +237,7 @@ CASES = [
     ),
     Case(
         "a control backwards",
-        with_control(images_per_second=-1.0, seconds=-5120.0),
+        with_control(examples_per_second=-1.0, seconds=-5120.0),
         "measurements",
         "-5120.0",
     ),
@@ -277,7 +283,7 @@ def test_a_validation_that_came_too_late_is_no_better_error() -> None:
     first, second = attempt.validations[:2]
     assert second.segment.error < first.segment.error
     attempt.validations[1:] = [replace(second, in_time=False)]
-    seen = planned.images(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
+    seen = planned.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
     assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
 
 
@@ -314,7 +320,7 @@ def test_what_another_leg_reached_does_not_stop_this_one_before_it_could_look(tm
 def test_a_segment_may_be_closed_after_nine_minutes(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, careful(a_segment_of(540.0)))
     texts = {finding.rule: finding.text for finding in verdict.findings}
-    assert "segment 0: 15 steps" not in texts["images"]
+    assert "segment 0: 15 steps" not in texts["examples"]
 
 
 @pytest.mark.parametrize("stop", ["interrupted", "killed"])
@@ -416,4 +422,4 @@ def test_who_validates_for_long_stops_as_long_before_the_deadline(
     assert leg.deadline is not None
     assert min(ends) < leg.deadline - 15
     texts = {f.rule: f.text for f in verdict_on(tmp_path, careful(timed)).failed(Kind.INTEGRITY)}
-    assert "images" not in texts
+    assert "examples" not in texts

@@ -91,7 +91,7 @@ def validations_without_steps(timed: list[Timed]) -> list[Timed]:
                     closed.segment,
                     index=closed.segment.index + more,
                     steps=0,
-                    train_images=0,
+                    train_examples=0,
                     train_seconds=0.0,
                     validate_seconds=1e-4,
                 )
@@ -107,7 +107,7 @@ def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
     assert isinstance(stepped, Stepped)
     block = stepped.block
     tally = Classified(400, 200)
-    first = Segment(VICTIM, block.attempt, 0, block.steps, block.images, block.seconds, tally, 1e-4)
+    first = Segment(VICTIM, block.attempt, 0, block.steps, block.examples, block.seconds, tally, 1e-4)
 
     def later(event: Event) -> Event:
         if isinstance(event, Stepped) and event.block.trial == VICTIM:
@@ -119,7 +119,7 @@ def a_validation_after_the_first_block(timed: list[Timed]) -> list[Timed]:
             found = replace(
                 found,
                 steps=found.steps - block.steps,
-                train_images=found.train_images - block.images,
+                train_examples=found.train_examples - block.examples,
                 train_seconds=found.train_seconds - block.seconds,
             )
         return replace(event, segment=found)
@@ -274,19 +274,25 @@ CASES = [
     Case("no time", with_segment(validate_seconds=0.0), "times", "a validation took no time"),
     Case("an end after all", with_end("interrupted", -5.0), "span", "outside its lines"),
     Case("no release", without_a_release, "times", "group 0 worked in leg 0 before the release"),
-    Case("one without steps", a_validation_without_steps, "images", "segment 2: 0 steps, planned 40"),
-    Case("and it goes on", an_early_validation_of_a_trial_that_goes_on, "images", "segment 0: 15 steps"),
-    Case("called complete", stopped_trials_that_are_called_complete, "images", "validated steps of 80"),
-    Case("validations without steps", validations_without_steps, "images", "0 steps, planned 40"),
+    Case("one without steps", a_validation_without_steps, "examples", "segment 2: 0 steps, planned 40"),
+    Case("and it goes on", an_early_validation_of_a_trial_that_goes_on, "examples", "segment 0: 15 steps"),
+    Case("called complete", stopped_trials_that_are_called_complete, "examples", "validated steps of 80"),
+    Case("validations without steps", validations_without_steps, "examples", "0 steps, planned 40"),
     Case(
-        "an early validation", a_validation_after_the_first_block, "images", f"trial {VICTIM}, segment 0: 15"
+        "an early validation",
+        a_validation_after_the_first_block,
+        "examples",
+        f"trial {VICTIM}, segment 0: 15",
     ),
     Case(
-        "fewer validations", with_config(**{"training.validate_every_images": 9999}), "images", "planned 80"
+        "fewer validations",
+        with_config(**{"training.validate_every_examples": 9999}),
+        "examples",
+        "planned 80",
     ),
-    Case("less patience", with_config(**{"training.patience": 1}), "images", "went on after 1", LONG),
-    Case("skipped steps below 0", with_segment(skipped=-1), "images", "-1 of 40 skipped in bf16"),
-    Case("skipped steps in bf16", with_segment(skipped=3), "images", "3 of 40 skipped in bf16"),
+    Case("less patience", with_config(**{"training.patience": 1}), "examples", "went on after 1", LONG),
+    Case("skipped steps below 0", with_segment(skipped=-1), "examples", "-1 of 40 skipped in bf16"),
+    Case("skipped steps in bf16", with_segment(skipped=3), "examples", "3 of 40 skipped in bf16"),
     Case("ended early", with_end("interrupted", 5.0), "span", "its work at 2"),
     Case("ended early by an error", with_end("error: x", 5.0), "span", "its work at 2"),
     Case("no such limit", with_end("trials", 0.0), "span", "ended by 'trials', which was not reached"),
@@ -309,7 +315,9 @@ CASES = [
         "search",
         "optuna is recor",
     ),
-    Case("control: rate", with_control(images_per_second=999.0), "measurements", "rank 1 is 999.00 images/s"),
+    Case(
+        "control: rate", with_control(examples_per_second=999.0), "measurements", "rank 1 is 999.00 images/s"
+    ),
     Case("control: host", with_control(host="node9"), "measurements", "on node9; the rank has NVIDIA H200"),
     Case("ceiling: no format", with_ceiling(format="x"), "measurements", "in x, and training.format is bf16"),
     Case("ceiling: device", with_ceiling(device="T"), "measurements", "is of T on node1"),
@@ -345,14 +353,18 @@ CASES = [
         "precision",
         "training.format is bf16, which rank 1 on node1 does not have",
     ),
-    Case("images in halves", with_manifest(training_images=200.0), "order", "is 200.0, no whole number"),
-    Case("images in words", with_manifest(training_images="200"), "order", "is '200', no whole number"),
-    Case("images below zero", with_manifest(test_images=-1), "order", "is -1, no whole number"),
-    Case("no training images", with_manifest(training_images=0), "images", "did not say how many training"),
-    Case("fewer to validate", with_config(**{"data.validation_images": 100}), "data", "is 400, declared 100"),
+    Case("images in halves", with_manifest(training_examples=200.0), "order", "is 200.0, no whole number"),
+    Case("images in words", with_manifest(training_examples="200"), "order", "is '200', no whole number"),
+    Case("images below zero", with_manifest(test_examples=-1), "order", "is -1, no whole number"),
+    Case(
+        "no training images", with_manifest(training_examples=0), "examples", "did not say how many training"
+    ),
+    Case(
+        "fewer to validate", with_config(**{"data.validation_examples": 100}), "data", "is 400, declared 100"
+    ),
     Case(
         "more images",
-        with_manifest(training_images=400),
+        with_manifest(training_examples=400),
         "data",
         "800 images to train and to validate, out of 600",
     ),
@@ -365,7 +377,7 @@ CASES = [
         "no test images",
         each(events.Tested, lambda e: within(e, tally=Classified(0, 0))),
         "order",
-        "of 0 images",
+        "of 0 examples",
     ),
 ]
 
@@ -413,7 +425,7 @@ def larger_batches(timed: list[Timed]) -> list[Timed]:
             training = event.config.training
             changes = {
                 "training.batch_size": 2 * training.batch_size,
-                "training.validate_every_images": 2 * training.validate_every_images,
+                "training.validate_every_examples": 2 * training.validate_every_examples,
                 "training.epochs": [2 * epochs for epochs in training.epochs],
             }
             return replace(event, config=with_overrides(event.config, changes))
@@ -422,10 +434,10 @@ def larger_batches(timed: list[Timed]) -> list[Timed]:
             hyper = replace(trial.hyper, batch_size=2 * trial.hyper.batch_size)
             return replace(event, trial=replace(trial, hyper=hyper, epochs=2 * trial.epochs))
         if isinstance(event, Stepped):
-            return within(event, images=2 * event.block.images)
+            return within(event, examples=2 * event.block.examples)
         if isinstance(event, Closed):
             segment = event.segment
-            return replace(event, segment=replace(segment, train_images=2 * segment.train_images))
+            return replace(event, segment=replace(segment, train_examples=2 * segment.train_examples))
         return event
 
     return each(Event, twice)(timed)

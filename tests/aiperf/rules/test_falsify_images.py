@@ -34,7 +34,7 @@ def found(verdict: Verdict, rule: str) -> Finding:
 def test_packed_imagenet_is_known_as_imagenet() -> None:
     manifest = {**IMAGENET_1K.facts({}), "channels": 3, "name": "packed", "packed": {"side": 256}}
     assert known_set(manifest) is IMAGENET_1K
-    assert known_set({**manifest, "test_images": 49_999}) is None
+    assert known_set({**manifest, "test_examples": 49_999}) is None
 
 
 def with_test(of: int, correct: int) -> Edit:
@@ -54,16 +54,16 @@ def own(timed: list[Timed]) -> list[Timed]:
 def of_known(known: KnownSet, **more: object) -> Edit:
     """A run on another set, as it is or otherwise."""
     validation, a_class = 400, 400 // known.classes
-    used = known.official_training_images - validation
+    used = known.official_training_examples - validation
     config = {"data.name": known.name, "data.classes": known.classes, "data.channels": known.channels or 3}
     entries: dict[str, Any] = {
         "name": known.name,
         "sha256": known.sha256 or "1" * 64,
         **known.facts({}),
         "channels": known.channels or 3,
-        "training_images": used,
-        "training_images_a_class": [used // known.classes, -(-used // known.classes)],
-        "validation_images_a_class": [a_class, -(-400 // known.classes)],
+        "training_examples": used,
+        "training_examples_per_class": [used // known.classes, -(-used // known.classes)],
+        "validation_examples_per_class": [a_class, -(-400 // known.classes)],
         **more,
     }
     return lambda timed: with_manifest(**entries)(with_config(**config)(timed))
@@ -155,9 +155,9 @@ def test_absurd_counts_are_judged_at_once() -> None:
 @pytest.mark.parametrize("times", [2, 100, 10**9])
 def test_more_test_images_than_a_known_set_has_are_found_out(tmp_path: Path, times: int) -> None:
     of = 1197 * times
-    more = with_manifest(test_images=of, test_images_a_class=[116 * times, 122 * times])
+    more = with_manifest(test_examples=of, test_examples_per_class=[116 * times, 122 * times])
     verdict = verdict_on(tmp_path, careful(with_test(of, of - 1)(more(TIMED))))
-    assert "test_images is" in found(verdict, "data").text
+    assert "test_examples is" in found(verdict, "data").text
     assert found(verdict, "data").outcome is Outcome.FAILED
 
 
@@ -169,16 +169,16 @@ def test_so_many_images_cannot_be_tested_in_a_second(tmp_path: Path) -> None:
 @pytest.mark.parametrize("known", [CIFAR_10, FASHION_MNIST, IMAGENET_1K], ids=lambda known: known.title)
 def test_a_known_set_is_known_by_its_numbers_and_fingerprint(tmp_path: Path, known: KnownSet) -> None:
     assert found(verdict_on(tmp_path, careful(of_known(known)(TIMED))), "data").outcome is Outcome.PASSED
-    sizes = [7 * size for size in known.test_images_a_class]
-    more = of_known(known, test_images=7 * known.test_images, test_images_a_class=sizes)
+    sizes = [7 * size for size in known.test_examples_per_class]
+    more = of_known(known, test_examples=7 * known.test_examples, test_examples_per_class=sizes)
     outcome = found(verdict_on(tmp_path, careful(more(TIMED))), "data").outcome
     # ImageNet's training images may be tested with others, which are not the official ones.
     assert outcome is (Outcome.UNKNOWN if known is IMAGENET_1K else Outcome.FAILED)
 
 
 def test_a_smaller_training_part_is_no_contradiction(tmp_path: Path) -> None:
-    fewer = of_known(CIFAR_10, training_images=1000, training_images_a_class=[100, 100])
-    timed = with_config(**{"data.training_images": 1000})(fewer(TIMED))
+    fewer = of_known(CIFAR_10, training_examples=1000, training_examples_per_class=[100, 100])
+    timed = with_config(**{"data.training_examples": 1000})(fewer(TIMED))
     assert found(verdict_on(tmp_path, careful(timed)), "data").outcome is Outcome.PASSED
 
 
@@ -186,11 +186,11 @@ def test_a_smaller_training_part_is_no_contradiction(tmp_path: Path) -> None:
     ("edit", "says"),
     [
         (with_manifest(sha256="0" * 64), "the SHA-256 is not that of scikit-learn's digits"),
-        (with_manifest(training_images_a_class=[5, 10]), "200 training images in 10 classes of 5 to 10"),
-        (with_manifest(validation_images_a_class=[0, 10**9]), "400 validation images in 10 classes"),
-        (with_manifest(training_images_a_class=None), "training_images_a_class is None"),
-        (with_manifest(official_training_images=10**9), "official_training_images is 1000000000"),
-        (of_known(CIFAR_10, training_images=49_000), "49400 images to train and to validate, out of 50000"),
+        (with_manifest(training_examples_per_class=[5, 10]), "200 training images in 10 classes of 5 to 10"),
+        (with_manifest(validation_examples_per_class=[0, 10**9]), "400 validation images in 10 classes"),
+        (with_manifest(training_examples_per_class=None), "training_examples_per_class is None"),
+        (with_manifest(official_training_examples=10**9), "official_training_examples is 1000000000"),
+        (of_known(CIFAR_10, training_examples=49_000), "49400 images to train and to validate, out of 50000"),
     ],
 )
 def test_a_manifest_agrees_with_itself(tmp_path: Path, edit: Edit, says: str) -> None:
@@ -202,7 +202,7 @@ def test_a_manifest_agrees_with_itself(tmp_path: Path, edit: Edit, says: str) ->
 def test_generated_images_are_counted_by_the_configuration(tmp_path: Path) -> None:
     lines = recorded("groups")
     assert found(verdict_on(tmp_path, careful(lines)), "data").outcome is Outcome.PASSED
-    forged = with_manifest(test_images_a_class=[1, 61])(lines)
+    forged = with_manifest(test_examples_per_class=[1, 61])(lines)
     assert "is not that of generated images" in found(verdict_on(tmp_path, careful(forged)), "data").text
 
 

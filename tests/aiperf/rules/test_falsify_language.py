@@ -62,15 +62,15 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
             "102 of 2,102 wrong, where language counts otherwise in the test",
         ),
         (with_manifest(bytes=10**9), "data", "the bundled text has 2690563"),
-        (with_manifest(test_images=9), "data", "test_images is 9; 2,102 follow from the text"),
+        (with_manifest(test_examples=9), "data", "test_examples is 9; 2,102 follow from the text"),
         (
             with_control(size=65),
             "measurements",
             "is of windows of 65 bytes; there are 64, 128",
         ),
-        (with_control(images_per_second=9.0), "measurements", "is 9.00 windows/s, from"),
+        (with_control(examples_per_second=9.0), "measurements", "is 9.00 windows/s, from"),
         (
-            with_control(steps=10**9, seconds=1.0, images_per_second=1e9),
+            with_control(steps=10**9, seconds=1.0, examples_per_second=1e9),
             "measurements",
             "is beyond what AMD EPYC can do",
         ),

@@ -137,7 +137,7 @@ def test_horovod_starts_no_rank_again(tmp_path: Path) -> None:
 def cut_to_a_deadline(seconds: float) -> list[Timed]:
     """A run that was killed after so many seconds of its span, told as one that was to last so long. What
     was in flight was stopped, it says, and is left where it last validated."""
-    long = told(Scene(minutes=2.0, epochs=5000, changes=(("training.validate_every_images", 60_000),)))
+    long = told(Scene(minutes=2.0, epochs=5000, changes=(("training.validate_every_examples", 60_000),)))
     deadline = RELEASE + seconds
     lines = [(t, event) for t, event in long if t <= deadline]
     replay = replay_of(lines)
@@ -161,6 +161,6 @@ def cut_to_a_deadline(seconds: float) -> list[Timed]:
 
 
 def test_a_killed_run_told_as_one_that_reached_its_deadline_does_not_work_up_to_it(tmp_path: Path) -> None:
-    text = failed(tmp_path, cut_to_a_deadline(58.0))["images"]
+    text = failed(tmp_path, cut_to_a_deadline(58.0))["examples"]
     assert "trial 0 closed at " in text
     assert ", and leg 0 went on" in text

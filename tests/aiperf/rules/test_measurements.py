@@ -27,7 +27,7 @@ SPEED = 20e9
 """Of a group in these journals: operations a second, about 19e9 of them tensor operations."""
 
 
-CONTROL: dict[str, Any] = {"batch_size": 8, "steps": 2, "seconds": 4.0, "images_per_second": 4.0}
+CONTROL: dict[str, Any] = {"batch_size": 8, "steps": 2, "seconds": 4.0, "examples_per_second": 4.0}
 """What such a processor does in some seconds, at 224²."""
 
 
@@ -84,8 +84,8 @@ def test_one_piece_may_be_four_times_as_fast_as_the_ceiling(
     run = replay_of(UNLISTED)
     counts, column = recount(run).counts, run.blocks.column
     fastest = max(
-        counts[run.attempts[attempt].trial.number].train.price(TENSOR_OPS) * images / seconds
-        for attempt, images, seconds in zip(column("attempts"), column("images"), column("seconds"))
+        counts[run.attempts[attempt].trial.number].train.price(TENSOR_OPS) * examples / seconds
+        for attempt, examples, seconds in zip(column("attempts"), column("examples"), column("seconds"))
     )
     verdict = verdict_on(tmp_path, careful(made_on(ZEN_3, fastest / times)))
     assert ("pieces of work beyond 4 times" in found(verdict, "measurements").text) == doubted
@@ -109,7 +109,7 @@ def test_a_ceiling_beyond_the_bound_is_invalid(tmp_path: Path) -> None:
     [
         ({"size": 225}, "is of 225² images"),
         ({"size": -1}, "is of -1² images"),
-        ({"steps": 10**9, "images_per_second": 2e9}, "beyond what AMD EPYC can do"),
+        ({"steps": 10**9, "examples_per_second": 2e9}, "beyond what AMD EPYC can do"),
     ],
 )
 def test_a_control_that_cannot_be_is_invalid(

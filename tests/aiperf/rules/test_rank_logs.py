@@ -55,7 +55,7 @@ def test_what_was_written_after_the_last_validation_is_no_contradiction(tmp_path
 
 def one_byte(text: str) -> str:
     """Images of two ranks that add up to the same as before are not seen by any other rule."""
-    return text.replace('"images"', '"images" ', 1)
+    return text.replace('"examples"', '"examples" ', 1)
 
 
 @pytest.mark.parametrize("rank", [1, 2])
@@ -188,7 +188,7 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
     ("before", "after", "says"),
     [
         ('"steps": 15', '"steps": 15, "steps": 15', "steps stands twice"),
-        ('"steps": 15', '"steps": 15, "of": 1', "its keys are steps, of, images"),
+        ('"steps": 15', '"steps": 15, "of": 1', "its keys are steps, of, examples"),
         ('"steps": 15', '"steps": -15', "not all of its values are whole numbers of 0 or more"),
         ('"steps": 15', '"steps": true', "not all of its values are whole numbers"),
         ('"steps": 15', '"steps": 15.0', "not all of its values are whole numbers"),

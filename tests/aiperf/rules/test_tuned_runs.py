@@ -30,7 +30,7 @@ WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "random"}, NNI, O
 
 
 def timed(changes: dict[str, Any], **scene: Any) -> list[Timed]:
-    short = {"training.epochs": (10,), "training.validate_every_images": 400, "tuning.first_round": 2}
+    short = {"training.epochs": (10,), "training.validate_every_examples": 400, "tuning.first_round": 2}
     here = Scene(changes=tuple((short | changes).items()), **({"minutes": 0.3, "groups": 2} | scene))
     return with_libraries(told(here), libraries(here.config))
 

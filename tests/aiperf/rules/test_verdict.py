@@ -156,8 +156,12 @@ BROKEN: list[tuple[str, list[Timed], str]] = [
     ("seed", opened_with(seed_architecture="resnet18"), "is not resnet18"),
     ("seed", opened_with(**{"data.size": 28}), "it is for 10 classes of 1 x 32 x 32"),
     ("bounds", opened_with(**{"search.bounds.max_parameters": 1.0}), "is outside search.bounds"),
-    ("images", opened_with(**{"training.validate_every_images": 100}), "steps, planned 2"),
-    ("images", opened_with(**{"training.epochs": [5]}), "20 epochs, where training.epochs has none so long"),
+    ("examples", opened_with(**{"training.validate_every_examples": 100}), "steps, planned 2"),
+    (
+        "examples",
+        opened_with(**{"training.epochs": [5]}),
+        "20 epochs, where training.epochs has none so long",
+    ),
     ("search", opened_with(random_seed=2), "the search proposes"),
 ]
 
@@ -253,7 +257,7 @@ def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(
     files = write_run(tmp_path / "run", timed)
     assert found(verdict_on(timed, files), "witnesses")[1].startswith("3 ranks wrote the same")
     path = files.witness("node2", 2)
-    path.write_text(path.read_text().replace('"images": 250', '"images": 251', 1))
+    path.write_text(path.read_text().replace('"examples": 250', '"examples": 251', 1))
     outcome, text = found(verdict_on(timed, files), "witnesses")
     assert outcome is Outcome.FAILED
     assert text == "the ranks wrote 2001 images of trial 0, attempt 1, segment 0; the journal has 2000"
@@ -281,7 +285,7 @@ def test_a_damaged_log_is_named_and_a_torn_end_is_not(files: RunFiles) -> None:
 @pytest.mark.parametrize("steps", ["1e999", "NaN", "[" * 100_000, "null", '"\u0000"'])
 def test_a_log_of_nonsense_is_named(steps: str, files: RunFiles) -> None:
     path = files.witness("node1", 1)
-    path.write_text(f'{{"trial": 0, "attempt": 1, "segment": 0, "images": 1, "steps": {steps}}}\n')
+    path.write_text(f'{{"trial": 0, "attempt": 1, "segment": 0, "examples": 1, "steps": {steps}}}\n')
     assert "line 1 of" in found(verdict_on(TIMED, files), "witnesses")[1]
 
 
@@ -334,11 +338,11 @@ IMAGENET: dict[str, object] = {
     "size": 224,
     "classes": 1000,
     "sha256": "1ma6e",
-    "official_training_images": 1_281_167,
-    "training_images": 1_231_167,
-    "validation_images": 50_000,
-    "test_images": 50_000,
-    "test_images_a_class": [50, 50],
+    "official_training_examples": 1_281_167,
+    "training_examples": 1_231_167,
+    "validation_examples": 50_000,
+    "test_examples": 50_000,
+    "test_examples_per_class": [50, 50],
 }
 
 
@@ -354,7 +358,7 @@ class Ranked:
             if isinstance(event, RankReady):
                 event = replace(event, ready=replace(event.ready, data=data))
             elif isinstance(event, Closed):
-                event = within(event, train_images=100 * event.segment.train_images)
+                event = within(event, train_examples=100 * event.segment.train_examples)
                 event = replace(event, logs="1095" * 16)
             elif isinstance(event, Ended):
                 event = within(event, weights="3e16" * 16)
@@ -473,7 +477,7 @@ def _long_segment(run: Ranked) -> None:
 
 def _short_segment(run: Ranked) -> None:
     first = next(attempt for attempt in run.replay.attempts if len(attempt.validations) > 1).validations
-    first[0] = replace(first[0], segment=replace(first[0].segment, train_images=50 * 3000))
+    first[0] = replace(first[0], segment=replace(first[0].segment, train_examples=50 * 3000))
 
 
 @pytest.mark.parametrize(
@@ -507,13 +511,13 @@ def test_each_rule_of_eligibility_says_what_is_missing(
         ({"classes": 100}, "classes is 100, not 1000"),
         ({"size": 160}, "size is 160, not 224"),
         ({"synthetic": True}, "synthetic is True, not False"),
-        ({"official_training_images": 1_000_000}, "official_training_images is 1000000, not 1281167"),
-        ({"test_images": 10_000}, "test_images is 10000, not 50000"),
-        ({"test_images_a_class": [49, 51]}, "test_images_a_class is [49, 51], not [50, 50]"),
-        ({"training_images": 500_000}, "use 550000 of the official training images"),
+        ({"official_training_examples": 1_000_000}, "official_training_examples is 1000000, not 1281167"),
+        ({"test_examples": 10_000}, "test_examples is 10000, not 50000"),
+        ({"test_examples_per_class": [49, 51]}, "test_examples_per_class is [49, 51], not [50, 50]"),
+        ({"training_examples": 500_000}, "use 550000 of the official training images"),
         (
-            {"training_images": 781_167, "validation_images": 500_000},
-            "validation_images is 500000, not 50000",
+            {"training_examples": 781_167, "validation_examples": 500_000},
+            "validation_examples is 500000, not 50000",
         ),
     ],
 )
@@ -555,11 +559,11 @@ def test_what_stands_in_the_way_of_a_rank_is_foreseen() -> None:
         "the span is to be 30 minutes; 60 are needed"
     ]
     assert foreseen(ranked, {**IMAGENET, "synthetic": True}) == ["synthetic is True, not False"]
-    assert foreseen(ranked, {**IMAGENET, "validation_images": 0}) == [
+    assert foreseen(ranked, {**IMAGENET, "validation_examples": 0}) == [
         "training and validation use 1231167 of the official training images, not all"
     ]
-    assert foreseen(with_overrides(ranked, {"training.validate_every_images": 150_000}), IMAGENET) == [
-        "validate_every_images is 150000; 153896 are an eighth of an epoch"
+    assert foreseen(with_overrides(ranked, {"training.validate_every_examples": 150_000}), IMAGENET) == [
+        "validate_every_examples is 150000; 153896 are an eighth of an epoch"
     ]
     assert foreseen(with_overrides(ranked, {"seed_architecture": "resnet18"}), IMAGENET) == [
         "the seed is resnet18, not resnet50"

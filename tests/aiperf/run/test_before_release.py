@@ -20,7 +20,7 @@ SECOND = replace(READY, rank=2, host="node2")
     ("second", "what"),
     [
         (replace(SECOND, code_hash="other"), "code hash"),
-        (replace(SECOND, data={**READY.data, "training_images": 201}), "data"),
+        (replace(SECOND, data={**READY.data, "training_examples": 201}), "data"),
         (replace(SECOND, initial_weights="other"), "initial weights"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert [assigned(world, group)[:AHEAD] for group in (0, 1)] == [[0, 2], [1, 3]]
     assert told.tested is not None
     assert told.tested.trial == told.best.number  # type: ignore[union-attr]
-    assert told.blocks.column("images").sum() == 9 * STEPS * BATCH
+    assert told.blocks.column("examples").sum() == 9 * STEPS * BATCH
 
 
 def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def listing(folder: Path, text: str) -> Path:
 def contradicted(folder: Path) -> tuple[object, ...]:
     """Options that name twelve classes where the images have four."""
     write_idx(folder)
-    keys = {"name": "idx", "classes": 12, "size": 12, "validation_images": 8, "training_images": 0}
+    keys = {"name": "idx", "classes": 12, "size": 12, "validation_examples": 8, "training_examples": 0}
     return (
         "--device",
         "cpu",

@@ -46,7 +46,9 @@ def own(data: DataConfig) -> Config:
 
 
 def test_the_digits_have_their_pinned_list_whatever_is_held_back() -> None:
-    config = with_overrides(load_preset("digits"), {"data.training_images": 0, "data.validation_images": 300})
+    config = with_overrides(
+        load_preset("digits"), {"data.training_examples": 0, "data.validation_examples": 300}
+    )
     assert rehearsed(config)["data"] == (
         "digits, 10 classes, 32 x 32, 1 channel; 200 training, 300 validation, 1,197 test images"
     )
@@ -91,11 +93,11 @@ IMAGENET: Mapping[str, object] = {
     "channels": 3,
     "size": 224,
     "synthetic": False,
-    "official_training_images": 1_281_167,
-    "training_images": 1_231_167,
-    "validation_images": 50_000,
-    "test_images": 50_000,
-    "test_images_a_class": [50, 50],
+    "official_training_examples": 1_281_167,
+    "training_examples": 1_231_167,
+    "validation_examples": 50_000,
+    "test_examples": 50_000,
+    "test_examples_per_class": [50, 50],
 }
 
 
@@ -112,8 +114,8 @@ def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ("changes", "words"),
     [
         (
-            {"data.name": "synthetic", "data.training_images": 0},
-            "data.training_images, data.validation_images and data.test_images must all be given",
+            {"data.name": "synthetic", "data.training_examples": 0},
+            "data.training_examples, data.validation_examples and data.test_examples must all be given",
         ),
         ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which is no folder"),
         (

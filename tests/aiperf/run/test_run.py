@@ -39,7 +39,14 @@ pytestmark = [
 ]
 
 # Trials of a second or two, so that a short span sees several of them begin and end.
-QUICK = ["--set", "training.epochs=[10, 5]", "--set", "training.validate_every_images=500", "--device", "cpu"]
+QUICK = [
+    "--set",
+    "training.epochs=[10, 5]",
+    "--set",
+    "training.validate_every_examples=500",
+    "--device",
+    "cpu",
+]
 BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
 
 
@@ -110,9 +117,9 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
 
 @pytest.mark.slow
 def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
-    write_idx(tmp_path / "images")
+    write_idx(tmp_path / "examples")
     directory = tmp_path / "run"
-    own = ("--data", tmp_path / "images", "--directory", directory, "--device", "cpu")
+    own = ("--data", tmp_path / "examples", "--directory", directory, "--device", "cpu")
     answer = finished("run", *own, "--minutes", 0.3)
     assert answer.returncode == 0, answer.stderr
     assert "VALID, class smoke" in answer.stdout
@@ -132,7 +139,7 @@ def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> Non
         if attempt.seconds > 0:
             dispatched = attempt.dispatched
             products = 2 * (dispatched.forward[0] + dispatched.backward[0])
-            assert products * attempt.images / attempt.seconds < ceiling.product.fastest
+            assert products * attempt.examples / attempt.seconds < ceiling.product.fastest
     assert "of the ceiling" in whole[1]
 
 

@@ -116,7 +116,7 @@ def test_a_closed_segment_credits_its_steps_and_its_validation() -> None:
     found = work(script.replay, COUNTS, credit(script.replay))
     assert found.kinds == Ops(mac=40 * 3, add=20)
     assert found.tensor_operations == 40 * 6
-    assert (found.steps, found.trained_images, found.validated_images, found.segments) == (4, 40, 20, 1)
+    assert (found.steps, found.trained_examples, found.validated_examples, found.segments) == (4, 40, 20, 1)
 
 
 def test_steps_without_their_validation_are_raw_only() -> None:
@@ -172,7 +172,7 @@ def test_work_before_the_release_credits_nothing() -> None:
 def test_an_architecture_that_cannot_be_counted_adds_no_operations() -> None:
     replay = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).replay
     found = work(replay, {}, credit(replay))
-    assert (found.operations, found.trained_images) == (0, 10)
+    assert (found.operations, found.trained_examples) == (0, 10)
 
 
 def test_operations_are_exact_beyond_doubles_and_beyond_64_bits() -> None:
@@ -285,8 +285,8 @@ def test_the_control_is_the_sum_and_the_slowest_with_its_host() -> None:
         replay.add(t, event)
     found = score(replay, {}).control
     assert found is not None
-    assert (found.devices, found.images_per_second) == (3, 101.0 + 102.0 + 103.0)
-    assert (found.slowest_images_per_second, found.slowest_host, found.slowest_rank) == (101.0, "node1", 1)
+    assert (found.devices, found.examples_per_second) == (3, 101.0 + 102.0 + 103.0)
+    assert (found.slowest_examples_per_second, found.slowest_host, found.slowest_rank) == (101.0, "node1", 1)
     assert score(Script().over(1.0), COUNTS).control is None
 
 
@@ -306,7 +306,7 @@ def test_aiperf_1_counts_its_own_network_as_it_did() -> None:
 
 
 def test_the_column_of_aiperf_1_credits_whole_epochs_of_all_images() -> None:
-    assert (DATA["training_images"], DATA["validation_images"]) == (200, 400)
+    assert (DATA["training_examples"], DATA["validation_examples"]) == (200, 400)
     script = Script().begin(0).block(0, 2.0, 2.0, steps=39).close(0, 3.0, 1.0, steps=39)
     found = score(script.over(4.0), COUNTS).aiperf1_ops_per_second  # 390 images: one epoch
     assert found == (400 * 5 + 200 * (5 + 7)) / 4

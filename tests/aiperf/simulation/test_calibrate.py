@@ -25,7 +25,11 @@ TRUE = steady(
 )
 SHORT = config(
     60.0,
-    **{"training.epochs": [1], "training.validate_every_images": 100_000, "data.training_images": 200_000},
+    **{
+        "training.epochs": [1],
+        "training.validate_every_examples": 100_000,
+        "data.training_examples": 200_000,
+    },
 )
 
 
@@ -52,7 +56,7 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
         "utilisation",
         "trials complete",
         "steps per second",
-        "images per second",
+        "examples per second",
         "ops per second",
         "seconds of the same work",
     ]
@@ -85,12 +89,12 @@ def test_times_are_not_negative_and_their_sum_stays() -> None:
 def test_the_law_of_errors_is_found_again() -> None:
     points = []
     for trial, relative in enumerate((0.5, 1.0, 2.0, 4.0)):
-        for images in (100, 1000, 5000, 20000, 80000):
-            left = (1 + images / 4000.0) ** -0.8
-            points.append((images, relative, 0.1 * relative**-0.2 * (1 - left) + 0.9 * left, trial))
+        for examples in (100, 1000, 5000, 20000, 80000):
+            left = (1 + examples / 4000.0) ** -0.8
+            points.append((examples, relative, 0.1 * relative**-0.2 * (1 - left) + 0.9 * left, trial))
     found = fitted_errors(points, 0.9)
-    for images, relative, error, _ in points:
-        left = (1 + images / found.images) ** -found.power
+    for examples, relative, error, _ in points:
+        left = (1 + examples / found.examples) ** -found.power
         assert found.floor * relative**-found.size_power * (1 - left) + 0.9 * left == pytest.approx(
             error, abs=0.01
         )

@@ -36,7 +36,7 @@ def test_every_operation_of_the_courses_is_credited(tmp_path: Path) -> None:
     counts = recount(told).counts
     done = work(told, counts, credit(told))
     by_hand = sum(
-        counts[attempt.trial.number].train.price(OPS) * attempt.images
+        counts[attempt.trial.number].train.price(OPS) * attempt.examples
         + sum(counts[attempt.trial.number].evaluate.price(OPS) * v.segment.of for v in attempt.validations)
         for attempt in told.attempts
     )

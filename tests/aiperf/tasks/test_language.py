@@ -22,7 +22,7 @@ from aiperf.tasks.task import Task
 from nas.morphisms.text import GateMLP, MoreGroups
 
 TEXT = load_preset("text").data
-OWN = replace(TEXT, path="/nowhere/own.txt", training_images=0, validation_images=0)
+OWN = replace(TEXT, path="/nowhere/own.txt", training_examples=0, validation_examples=0)
 
 
 def manifest(data: DataConfig = TEXT, **other: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_the_seed_of_a_preset_is_of_its_task_and_can_be_ranked_where_it_says_so(
     assert graph.input == task.examples(config.data).input
     if config.ranked:
         assert unrankable(config, pretended_manifest(config)) == []
-        assert config.training.validate_every_images >= pretended_manifest(config)["training_images"] / 8
+        assert config.training.validate_every_examples >= pretended_manifest(config)["training_examples"] / 8
 
 
 def test_the_ranked_seed_has_the_size_of_gpt2_small() -> None:
@@ -73,7 +73,11 @@ def test_rates_are_of_bytes() -> None:
 def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
     found = manifest()
     assert found["sha256"] == BUNDLED_TEXT.sha256
-    assert (found["training_images"], found["validation_images"], found["test_images"]) == (1000, 256, 525)
+    assert (found["training_examples"], found["validation_examples"], found["test_examples"]) == (
+        1000,
+        256,
+        525,
+    )
     assert list(LANGUAGE.data.contradictions(TEXT, found)) == []
     assert LANGUAGE.data.is_known(found)
     assert LANGUAGE.data.summary(found) == (
@@ -89,10 +93,10 @@ def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
         ({"sha256": "0" * 64}, "the SHA-256 is not that of the bundled text"),
         ({"bytes": 10**9}, "bytes is 1000000000, and the bundled text has 2690563"),
         ({"bytes": True}, "bytes is True, not a length"),
-        ({"test_images": 10**6}, "test_images is 1000000; 525 follow from the text"),
-        ({"training_images": 9458}, "training_images is 9458; 1,000 follow"),
-        ({"validation_images": 1}, "validation_images is 1; 256 follow"),
-        ({"official_training_images": 5}, "official_training_images is 5; 9,983 follow"),
+        ({"test_examples": 10**6}, "test_examples is 1000000; 525 follow from the text"),
+        ({"training_examples": 9458}, "training_examples is 9458; 1,000 follow"),
+        ({"validation_examples": 1}, "validation_examples is 1; 256 follow"),
+        ({"official_training_examples": 5}, "official_training_examples is 5; 9,983 follow"),
         ({"bytes_left_out": None}, "bytes_left_out is None;"),
     ],
 )
@@ -101,20 +105,20 @@ def test_a_manifest_of_a_text_agrees_with_itself(other: Mapping[str, Any], says:
 
 
 def test_a_text_of_ones_own_is_not_known_but_its_windows_are_checked() -> None:
-    windows = {"training_images": 350, "validation_images": 19, "test_images": 19}
-    found = manifest(OWN, bytes=100_000, sha256="1" * 64, **windows, official_training_images=369)
+    windows = {"training_examples": 350, "validation_examples": 19, "test_examples": 19}
+    found = manifest(OWN, bytes=100_000, sha256="1" * 64, **windows, official_training_examples=369)
     found["bytes_left_out"] = 100_000 - 388 * 256 - 3
     assert list(LANGUAGE.data.contradictions(OWN, found)) == []
     assert not LANGUAGE.data.is_known(found)
-    assert list(LANGUAGE.data.contradictions(OWN, {**found, "test_images": 20})) != []
+    assert list(LANGUAGE.data.contradictions(OWN, {**found, "test_examples": 20})) != []
 
 
 def test_generated_text_is_as_the_configuration_says() -> None:
     data = load_preset("synthetic-text").data
     found = LANGUAGE.data.foreseen(data)
     assert list(LANGUAGE.data.contradictions(data, found)) == []
-    wrong = LANGUAGE.data.contradictions(data, {**found, "test_images": 65})
-    assert list(wrong) == ["test_images is 65; 64 follow from the text and the configuration"]
+    wrong = LANGUAGE.data.contradictions(data, {**found, "test_examples": 65})
+    assert list(wrong) == ["test_examples is 65; 64 follow from the text and the configuration"]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +128,9 @@ def test_generated_text_is_as_the_configuration_says() -> None:
         ({"sha256": "0" * 64}, ["the text is not enwik9, by its SHA-256"]),
         ({"name": "synthetic-text"}, ["the text is not enwik9, by its SHA-256"]),
         ({"size": 512}, ["size is 512, not 1024"]),
-        ({"training_images": 1000}, ["training_images is 1000, not 878905"]),
-        ({"validation_images": 64}, ["validation_images is 64, not 48828"]),
-        ({"test_images": 64}, ["test_images is 64, not 48828"]),
+        ({"training_examples": 1000}, ["training_examples is 1000, not 878905"]),
+        ({"validation_examples": 64}, ["validation_examples is 64, not 48828"]),
+        ({"test_examples": 64}, ["test_examples is 64, not 48828"]),
         ({"bytes": 10**8}, ["bytes is 100000000, not 1000000000"]),
     ],
 )
@@ -142,5 +146,5 @@ def test_nobody_pretends_to_have_read_a_text_of_ones_own() -> None:
         refuse_no_examples(config)
     assert str(raised.value) == (
         "preset text does not say how many windows there are, and none are read; give "
-        "--set data.test_images=N"
+        "--set data.test_examples=N"
     )

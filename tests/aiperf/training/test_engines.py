@@ -28,8 +28,8 @@ class Wrong(Engine):
     name = "graphed"
     is_made_anew = True
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        return 2 * super().step(images, labels)
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        return 2 * super().step(examples, labels)
 
 
 def trained(

@@ -21,7 +21,7 @@ def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path
             log.answers(0, 1, 0, Classified(4, 3))
             assert log.digest() == sha256(path.read_bytes()).digest()
     assert path.read_text().splitlines() == 2 * [
-        '{"trial": 0, "attempt": 1, "segment": 0, "steps": 2, "images": 100}',
+        '{"trial": 0, "attempt": 1, "segment": 0, "steps": 2, "examples": 100}',
         '{"trial": 0, "attempt": 1, "segment": 0, "of": 4, "correct": 3}',
     ]
 

@@ -107,7 +107,7 @@ def test_other_images_are_refused(best: Best) -> None:
     def fewer(event: Event) -> Event:
         if isinstance(event, RankReady):
             return replace(
-                event, ready=replace(event.ready, data={**event.ready.data, "training_images": 100})
+                event, ready=replace(event.ready, data={**event.ready.data, "training_examples": 100})
             )
         return event
 

@@ -148,7 +148,7 @@ def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
 def test_the_first_step_is_clipped_too() -> None:
     """It is made apart from all others. SGD moves by the rate times the norm that gradients are cut to."""
     rank = rank_of(optimizer="sgd", gradient_clip=1e-2, warmup=0.0)
-    chosen = text_trial(batch_size=rank.data.train.num_images, momentum=0.0, weight_decay=0.0)
+    chosen = text_trial(batch_size=rank.data.train.num_examples, momentum=0.0, weight_decay=0.0)
     attempt = build(rank, replace(chosen, epochs=1), 1, START)
     assert attempt.plan.steps == 1
     train(rank, attempt, Pace(lambda: False), lambda message: None)
@@ -180,7 +180,7 @@ def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: py
     monkeypatch.setattr(
         "aiperf.training.train.evaluate", lambda *_: (Predicted(1, next(bits) * UNIT * WINDOW, WINDOW), 0.0)
     )
-    rank, told = rank_of(validate_every_images=56 * 16), list[object]()
+    rank, told = rank_of(validate_every_examples=56 * 16), list[object]()
     attempt = build(rank, text_trial(), 1, START)
     kept = train(rank, attempt, Pace(lambda: False), told.append)[2]
     assert kept is not None

@@ -58,10 +58,10 @@ def by_hand(chosen: Trial) -> dict[str, torch.Tensor]:
     velocity = [torch.zeros_like(tensor) for tensor in parameters]
     stream = load(CONFIG.data, torch.device("cpu"), 1).train.stream(hyper.batch_size, chosen.seed, 0, 1)
     for step in range(STEPS):
-        images, labels = next(stream)
+        examples, labels = next(stream)
         target = torch.full((len(labels), CLASSES), hyper.label_smoothing / CLASSES)
         target[torch.arange(len(labels)), labels] += 1 - hyper.label_smoothing
-        loss = -(target * network(images).log_softmax(dim=1)).sum(dim=1).mean()
+        loss = -(target * network(examples).log_softmax(dim=1)).sum(dim=1).mean()
         rate = hyper.learning_rate * (1 + math.cos(math.pi * step / STEPS)) / 2
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
@@ -95,7 +95,7 @@ def test_another_hyper_parameter_makes_another_network(name: str, other: float) 
 
 def test_validations_in_between_leave_the_training_alone() -> None:
     """Statistics of batch norm included: training goes on with those of each batch."""
-    once, often = trained(chosen()), trained(chosen(), validate_every_images=16)
+    once, often = trained(chosen()), trained(chosen(), validate_every_examples=16)
     assert difference(once, often) == 0
 
 
@@ -111,7 +111,7 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
 
 def test_equal_errors_are_no_better_ones() -> None:
     """A rate at which nothing changes: the first network is kept, and patience runs out."""
-    rank, told = alone(patience=2, validate_every_images=16), list[object]()
+    rank, told = alone(patience=2, validate_every_examples=16), list[object]()
     still = replace(chosen(learning_rate=1e-30, momentum=0.0), epochs=3)
     network = build(rank, still, 1, START)
     for layer in network.network.layers:

@@ -57,9 +57,16 @@ CONFIG = Config(
     preset="test",
     seed_architecture="-",
     data=DataConfig(
-        "synthetic", *SIZE[:2], classes=CLASSES, training_images=64, validation_images=16, test_images=24
+        "synthetic",
+        *SIZE[:2],
+        classes=CLASSES,
+        training_examples=64,
+        validation_examples=16,
+        test_examples=24,
     ),
-    training=TrainingConfig("fp32", batch_size=8, learning_rate=0.05, epochs=(2,), validate_every_images=64),
+    training=TrainingConfig(
+        "fp32", batch_size=8, learning_rate=0.05, epochs=(2,), validate_every_examples=64
+    ),
     limits=LimitsConfig(minutes=1),
 )
 SEED = residual(SIZE, CLASSES, (4, 8))
@@ -154,12 +161,12 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     blocks = [message.block for message in channel.said if isinstance(message, Steps)]
     assert blocks[0].steps == 1  # the first step stands by itself
     assert sum(block.steps for block in blocks) == 16
-    assert sum(block.images for block in blocks) == 128
+    assert sum(block.examples for block in blocks) == 128
     kept = read_kept(RunFiles(tmp_path).weights(0))
     assert kept.graph.key == SEED.key
     assert kept.state["momentum"].keys() == SEED.weights.keys()
     log = own_log(tmp_path, 1)
-    assert [line["images"] for line in log if "images" in line] == [block.images for block in blocks]
+    assert [line["examples"] for line in log if "examples" in line] == [block.examples for block in blocks]
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
     assert [line["correct"] for line in log if "of" in line] == [segment.tally.correct for segment in closed]
 
@@ -169,19 +176,19 @@ def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path)
     start, data = Kept(SEED, initial(SEED, 1), {}), load(CONFIG.data, torch.device("cpu"), 1)
     rank = Rank(bind("cpu", 0), data, CONFIG.training, Solo())
     plain, dropped = (build(rank, trial(0, dropout=rate), 1, start).network for rate in (0.0, 0.9))
-    images = next(data.train.stream(8, 1, 0, 1))[0]
+    examples = next(data.train.stream(8, 1, 0, 1))[0]
     torch.manual_seed(1)
-    assert not torch.allclose(plain(images), dropped(images))
+    assert not torch.allclose(plain(examples), dropped(examples))
     # Nine in ten of what the last layer reads are zero.
     seen: list[torch.Tensor] = []
     dropped.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    dropped(images)
+    dropped(examples)
     assert 0.8 < float((seen[0] == 0).float().mean()) < 1
     # The steps above moved the running statistics.
     dropped.load({name: tensor.detach().numpy() for name, tensor in plain.tensors().items()})
     for network in (plain, dropped):
         network.eval()
-    assert torch.equal(plain(images), dropped(images))
+    assert torch.equal(plain(examples), dropped(examples))
 
 
 def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path) -> None:
@@ -374,10 +381,10 @@ def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp
             channel.tell(Release(None), Assign(trial(0), 1))
         assert leader.wait(Finished).state is State.COMPLETE
     assert [type(message) for message in other.said] == [Ready]
-    images = sum(message.block.images for message in leader.said if isinstance(message, Steps))
-    assert images == 128
+    examples = sum(message.block.examples for message in leader.said if isinstance(message, Steps))
+    assert examples == 128
     logs = [own_log(tmp_path, rank) for rank in (1, 2)]
-    assert [sum(line.get("images", 0) for line in log) for log in logs] == [64, 64]
+    assert [sum(line.get("examples", 0) for line in log) for log in logs] == [64, 64]
     for count in ("correct", "of"):
         closed = [getattr(m.segment.tally, count) for m in leader.said if isinstance(m, Validated)]
         shares = [[line[count] for line in log if count in line] for log in logs]

@@ -32,7 +32,7 @@ TRAINING = TrainingConfig(
     batch_size=BATCH,
     learning_rate=0.01,
     epochs=(16,),
-    validate_every_images=160 * 16,
+    validate_every_examples=160 * 16,
     optimizer="adamw",
     gradient_clip=1.0,
     weight_decay=0.1,
@@ -45,18 +45,18 @@ class Windows(Split):
 
     def __init__(self, text: bytes) -> None:
         self.bytes = torch.tensor(list(text), dtype=torch.int64)
-        self.num_images = (len(text) - 1) // WINDOW
+        self.num_examples = (len(text) - 1) // WINDOW
 
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         generator, order = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.int64)
         while True:
             while len(order) < batch_size:
-                order = torch.cat([order, torch.randperm(self.num_images, generator=generator)])
+                order = torch.cat([order, torch.randperm(self.num_examples, generator=generator)])
             yield self._batch(order[:batch_size][share_of_step(batch_size, rank, ranks)])
             order = order[batch_size:]
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        own = torch.arange(self.num_images)[share(self.num_images, rank, ranks)]
+        own = torch.arange(self.num_examples)[share(self.num_examples, rank, ranks)]
         for part in own.split(max(1, batch_size // ranks)):
             yield self._batch(part)
 

@@ -35,19 +35,19 @@ from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 
 
 class NoCapture(Graphed):
-    def prepare(self, images: Tensor, labels: Tensor) -> None:
-        super().prepare(images, labels)
+    def prepare(self, examples: Tensor, labels: Tensor) -> None:
+        super().prepare(examples, labels)
         raise RuntimeError("no capture here")
 
 
 class OtherLoss(Graphed):
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        return 2 * super().step(images, labels)
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        return 2 * super().step(examples, labels)
 
 
 class OtherGradients(Graphed):
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        loss = super().step(images, labels)
+    def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        loss = super().step(examples, labels)
         for parameter in self.passes.network.parameters():
             assert parameter.grad is not None
             parameter.grad.mul_(3)
@@ -88,7 +88,7 @@ def main() -> None:
     say, hear = meeting_in(directory)
     device = recording()
     parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
-    data = load(replace(CONFIG.data, training_images=48), device.torch, 1)
+    data = load(replace(CONFIG.data, training_examples=48), device.torch, 1)
     found = {}
     for name, (step, format, kind) in CASES.items():
         training = replace(CONFIG.training, batch_size=16, format=format)

@@ -43,14 +43,14 @@ def test_the_control_is_told_in_bytes_per_second(language: Judged, images: Judge
     reading = control_reading(language.replay)
     assert reading is not None
     assert language.score.control is not None
-    assert reading.per_second == 64 * language.score.control.images_per_second
+    assert reading.per_second == 64 * language.score.control.examples_per_second
     assert reading.text == "30.8 bytes/s"
-    line = figures(language.replay, language.score)["control_images_per_second"].line
+    line = figures(language.replay, language.score)["control_examples_per_second"].line
     assert line == "30.8 bytes/s (GPT-2 small over bytes at windows of 64 bytes)"
     other = control_reading(images.replay)
     assert other is not None
     assert images.score.control is not None
-    assert other.per_second == images.score.control.images_per_second
+    assert other.per_second == images.score.control.examples_per_second
 
 
 def test_who_watches_sees_bytes_per_second() -> None:

@@ -26,7 +26,7 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
         "ops_per_second_per_device": "0 OPS (2 devices)",
         "validation_error": "none",
         "error": "none (no trial was validated)",
-        "control_images_per_second": "not measured (ResNet-50 v1.5, before the span)",
+        "control_examples_per_second": "not measured (ResNet-50 v1.5, before the span)",
         "goodput": "none (of the operations done were credited; 0 training images)",
         "aiperf1_ops_per_second": "0 OPS (the same run by the rules of 2021; not a score)",
     }
@@ -38,7 +38,7 @@ def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
     quality = replace(quality, test=Classified(200, 200), error=1 / 400, error_is_bound=True)
     found = figures(judged.replay, replace(judged.score, quality=quality))
     assert found["error"].line.startswith("0.25 % (0 of 200 wrong, 1/(2N) taken; ")
-    assert found["regulated_score"].aside.endswith("; no test image was wrong, 1/(2N) is taken")
+    assert found["regulated_score"].aside.endswith("; no test example was wrong, 1/(2N) is taken")
 
 
 def test_shares_differ_by_points_and_rates_by_per_cent() -> None:

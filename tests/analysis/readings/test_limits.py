@@ -25,7 +25,7 @@ from analysis.readings.limits import (
     machine_text,
     read_limits,
 )
-from analysis.readings.roofline import image_seconds, roofline, roofline_text
+from analysis.readings.roofline import example_seconds, roofline, roofline_text
 from nas.graph import Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
@@ -179,7 +179,7 @@ def test_the_layers_have_all_tensor_operations_of_the_network() -> None:
 def test_more_memory_bandwidth_helps_until_products_bind() -> None:
     graph = resnet50((3, 224, 224), 1000)
     slow, fast, endless = (
-        image_seconds(graph, Limits("a device", "bf16", 1e15, bandwidth), 256)
+        example_seconds(graph, Limits("a device", "bf16", 1e15, bandwidth), 256)
         for bandwidth in (1e12, 4e12, 1e30)
     )
     assert slow > fast > endless

@@ -100,10 +100,10 @@ def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages
 def test_what_was_run_is_told_with_its_unit(site: tuple[Standing, Pages]) -> None:
     large, small = site[0].entries[0], site[0].entries[2]
     assert (large.nodes, large.date, large.signer.text) == (4, "2026-05-04T08:00:00+00:00", "not signed")
-    assert large.control_images_per_second == pytest.approx(16 * 2400, rel=0.01)
+    assert large.control_examples_per_second == pytest.approx(16 * 2400, rel=0.01)
     text = site[1]["index.html"]
     assert "<span>4 May 2026 · " in text
-    assert f"{small.control_images_per_second:,.0f} images/s<span>at 224²</span>" in text
+    assert f"{small.control_examples_per_second:,.0f} images/s<span>at 224²</span>" in text
 
 
 def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
@@ -114,7 +114,7 @@ def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
     found = parse(pages["ranking.json"].encode())
     assert found["form"] == "aiperf-hpc/ranking/1"
     (only,) = found["lists"]
-    assert (only["class"], only["division"], only["images"]) == ("smoke", "open", "cifar10")
+    assert (only["class"], only["division"], only["data"]) == ("smoke", "open", "cifar10")
     assert [run["system"] for run in only["runs"]] == [entry.system for entry in standing.entries]
     assert only["runs"][1]["ops_per_joule"] is None
     assert {one["package"] for one in found["not_ranked"]} == {one.package for one in standing.refused}
@@ -127,8 +127,8 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
     smoke = site[0].entries[0]
     ranked = replace(smoke, run_class="ranked", division="closed")
     entries = [
-        replace(ranked, run="a", images_sha256="2" * 64),
-        *(replace(ranked, run=name, images_sha256="1" * 64) for name in ("b", "c", "d")),
+        replace(ranked, run="a", data_sha256="2" * 64),
+        *(replace(ranked, run=name, data_sha256="1" * 64) for name in ("b", "c", "d")),
         replace(ranked, run="e", division="open"),
         smoke,
     ]

@@ -268,7 +268,7 @@ def test_what_would_fill_the_memory_is_not_parsed(
         assert f"{name}: it cannot be read: it" in reasons
 
 
-FIELDS = (b'"images":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[')
+FIELDS = (b'"examples":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[')
 GIGANTIC = (b"1e999", b"9" * 5000, b"9" * 400, b"99999999999999999999", b"-1", b"NaN")
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
 GROUPS, KILLED = 128, 5
 SPAN_SECONDS = 30.0
-TRIALS = ("--set", "training.epochs=[20]", "--set", "training.validate_every_images=2560")
+TRIALS = ("--set", "training.epochs=[20]", "--set", "training.validate_every_examples=2560")
 """Of about seven seconds by the assumptions of a laptop, with two validations."""
 BUSY, LEAST_BUSY = 0.8, 0.6
 """The mean, and of the idlest group. 129 processes on two cores, which others want, too, wake up late:

@@ -34,7 +34,7 @@ from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 def main() -> None:
     backend, directory, *settings = sys.argv[1:]
     link = connect(Launched(0, 3, "mpiexec", fault_tolerant=False))
-    data = replace(CONFIG.data, training_images=48)
+    data = replace(CONFIG.data, training_examples=48)
     training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
     device = recording() if training.step == "graphed" else bind("cpu", 0)
     parallel: Parallel = Solo()

@@ -28,12 +28,12 @@ def test_it_is_a_known_text_of_2_690_563_bytes() -> None:
     data = load(CONFIG, CPU, 1)
     assert data.manifest["bytes"] == 2_690_563
     assert known_set(data.manifest) is BUNDLED_TEXT
-    windows = {key: value for key, value in data.manifest.items() if key.endswith("_images")}
+    windows = {key: value for key, value in data.manifest.items() if key.endswith("_examples")}
     assert windows == {
-        "official_training_images": 9983,
-        "training_images": 9458,
-        "validation_images": 525,
-        "test_images": 525,
+        "official_training_examples": 9983,
+        "training_examples": 9458,
+        "validation_examples": 525,
+        "test_examples": 525,
     }
 
 

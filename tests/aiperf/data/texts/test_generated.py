@@ -15,7 +15,9 @@ from aiperf.data.texts.generated import SHARES
 from aiperf.errors import DataError
 
 CPU = torch.device("cpu")
-CONFIG = DataConfig("synthetic-text", 1, 64, 256, training_images=2000, validation_images=50, test_images=300)
+CONFIG = DataConfig(
+    "synthetic-text", 1, 64, 256, training_examples=2000, validation_examples=50, test_examples=300
+)
 
 
 def whole(split: Split) -> torch.Tensor:
@@ -60,7 +62,7 @@ def test_windows_are_those_of_the_chain_written_down() -> None:
 
 def test_what_is_known_of_the_last_two_bytes_is_all_there_is_to_know() -> None:
     """Counts of training, in bits per byte of test: 4 of order 0, 1.98 of order 1, 1.48 of orders 2 and 3."""
-    data = load(replace(CONFIG, training_images=20_000), CPU, 1)
+    data = load(replace(CONFIG, training_examples=20_000), CPU, 1)
     trained, tested = whole(data.train), whole(data.test)
     assert bits(trained, tested, 0) == pytest.approx(4.0, abs=0.01)
     assert bits(trained, tested, 1) == pytest.approx(1.98, abs=0.03)
@@ -115,16 +117,16 @@ def test_the_manifest() -> None:
         "channels": 1,
         "size": 64,
         "classes": 256,
-        "official_training_images": 2050,
-        "training_images": 2000,
-        "validation_images": 50,
-        "test_images": 300,
+        "official_training_examples": 2050,
+        "training_examples": 2000,
+        "validation_examples": 50,
+        "test_examples": 300,
         "bytes_left_out": 0,
     }
 
 
 def test_a_pass_shows_each_window_once_whatever_the_ranks() -> None:
-    data = load(replace(CONFIG, training_images=30), CPU, 1)
+    data = load(replace(CONFIG, training_examples=30), CPU, 1)
     known = {bytes(row.tolist()): number for number, row in enumerate(whole(data.train)[:, :-1])}
     for ranks in (1, 2, 3):
         streams = [data.train.stream(7, 4, rank, ranks) for rank in range(ranks)]
@@ -139,7 +141,7 @@ def test_a_pass_shows_each_window_once_whatever_the_ranks() -> None:
 
 
 def test_a_billion_windows_hold_nothing() -> None:
-    data = load(replace(CONFIG, size=1024, validation_images=10**9), CPU, 1)
+    data = load(replace(CONFIG, size=1024, validation_examples=10**9), CPU, 1)
     symbols, targets = next(islice(data.validation.sweep(4), 1, 2))
     assert symbols.shape == targets.shape == (4, 1024)
 
@@ -148,17 +150,17 @@ def test_a_billion_windows_hold_nothing() -> None:
     ("changed", "expected"),
     [
         (
-            {"test_images": 0},
+            {"test_examples": 0},
             (
-                "synthetic text: data.training_images, data.validation_images and data.test_images must all "
-                "be given; set them in the configuration"
+                "synthetic text: data.training_examples, data.validation_examples and data.test_examples "
+                "must all be given; set them in the configuration"
             ),
         ),
         (
-            {"training_images": 2**31, "test_images": 2**31},
+            {"training_examples": 2**31, "test_examples": 2**31},
             (
                 "synthetic text: 4,294,967,346 windows are wanted, and no more than 4,294,967,295 differ; "
-                "lower data.training_images"
+                "lower data.training_examples"
             ),
         ),
     ],

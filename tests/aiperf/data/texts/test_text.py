@@ -26,7 +26,9 @@ def written(folder: Path, text: bytes = TINY) -> str:
 
 
 def config(path: str, size: int = SIZE, training: int = 0, validation: int = 0) -> DataConfig:
-    return DataConfig("text", 1, size, 256, path=path, training_images=training, validation_images=validation)
+    return DataConfig(
+        "text", 1, size, 256, path=path, training_examples=training, validation_examples=validation
+    )
 
 
 @pytest.fixture(params=["read", "held", "folder"])
@@ -76,7 +78,7 @@ def test_a_batch_is_whole_numbers_of_64_bits(data: Data) -> None:
 
 
 def test_a_pass_is_the_grid_of_windows_from_one_offset(data: Data) -> None:
-    windows = data.train.num_images
+    windows = data.train.num_examples
     assert windows == 44
     shown = pairs(islice(data.train.stream(windows, 7), 8))
     offsets, orders = set(), set()
@@ -116,7 +118,7 @@ def test_each_byte_of_a_part_is_predicted_once_over_all_ranks(tmp_path: Path, ra
         sweeps = [batch for rank in range(ranks) for batch in split.sweep(6, rank, ranks)]
         assert max(len(symbols) for symbols, _ in sweeps) * ranks <= 6
         predicted = [byte for _, targets in pairs(sweeps) for byte in targets]
-        assert bytes(predicted) == part[1 : 1 + 7 * split.num_images]
+        assert bytes(predicted) == part[1 : 1 + 7 * split.num_examples]
         assert 0 <= len(part) - 1 - len(predicted) < 7
 
 
@@ -141,10 +143,10 @@ def test_the_manifest(data: Data) -> None:
         "size": 4,
         "classes": 256,
         "sha256": "1901da1c9f699b48f6b2636e65cbf73abf99d0441ef67f5c540a42f7051dec6f",
-        "official_training_images": 46,
-        "training_images": 44,
-        "validation_images": 2,
-        "test_images": 2,
+        "official_training_examples": 46,
+        "training_examples": 44,
+        "validation_examples": 2,
+        "test_examples": 2,
         "bytes": 200,
         "bytes_left_out": 200 - 48 * 4 - 3,
     }
@@ -153,11 +155,11 @@ def test_the_manifest(data: Data) -> None:
 def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Path) -> None:
     data = load(config(written(tmp_path), training=5, validation=1), CPU, 1)
     whole = load(config(written(tmp_path)), CPU, 1)
-    assert data.train.num_images == 5
+    assert data.train.num_examples == 5
     epochs = pairs(islice(data.train.stream(5, 1), 44))
     assert epochs == pairs(islice(whole.train.stream(44, 1), 5))  # five passes of all 44 windows
     assert pairs(data.validation.sweep(8)) == [([180, 181, 182, 183], [181, 182, 183, 184])]
-    assert data.manifest["official_training_images"] == 46
+    assert data.manifest["official_training_examples"] == 46
     assert data.manifest["bytes_left_out"] == 200 - 8 * 4 - 3
 
 
@@ -173,11 +175,11 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
         ),
         (
             {"training": 45},
-            "data.training_images is 45, but the training part has 44 windows of 4 bytes; lower it",
+            "data.training_examples is 45, but the training part has 44 windows of 4 bytes; lower it",
         ),
         (
             {"validation": 3},
-            "data.validation_images is 3, but the validation part has 2 windows of 4 bytes; lower it",
+            "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes; lower it",
         ),
     ],
 )

@@ -171,7 +171,7 @@ class Graph:
 
     @cached_property
     def num_activations(self) -> int:
-        """Elements of all node outputs, for one example. Times the format's width: activation bytes."""
+        """Elements that all layers put out, for one example. Times the format's width: activation bytes."""
         return sum([facts.num_activations for facts in self._facts])
 
     @cached_property
@@ -293,7 +293,7 @@ class _Facts:
 
     @cached_property
     def num_activations(self) -> int:
-        return prod(self.shape)
+        return self.layer.num_activations(*self.inputs)
 
     @cached_property
     def charge_with_input_grad(self) -> _Charge:

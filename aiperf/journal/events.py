@@ -55,7 +55,7 @@ class Opened(Event):
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of those that proposals follow from, beside this program."""
     search: int = 1
-    """Version of the search, `SEARCH_VERSION`; lines without it were written under the first."""
+    """Version of the search, `Task.search_version`; lines without it were written under the first."""
     origin: Origin = Origin.MEASURED
     """Journals from before there was another one do not say it."""
 

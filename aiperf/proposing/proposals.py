@@ -13,11 +13,6 @@ from nas.graph import Graph
 from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
 from nas.tuning import TUNERS, Tuner, installed
 
-SEARCH_VERSION = 1
-"""Of all that decides what is proposed: searches, morphisms, tuners, epochs and hyper-parameters of a trial.
-Raised only when a run would be proposed other trials than before, so that a journal written by older code can
-still be checked against the search that it was made by."""
-
 DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 
 

@@ -11,8 +11,9 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import SEARCH_VERSION, libraries
+from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Evidence, Seen
+from aiperf.tasks.known import task_of
 from aiperf.trial import Trial
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted
@@ -45,8 +46,9 @@ class _SoFar:
 def search(evidence: Evidence) -> Seen:
     """Proposals made again in the order of the journal."""
     replay = evidence.replay
-    if (version := replay.opened.search) != SEARCH_VERSION:
-        return Seen(f"made by version {version} of the search, this is version {SEARCH_VERSION}", known=False)
+    version, own = replay.opened.search, task_of(replay.opened.config.data).search_version
+    if version != own:
+        return Seen(f"made by version {version} of the search, this is version {own}", known=False)
     if not replay.trials:
         return Seen("no trial was dispatched", known=False)
     if evidence.recount.failures:

@@ -22,7 +22,7 @@ from aiperf.journal.file import VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
 from aiperf.pretending.rank import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import SEARCH_VERSION, libraries, new_search, new_tuner, resolved
+from aiperf.proposing.proposals import libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
@@ -71,7 +71,7 @@ def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> 
         config=config,
         seed_graph=graph_to_json(seed),
         libraries=libraries(config),
-        search=SEARCH_VERSION,
+        search=task_of(config.data).search_version,
         origin=origin,
     )
 

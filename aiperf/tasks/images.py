@@ -72,6 +72,7 @@ IMAGES = Task(
     chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,
+    search_version=1,
     products="convolutions and dense layers",
     in_aiperf1=True,
     control=ControlNetwork(

@@ -60,6 +60,7 @@ LANGUAGE = Task(
     chance=lambda classes: 1.0,
     seeds=TEXT_SEEDS,
     morphisms=TEXT_MIX,
+    search_version=2,  # before, nothing became experts
     products="linear layers and attention",
     in_aiperf1=False,
     control=ControlNetwork(

@@ -125,6 +125,10 @@ class Task:
     """Starting architectures by name, for what is read and the number of answers."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
+    search_version: int
+    """Of all that decides what is proposed: searches, morphisms, tuners, epochs and hyper-parameters.
+    Raised only when a run would be proposed other trials than before, so that a journal written by older
+    code can still be checked against the search that it was made by."""
     products: str
     """The layers that multiply and accumulate, in words."""
     in_aiperf1: bool

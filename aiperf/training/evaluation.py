@@ -50,7 +50,8 @@ def evaluate(
 
 @torch.no_grad()
 def share_statistics(rank: Rank, network: Network) -> None:
-    """Makes the running statistics of batch norm the mean of those of all ranks, each of its own examples.
+    """Makes the statistics, of batch norm and of experts, the mean of those of all ranks, each of its own
+    examples.
 
     So every rank evaluates the same network, which is also the one that is kept.
     """

@@ -33,7 +33,7 @@ from aiperf.config import EAGER, ENGINES
 from aiperf.data import load
 from aiperf.device import Device, bind, chosen_kind, count_devices
 from aiperf.device.surroundings import read_settings
-from aiperf.engines.made import refuse_unusable
+from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
 from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
@@ -320,7 +320,9 @@ class Worker:
         layers = len(graph.nodes) / len(self.seed.nodes)
         expected = Expected(attempt.plan.steps, size, layers, left)
         name, why = choose(self.config.training.step, self.step_times, expected)
-        return ENGINES[lead(self.parallel, ENGINES.index(name))], why
+        name = ENGINES[lead(self.parallel, ENGINES.index(name))]
+        refused = why_not(name, graph, self.device, self.config.training, self.parallel.ranks)
+        return (EAGER, refused) if refused else (name, why)
 
     def _prepared(self, job: _Prepared) -> BuiltTrial:
         """Raises Here, or Elsewhere, when the preparation failed."""

@@ -51,6 +51,12 @@ class Experts(Layer):
     def statistics(self, *inputs: Shape) -> Mapping[str, Shape]:
         return {"balance": (self.experts,)}
 
+    def num_activations(self, *inputs: Shape) -> int:
+        """Scores and output; of each that is chosen, what its layers put out by themselves."""
+        positions, d = inputs[0]
+        inside = (4 if self.gated else 2) * self.hidden + d
+        return positions * (self.experts + self.chosen * inside + d)
+
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         """Of the experts that are chosen. Those that are not make nothing."""
         (positions, d), k, all_of = inputs[0], self.chosen, self.experts

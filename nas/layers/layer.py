@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from nas.layers.shapes import Shape
@@ -58,6 +59,10 @@ class Layer:
     def shape(self, *inputs: Shape) -> Shape:
         """The output's shape. Raises ShapeError when the inputs do not fit."""
         raise NotImplementedError
+
+    def num_activations(self, *inputs: Shape) -> int:
+        """Elements of its output, and of what it makes inside that a layer of its own would have put out."""
+        return prod(self.shape(*inputs))
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         raise NotImplementedError

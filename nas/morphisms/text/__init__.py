@@ -9,6 +9,7 @@ from nas.morphisms.text.blocks import DeepenGated, DeepenPlain, Nonlinearity
 from nas.morphisms.text.heads import MoreGroups, MoreHeads
 from nas.morphisms.text.mlp import GateMLP, WidenMLP
 from nas.morphisms.text.stream import WidenStream
+from nas.morphisms.text.upcycle import Upcycle
 
 __all__ = [
     "TEXT_MIX",
@@ -18,6 +19,7 @@ __all__ = [
     "MoreGroups",
     "MoreHeads",
     "Nonlinearity",
+    "Upcycle",
     "WidenMLP",
     "WidenStream",
 ]
@@ -26,11 +28,13 @@ TEXT_MIX: Mapping[type[Morphism], float] = {
     # Nothing else raises the width of the stream, which bounds what later layers can tell apart, so it
     # has the share of a trunk in `MIX`. No search of text has measured these shares yet.
     WidenStream: 0.25,
-    WidenMLP: 0.25,
+    WidenMLP: 0.20,
     DeepenGated: 0.15,
     DeepenPlain: 0.10,
     MoreHeads: 0.15,
     GateMLP: 0.05,
     MoreGroups: 0.05,
+    # Many weights and small products: of a modest share the search can afford to find out that it is none.
+    Upcycle: 0.05,
 }
 """How often a search should try each: shares of all tries. No image has a place for them."""

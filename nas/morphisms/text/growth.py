@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nas.graph import Graph, Node
-from nas.layers import Embedding, Linear, Shape
+from nas.layers import Embedding, Experts, Linear, Shape
 from nas.morphisms.carry import span
 from nas.morphisms.channels import NEW, Index
 from nas.morphisms.morphism import STEPS
@@ -25,11 +25,15 @@ from nas.weights import Array, Weights, generator, starts
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """A tensor with parts of the parent's tensor of the same name. An index is NEW where there is none."""
+    """A tensor with parts of one of the parent's. An index is NEW where there is none."""
 
     rows: Index
     columns: Index | None = None
     """None for vectors."""
+    matrices: Index | None = None
+    """Of a tensor of experts, (matrices, rows, columns). Those that are copies of one matrix are all 0."""
+    of: str = ""
+    """The parent's tensor; empty: that of the same name."""
     factor: float = 1.0
     """Of the values."""
     gradient: float | None = 1.0
@@ -38,11 +42,21 @@ class Taken:
     """What new rows start with; None: as those of an untrained layer."""
     new_columns: float | None = None
 
+    def axes(self) -> list[tuple[Index, float | None]]:
+        """For each axis, where it is taken from, and what starts there where it is new."""
+        axes = [(self.matrices, None), (self.rows, self.new_rows), (self.columns, self.new_columns)]
+        return [(index, value) for index, value in axes if index is not None]
+
     def places(self) -> tuple[Any, Any]:
         """Of what is taken: the indices in the child's tensor and in the parent's."""
-        axes = [self.rows] if self.columns is None else [self.rows, self.columns]
+        axes = [index for index, _ in self.axes()]
         kept = [np.flatnonzero(axis != NEW) for axis in axes]
         return _grid(kept), _grid([axis[some] for axis, some in zip(axes, kept)])
+
+    def source(self, name: str, tensors: Weights) -> Array:
+        """The parent's tensor for that of this name, with as many axes."""
+        found = tensors[self.of or name]
+        return found[None] if self.matrices is not None and found.ndim == 2 else found
 
 
 @dataclass(frozen=True)
@@ -62,22 +76,22 @@ class Growth:
     def carried(self, parent: Graph, weights: Weights) -> dict[str, Array]:
         """Every parameter of the child, of the type of `weights`, computed in fp64 and rounded once.
 
-        Statistics stay as they are: no edit adds a layer that has any.
+        Statistics stay as they are; those of a new layer start as untrained.
         """
         kind = next(iter(weights.values())).dtype
         found: dict[str, Array] = {}
-        for node, tensor, shape in self._tensors():
+        for node, tensor, shape in self._tensors(with_statistics=True):
             name = f"{node.name}.{tensor}"
             if name in self.taken:
-                found[name] = self._grown(node, tensor, shape, weights[name])
-            elif name in parent.weights:
+                found[name] = self._grown(node, tensor, shape, weights)
+            elif name in weights:
                 found[name] = weights[name]
             elif name in self.constants:
                 found[name] = np.full(shape, self.constants[name], kind)
             else:
                 values = starts(node.layer, tensor, shape, self.child.reads(node), generator(self.seed, name))
                 found[name] = values.astype(kind, copy=False)
-        return found | {name: weights[name] for name in self.child.statistics}
+        return {name: found[name] for name in (*self.child.weights, *self.child.statistics)}
 
     def carried_state(self, parent: Graph, state: Weights, power: int) -> dict[str, Array]:
         """For every parameter of the child: `Morphism.carry_state`."""
@@ -93,26 +107,28 @@ class Growth:
             if taken is None or taken.gradient is None:
                 continue
             if power == STEPS:
-                found[name] = state[name]
+                found[name] = state[taken.of or name]
             else:
                 here, there = taken.places()
-                found[name][here] = _times(state[name][there], taken.gradient**power)
+                found[name][here] = _times(taken.source(name, state)[there], taken.gradient**power)
         return found
 
-    def _tensors(self) -> Iterator[tuple[Node, str, Shape]]:
+    def _tensors(self, with_statistics: bool = False) -> Iterator[tuple[Node, str, Shape]]:
         for node in self.child.nodes:
-            for tensor, shape in node.layer.weights(*self.child.reads(node)).items():
+            reads = self.child.reads(node)
+            statistics = node.layer.statistics(*reads) if with_statistics else {}
+            for tensor, shape in {**node.layer.weights(*reads), **statistics}.items():
                 yield node, tensor, shape
 
-    def _grown(self, node: Node, tensor: str, shape: Shape, values: Array) -> Array:
+    def _grown(self, node: Node, tensor: str, shape: Shape, weights: Weights) -> Array:
         name = f"{node.name}.{tensor}"
         taken, rng = self.taken[name], generator(self.seed, name)
+        values = taken.source(name, weights)
         found = np.zeros(shape, values.dtype)
-        if taken.columns is not None:
-            new = np.flatnonzero(taken.columns == NEW)
-            found[:, new] = self._new(node, tensor, (shape[0], len(new)), taken.new_columns, rng)
-        new = np.flatnonzero(taken.rows == NEW)
-        found[new] = self._new(node, tensor, (len(new), *shape[1:]), taken.new_rows, rng)
+        for place, (index, value) in reversed(list(enumerate(taken.axes()))):
+            new = np.flatnonzero(index == NEW)
+            some = (*shape[:place], len(new), *shape[place + 1 :])
+            found[(slice(None),) * place + (new,)] = self._new(node, tensor, some, value, rng)
         here, there = taken.places()
         found[here] = _times(values[there], taken.factor)
         return found
@@ -130,7 +146,7 @@ def resized(
     new_out: float | None = None,
     new_read: float | None = None,
 ) -> dict[str, Taken]:
-    """The tensors of each Linear or Embedding of the parent that puts out or reads features of such origin.
+    """The tensors of each layer of the parent that puts out or reads features of such origin.
 
     `new_out` is what the weights of new features start with where they are put out, `new_read` where they
     are read; None: random.
@@ -143,6 +159,13 @@ def resized(
             found[f"{name}.weight"] = Taken(np.arange(layer.symbols), rows, new_columns=new_out)
             continue
         columns = reads.get(name, np.arange(graph.reads(graph.node[name])[0][1]))
+        if isinstance(layer, Experts):
+            each, inside = np.arange(layer.experts), np.arange(layer.hidden)
+            found[f"{name}.router"] = Taken(each, columns, new_columns=new_read)
+            for part in ("gate", "up") if layer.gated else ("up",):
+                found[f"{name}.{part}"] = Taken(inside, columns, each, new_columns=new_read)
+            found[f"{name}.down"] = Taken(rows, inside, each, new_rows=new_out)
+            continue
         found[f"{name}.weight"] = Taken(rows, columns, new_rows=new_out, new_columns=new_read)
         if isinstance(layer, Linear) and layer.bias:
             found[f"{name}.bias"] = Taken(rows, new_rows=new_out)
@@ -162,9 +185,10 @@ def spread(source: Index, width: int) -> Index:
 
 
 def _grid(axes: list[Index]) -> tuple[slice | Index, ...]:
-    """Every index of one axis with every index of the other."""
+    """Every index of one axis with every index of the others."""
     spans = tuple(span(axis) for axis in axes)
-    return spans if any(isinstance(one, slice) for one in spans) else np.ix_(*axes)
+    # Two lists of numbers would be paired, also on both sides of a slice.
+    return spans if sum(isinstance(one, slice) for one in spans) >= len(spans) - 1 else np.ix_(*axes)
 
 
 def _times(values: Array, factor: float) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from nas.graph import Graph
-from nas.layers import Embedding, Layer, RMSNorm
+from nas.layers import Embedding, Layer, Linear, RMSNorm
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, replaced, seed_from
@@ -28,7 +28,7 @@ class WidenStream(Morphism):
     """
 
     node: str
-    """A Linear or an Embedding that writes into the stream."""
+    """A Linear, an Embedding or Experts that write into the stream."""
     features: int
     """After the edit."""
     seed: int
@@ -43,11 +43,11 @@ class WidenStream(Morphism):
             layer = node.layer
             if isinstance(layer, Embedding):
                 layers[node.name] = replace(layer, features=self.features)
-            else:
+            elif isinstance(layer, Linear):  # experts are as wide as what they read
                 layers[node.name] = layer.widened(self.features)
         taken = resized(
             graph,
-            puts_out=dict.fromkeys(layers, source),
+            puts_out=dict.fromkeys([node.name for node in tie.writers], source),
             reads=dict.fromkeys([node.name for node in tie.readers], source),
             new_out=0.0,
         )

@@ -12,6 +12,7 @@ from nas.layers import (
     Attention,
     Dropout,
     Embedding,
+    Experts,
     Layer,
     LayerNorm,
     Linear,
@@ -26,7 +27,7 @@ from nas.morphisms.channels import MorphismError
 from nas.morphisms.sites import known
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
-MIXING = (Linear, Embedding, Attention)
+MIXING = (Linear, Embedding, Attention, Experts)
 OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
 OF_STREAM = (Add, RMSNorm, Dropout)
 
@@ -73,9 +74,9 @@ def streams(graph: Graph) -> list[TextTie]:
     return [
         tie
         for tie in _ties(graph)
-        if _all(tie.writers, Linear, Embedding)
+        if _all(tie.writers, Linear, Embedding, Experts)
         and _all(tie.passing, *OF_STREAM)
-        and _all(tie.readers, Linear)
+        and _all(tie.readers, Linear, Experts)
         and any(isinstance(node.layer, RMSNorm) for node in tie.passing)
     ]
 
@@ -141,7 +142,8 @@ def _ties(graph: Graph) -> list[TextTie]:
     check_text(graph)
     group = {name: {name} for name in graph.shapes}
     for node in graph.nodes:
-        if not isinstance(node.layer, MIXING):
+        if not isinstance(node.layer, MIXING) or isinstance(node.layer, Experts):
+            # Experts mix, and are as wide as what they read.
             joined = group[node.name].union(*[group[name] for name in node.inputs])
             group |= dict.fromkeys(joined, joined)
     parts: dict[int, tuple[list[Node], list[Node], list[Node]]] = {}

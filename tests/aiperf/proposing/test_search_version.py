@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from aiperf.journal.events import Dispatched
-from aiperf.proposing.proposals import SEARCH_VERSION
+from aiperf.tasks.images import IMAGES
 from nas.record import encode
 from tests.aiperf.journals import Scene, told
 
@@ -27,12 +27,12 @@ def settings(name: str) -> tuple[tuple[str, object], ...]:
 
 @pytest.mark.parametrize("name", PINNED)
 def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
-    """These searches rest on no library. Where this fails on purpose, raise SEARCH_VERSION and pin anew."""
+    """These searches rest on no library. Where this fails on purpose, raise the version and pin anew."""
     proposed = [
         encode(event.trial)
         for _, event in told(Scene(minutes=2.0, epochs=4, changes=settings(name)))
         if isinstance(event, Dispatched)
     ]
     assert len(proposed) > 20
-    digest = sha256(json.dumps([SEARCH_VERSION, proposed]).encode()).hexdigest()
+    digest = sha256(json.dumps([IMAGES.search_version, proposed]).encode()).hexdigest()
     assert digest[:16] == PINNED[name]

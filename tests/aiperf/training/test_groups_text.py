@@ -67,6 +67,18 @@ def test_captured_steps_of_text_are_the_eager_ones(ranks: list[dict[str, Any]], 
         assert one["captured"]["learnt"] == one["adamw"]["learnt"]
 
 
+def test_experts_that_get_no_byte_on_one_rank_learn_from_the_other(ranks: list[dict[str, Any]]) -> None:
+    """Their gradient there is zero and not missing, for which the group would wait; and the balance, which
+    each rank moves by its own bytes, is the same on both after a validation, or the hashes would differ."""
+    both = [rank["experts"] for rank in ranks]
+    assert [each["ended"] for each in both] == ["COMPLETE", "COMPLETE"]
+    assert both[0]["learnt"] == both[1]["learnt"]
+    assert both[0]["whole"] == both[1]["whole"]
+    assert Predicted(*both[0]["own"]) + Predicted(*both[1]["own"]) == Predicted(*both[0]["whole"])
+    assert both[0]["moved"] == both[1]["moved"]
+    assert min(both[0]["moved"]) > 0.1 * max(both[0]["moved"])
+
+
 def test_what_is_not_finite_on_one_rank_ends_the_trial_on_both(ranks: list[dict[str, Any]]) -> None:
     """And neither waits for the other: the trials after it are trained as if nothing had been. No log holds a
     validation that the journal does not."""

@@ -109,7 +109,7 @@ def test_a_child_begins_as_its_parent_and_does_not_forget() -> None:
     grown = losses(child, FEW)
     assert grown[0] == pytest.approx(alone[0], rel=1e-4)
     assert np.mean(grown) < 1.1 * np.mean(alone)
-    assert np.max(np.array(grown) / alone) < 1.4
+    assert np.max(np.array(grown) / alone) < 1.8
 
 
 def test_a_child_without_the_state_forgets_more() -> None:

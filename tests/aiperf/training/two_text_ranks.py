@@ -25,15 +25,20 @@ from aiperf.proposing.pace import Pace
 from aiperf.tally import Tally
 from aiperf.training.built_trial import build
 from aiperf.training.evaluation import evaluate
+from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Validated
+from nas.modules import Network
+from nas.morphisms.text import Upcycle
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.text_trials import START, UNSEEN, infinite, rank_of, text_trial
 from tests.aiperf.training.two_ranks import meeting_in
 
 SGD_RATE = 0.3
+MIXTURE, STARVED = "block1.mlp.out", 3
+"""Experts, of which the second rank chooses this one for no byte."""
 EPOCHS = 2  # of 10 steps and a half: more than DDP needs before its steps are captured
 
 
@@ -54,6 +59,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("eager", {}),
     "captured": ("graphed", {}),
     "clipped": ("eager", {"optimizer": "sgd", "gradient_clip": 0.1}),
+    "experts": ("eager", {"gradient_clip": 0.1}),
     "clipped in fp16": ("graphed", {"optimizer": "sgd", "gradient_clip": 0.1, "format": "fp16"}),
 }
 """By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows
@@ -71,7 +77,10 @@ def _result(name: str, parallel: Parallel) -> dict[str, Any]:
     rank = replace(rank, log=said)
     rate = SGD_RATE if rank.training.optimizer == "sgd" else rank.training.learning_rate
     trial = replace(text_trial(learning_rate=rate), epochs=EPOCHS)
-    attempt = build(rank, trial, 1, infinite() if name == "not finite" else START)
+    mixed = START.grown(Upcycle(MIXTURE, 4, 2, seed=0))
+    attempt = build(rank, trial, 1, {"not finite": infinite(), "experts": mixed}.get(name, START))
+    if name == "experts" and parallel.rank == 1:
+        attempt.network.tensors()[f"{MIXTURE}.balance"][STARVED] = -1e3
     assert attempt.plan.steps > WARM_UP_WRAPPED + 1
     ended = "COMPLETE"
     if not step:
@@ -92,8 +101,16 @@ def _result(name: str, parallel: Parallel) -> dict[str, Any]:
         "own": said.tallies[-1].numbers if said.tallies else None,
         "learnt": learnt.hexdigest(),
         "engine": attempt.engine.name,
+        "moved": _moved(attempt.network, mixed) if name == "experts" else None,
         "skipped": sum(segment.skipped for segment in segments),
     }
+
+
+def _moved(network: Network, start: Kept) -> list[float]:
+    """How far each expert is from where it began."""
+    name = f"{MIXTURE}.down"
+    moved = network.tensors()[name].detach() - torch.from_numpy(start.weights[name])
+    return [float(each.norm()) for each in moved]
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from nas.layers import (
     Attention,
     Dropout,
     Embedding,
+    Experts,
     Layer,
     Linear,
     Product,
@@ -24,6 +25,7 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.morphisms import TEXT_MIX, Morphism, MorphismError
+from nas.morphisms.text import DeepenPlain, Nonlinearity, Upcycle
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import Array
 
@@ -90,6 +92,12 @@ def knotted() -> Graph:
     return Graph((POSITIONS,), tuple(nodes), head=NextSymbol())
 
 
+def mixed() -> Graph:
+    """Two MLPs, of which one became experts; with weights that are drawn, no two experts are equal."""
+    block = DeepenPlain("block1.add2", 2, 1, 4, 100.0, 12, Nonlinearity.GELU, 0)
+    return Upcycle("block1.mlp.out", 4, 2, 0).apply(block.apply(standard("gated")))
+
+
 def grown_text(form: str, seed: int, steps: int = 6) -> Graph:
     graph, rng = standard(form), random.Random(seed)
     for _ in range(steps):
@@ -119,8 +127,9 @@ def randomised_text(graph: Graph, seed: int, scale: float = 1.0) -> dict[str, Ar
         elif tensor == "bias":
             values = rng.normal(0, 0.3, shape)
         else:
-            values = rng.normal(0, 1 if isinstance(node.layer, Embedding) else shape[1] ** -0.5, shape)
-        found[name] = values * scale if node.name in into_stream else values
+            values = rng.normal(0, 1 if isinstance(node.layer, Embedding) else shape[-1] ** -0.5, shape)
+        puts_out = node.name in into_stream and (tensor == "down" or not isinstance(node.layer, Experts))
+        found[name] = values * scale if puts_out else values
     return found | {name: rng.normal(0, 0.3, shape) for name, shape in graph.statistics.items()}
 
 
@@ -128,7 +137,8 @@ TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {
     "plain": cache(lambda: standard("plain")),
     "gated": cache(lambda: standard("gated")),
     "knotted": cache(knotted),
-    "grown plain": cache(lambda: grown_text("plain", 1)),
+    "grown plain": cache(lambda: grown_text("plain", 3)),
     "grown gated": cache(lambda: grown_text("gated", 2)),
+    "mixed": cache(mixed),
     "llama": cache(lambda: TEXT_SEEDS["llama-4x128"]((POSITIONS,), SYMBOLS)),
 }

@@ -14,9 +14,11 @@ import pytest
 from nas.graph import INPUT, Graph, Node
 from nas.head import NextSymbol
 from nas.layers import (
+    GELU,
     Add,
     Attention,
     Embedding,
+    Experts,
     Layer,
     Linear,
     Product,
@@ -35,6 +37,7 @@ from nas.morphisms.text import (
     MoreGroups,
     MoreHeads,
     Nonlinearity,
+    Upcycle,
     WidenMLP,
     WidenStream,
 )
@@ -54,9 +57,15 @@ from tests.nas.text.grown_text import (
     TEXT_PARENTS,
     grown_text,
     knotted,
+    mixed,
     randomised_text,
     standard,
 )
+
+
+def with_layers(nodes: tuple[Node, ...], **layers: Layer) -> tuple[Node, ...]:
+    return tuple(replace(node, layer=layers.get(node.name, node.layer)) for node in nodes)
+
 
 every_kind = pytest.mark.parametrize("kind", TEXT_KINDS)
 every_parent = pytest.mark.parametrize("name", TEXT_PARENTS)
@@ -78,7 +87,9 @@ def test_what_is_proposed_applies_and_is_recorded(name: str, kind: type[Morphism
         child = morphism.apply(parent)
         assert child.key != parent.key
         assert (child.input, child.classes, child.head) == (parent.input, parent.classes, NextSymbol())
-        assert [node.name for node in child.nodes if node.name in parent.node] == list(parent.node)
+        kept = [node.name for node in child.nodes if node.name in parent.node]
+        assert kept == [name for name in parent.node if name in child.node]
+        assert (len(kept) < len(parent.nodes)) == (kind is Upcycle)
         assert max(map(len, child.node.keys() - parent.node.keys()), default=0) < 24
         assert morphism.apply(parent) == child
         assert decode(Morphism, json.loads(json.dumps(encode(morphism)))) == morphism
@@ -94,7 +105,8 @@ def test_the_parents_weights_are_untouched(name: str, kind: type[Morphism]) -> N
     before = digest(weights)
     for morphism in proposals(parent, kind, 3):
         child, carried = morphism.apply(parent), morphism.carry(parent, weights)
-        assert {name: values.shape for name, values in carried.items()} == child.weights
+        shapes = {name: values.shape for name, values in carried.items()}
+        assert shapes == {**child.weights, **child.statistics}
         momentum = morphism.carry_state(parent, weights)
         assert {name: values.shape for name, values in momentum.items()} == child.weights
         assert digest(morphism.carry(parent, weights)) == digest(carried)
@@ -134,7 +146,7 @@ def test_a_lineage_can_be_replayed() -> None:
     ids=["images", "layer norms"],
 )
 def test_other_networks_are_refused_in_one_line(other: Graph, word: str, kind: type[Morphism]) -> None:
-    (morphism,) = proposals(standard("plain"), kind, 1)
+    morphism = next(morphism for parent in TEXT_PARENTS.values() for morphism in proposals(parent(), kind, 1))
     with pytest.raises(MorphismError, match=f"^.*{word}.*$"):
         kind.propose(other, random.Random(0))
     with pytest.raises(MorphismError, match=f"^.*{word}.*$"):
@@ -164,6 +176,8 @@ def test_morphisms_of_images_find_no_place_in_text(kind: type[Morphism]) -> None
         (WidenStream("embedding", 12, 0), "12 features, not fewer than 12"),
         (WidenStream("block1.mlp.in", 32, 0), "does not write a residual stream"),
         (GateMLP("block1.mlp.in"), "no activation of a Linear"),
+        (Upcycle("block1.mlp.out", 4, 2, 0), "block1.mlp.out is no Linear without a bias"),
+        (Upcycle("symbols", 4, 2, 0), "symbols reads neither a GELU nor a product"),
         (
             DeepenPlain("norm", 2, 1, 4, 0.0, 8, Nonlinearity.GELU, 0),
             "norm is not the sum or the embedding of a residual stream",
@@ -193,6 +207,75 @@ def test_sizes_that_cannot_be_are_refused_by_the_layers() -> None:
             block.apply(standard("gated"))
 
 
+def built(*nodes: Node) -> Graph:
+    """An MLP of a stream of 8 features, whose last node is "out"."""
+    ends = (Node("sum", Add(), ("norm", "out")), Node("symbols", Linear(SYMBOLS), ("sum",)))
+    begins = (Node("embedding", Embedding(SYMBOLS, 8), (INPUT,)), Node("norm", RMSNorm(), ("embedding",)))
+    return Graph((POSITIONS,), (*begins, *nodes, *ends), head=NextSymbol())
+
+
+GELU_MLP = (
+    Node("in", Linear(12), ("norm",)),
+    Node("act", GELU(), ("in",)),
+    Node("out", Linear(8), ("act",)),
+)
+GATED_MLP = (
+    Node("in", Linear(12), ("norm",)),
+    Node("gate", Linear(12), ("norm",)),
+    Node("act", SiLU(), ("gate",)),
+    Node("product", Product(), ("act", "in")),
+    Node("out", Linear(8), ("product",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (with_layers(GELU_MLP, act=SquaredReLU()), "neither a GELU nor a product"),
+        (with_layers(GELU_MLP, out=Linear(8, bias=True)), "out is no Linear without a bias"),
+        (with_layers(GELU_MLP, **{"in": Linear(12, bias=True)}), "in is no Linear without a bias"),
+        (with_layers(GATED_MLP, act=GELU()), "product is no product with a SiLU"),
+        (with_layers(GATED_MLP, gate=Linear(12, bias=True)), "gate is no Linear without a bias"),
+        ((*GATED_MLP[:1], replace(GATED_MLP[1], inputs=("embedding",)), *GATED_MLP[2:]), "different tensors"),
+        (
+            (*GATED_MLP[1:3], replace(GATED_MLP[3], inputs=("act", "act")), GATED_MLP[4]),
+            "act is not read",
+        ),
+    ],
+)
+def test_experts_are_made_of_mlps_of_their_form_alone(nodes: tuple[Node, ...], message: str) -> None:
+    assert isinstance(Upcycle("out", 4, 2, 0).apply(built(*GELU_MLP)).node["out"].layer, Experts)
+    assert isinstance(Upcycle("out", 4, 2, 0).apply(built(*GATED_MLP)).node["out"].layer, Experts)
+    with pytest.raises(MorphismError, match=message):
+        Upcycle("out", 4, 2, 0).apply(built(*nodes))
+
+
+@pytest.mark.parametrize("morphism", [WidenMLP("block1.mlp.out", 24, 0), GateMLP("block1.mlp.out")])
+def test_experts_are_no_mlp(morphism: Morphism) -> None:
+    with pytest.raises(MorphismError):
+        morphism.apply(mixed())
+    with pytest.raises(MorphismError, match="is no Linear"):
+        Upcycle("block1.mlp.out", 4, 2, 0).apply(mixed())
+
+
+@pytest.mark.parametrize(("experts", "chosen"), [(4, 1), (2, 3)])
+def test_so_few_experts_are_refused_by_the_layer(experts: int, chosen: int) -> None:
+    with pytest.raises(ShapeError, match=f"{chosen} chosen of {experts}"):
+        Upcycle("block1.mlp.out", experts, chosen, 0).apply(standard("gated"))
+
+
+def test_experts_count_as_those_that_are_chosen_and_the_router() -> None:
+    """By hand: at each of 6 positions of 8 features, MLPs of 3 matrices of 12 · 8 and a router of 5."""
+    parent = standard("gated")
+    child = Upcycle("block1.mlp.out", 5, 3, 0).apply(parent)
+    assert child.cost.forward.mac - parent.cost.forward.mac == 6 * (5 * 8 + (3 - 1) * 3 * 12 * 8)
+    assert child.cost.backward.mac - parent.cost.backward.mac == 2 * 6 * (5 * 8 + (3 - 1) * 3 * 12 * 8)
+    assert child.num_parameters - parent.num_parameters == 5 * 8 + (5 - 1) * 3 * 12 * 8
+    assert child.statistics == {"block1.mlp.out.balance": (5,)}
+    # Scores; two gates and two branches more, each SiLU and product; three outputs beside their sum.
+    assert child.num_activations - parent.num_activations == 6 * (5 + 2 * 4 * 12 + 3 * 8)
+
+
 def test_what_hangs_together_is_widened_together() -> None:
     parent = knotted()
     stream = {"a", "b", "straight", "one", "two", "out"}
@@ -201,6 +284,8 @@ def test_what_hangs_together_is_widened_together() -> None:
         child = WidenStream(node, 16, 0).apply(parent)
         wider = {name for name in parent.node if child.node[name].layer != parent.node[name].layer}
         assert wider == stream | norms
+    child = WidenStream("block1.mlp.out", 16, 0).apply(mixed())  # by the name of the experts
+    assert child.shapes["block1.mlp.out"] == (POSITIONS, 16)
     child = WidenMLP("loop", 20, 0).apply(parent)
     wider = {name for name in parent.node if child.node[name].layer != parent.node[name].layer}
     assert wider == {"left", "right", "loop"}
@@ -276,6 +361,8 @@ class Block:
     activation: Layer
     gate: str
     """"", "plain" or "biased"."""
+    experts: int = 0
+    """Of which two are chosen; 0: an MLP."""
 
 
 @dataclass(frozen=True)
@@ -297,9 +384,13 @@ class Sizes:
         rows = [of(RMSNorm(), stream)] * 2 + [of(Add(), stream, stream)] * 2
         rows += [of(Linear(shape[1], block.bias), stream) for shape in (queries, keys, keys)]
         rows += [of(Attention(block.heads, block.groups), queries, keys, keys)]
-        rows += [of(Linear(self.width, block.bias), read) for read in (queries, inside)]
-        rows += [of(Linear(block.hidden, block.bias), stream), of(block.activation, inside)]
+        rows += [of(Linear(self.width, block.bias), queries)]
         forks = 2 + 2  # the stream is read by a norm and by a sum, twice; three Linears read the first norm
+        if block.experts:
+            rows += [of(Experts(block.experts, 2, block.hidden, bool(block.gate)), stream)]
+            return sum(rows, Cost(input_grad=Ops(add=forks * POSITIONS * self.width)))
+        rows += [of(Linear(self.width, block.bias), inside)]
+        rows += [of(Linear(block.hidden, block.bias), stream), of(block.activation, inside)]
         if block.gate:
             rows += [of(Linear(block.hidden, block.gate == "biased"), stream), of(Product(), inside, inside)]
             forks += 1
@@ -333,6 +424,8 @@ def grown_sizes(was: Sizes, morphism: Morphism) -> Sizes:
             block = replace(block, heads=heads, groups=morphism.groups)
         case GateMLP():
             block = replace(block, gate="biased")
+        case Upcycle():
+            block = replace(block, experts=morphism.experts)
     return replace(was, blocks=(block,))
 
 

@@ -203,7 +203,7 @@ def test_copies_of_a_group_share_its_gradient() -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["plain", "gated", "knotted", "grown plain"])
+@pytest.mark.parametrize("name", ["plain", "gated", "knotted", "mixed", "grown plain"])
 def test_all_that_is_new_learns_within_two_steps(name: str, kind: type[Morphism]) -> None:
     """Every single new number gets a gradient: no dead feature, no dead head."""
     parent = TEXT_PARENTS[name]()

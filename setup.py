@@ -19,7 +19,7 @@ REQUIRED = [
     "tomli-w>=1.0",
     "tomli>=2.0; python_version < '3.11'",
     "rich>=13",
-    "click>=8.1",
+    "click>=8.2",
 ]
 
 # What runs needs: an extra, for on most machines the index sends gigabytes of CUDA for torch.

@@ -13,6 +13,7 @@ import tomli_w
 
 from aiperf import toml
 from aiperf.errors import ConfigError
+from aiperf.wording import suggestion
 from nas.bounded import read_text
 from nas.record import RecordError, decode
 from nas.search import search_names
@@ -125,7 +126,7 @@ class BoundsConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How architectures are found."""
+    """Search strategy."""
 
     name: str = "evolution"
     """A key of `nas.search.SEARCHES`, whose classes say what they do, or the name of an installed search
@@ -300,14 +301,17 @@ def load_preset(name: str) -> Config:
         except OSError as error:
             raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{name}: byte {error.start} is no UTF-8; give a readable TOML file") from None
+            raise ConfigError(
+                f"{name}: byte {error.start} is not valid UTF-8; give a readable TOML file"
+            ) from None
     return from_toml(preset_text(name), where=f"preset {name}")
 
 
 def preset_text(name: str) -> str:
     """The file of a preset, comments and all. Raises ConfigError, which names those there are."""
     if name not in preset_names():
-        raise ConfigError(f"no preset is called {name!r}; there are: {', '.join(preset_names())}")
+        names = preset_names()
+        raise ConfigError(f"no preset {name!r}{suggestion(name, names) or ';'} presets: {', '.join(names)}")
     preset = resources.files("aiperf") / "presets" / f"{name}.toml"
     return preset.read_text(encoding="utf-8")
 
@@ -324,7 +328,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """ "key=value", the value in TOML's words; one that is none of them is text. Raises ConfigError."""
     key, separator, value = text.partition("=")
     if not separator:
-        raise ConfigError(f"{text!r} is no setting; write KEY=VALUE")
+        raise ConfigError(f"{text!r} is not a setting; write KEY=VALUE")
     try:
         return key, toml.parsed(f"value = {value}")["value"]
     except (ValueError, RecursionError):
@@ -349,7 +353,8 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
         for part in path:
             table = table.get(part, {}) if isinstance(table, dict) else {}
         if not isinstance(table, dict) or last not in table:
-            raise ConfigError(f"there is no key {key!r}; there are: {', '.join(leaves(config))}")
+            keys = leaves(config)
+            raise ConfigError(f"no key {key!r}{suggestion(key, keys) or ';'} keys: {', '.join(keys)}")
         table[last] = value
     return _checked(record)
 
@@ -364,7 +369,7 @@ def _checked(record: Mapping[str, Any]) -> Config:
 
 
 def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key that is no table, dotted, with its value."""
+    """Every key that is not a table, dotted, with its value."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{path}{name}.")
@@ -381,7 +386,7 @@ def _refuse_no_text(key: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{key} is {value!r}, which is no UTF-8; rename it") from None
+        raise ConfigError(f"{key} is {value!r}, which is not valid UTF-8; rename it") from None
 
 
 def _at_least(key: str, value: int, least: int) -> None:

@@ -17,8 +17,8 @@ MOST_DOTS = 1000
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Raises ValueError for what is no TOML, or a number of too many digits; RecursionError for arrays of
-    arrays."""
+    """Raises ValueError for what is not valid TOML, or a number of too many digits; RecursionError for arrays
+    of arrays."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MOST_DOTS:
             raise ValueError(f"line {number} has more than {MOST_DOTS} dots")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from aiperf.trial import Trial
 
@@ -77,6 +78,17 @@ def bytes_text(value: float) -> str:
             break
         value /= 1024
     return f"{value:.4g} {prefix}B"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'digits'?" of what is close to it; empty where nothing is."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 leg", "2,000 legs"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def first_few(faults: Sequence[str]) -> str:

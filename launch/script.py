@@ -18,7 +18,7 @@ from launch.words import line, path_word
 
 WIDTH = 100
 
-KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is no login shell"
+KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is not a login shell"
 FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
     '    { echo "there is no ${program[0]} here; edit what stands below EDIT 3" >&2; exit 1; }',

@@ -131,7 +131,9 @@ class Site:
             words.command("setup", own)
         for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ConfigError(f"environment.{name} is no name of a variable; use letters, digits and '_'")
+                raise ConfigError(
+                    f"environment.{name} is not a name of a variable; use letters, digits and '_'"
+                )
             words.line(f"environment.{name}", value)
 
 

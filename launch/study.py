@@ -131,7 +131,7 @@ def study_from_json(text: str, where: Path) -> Study:
     try:
         return decode(Study, json.loads(text))
     except (RecordError, ValueError) as error:
-        raise ConfigError(f"{where} is no scaling study: {error}") from None
+        raise ConfigError(f"{where} is not a scaling study: {error}") from None
 
 
 def standing(

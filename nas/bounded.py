@@ -32,7 +32,7 @@ _KINDS = {
 
 
 def opened(path: Path) -> BinaryIO:
-    """To be read in pieces. Raises OSError also for what is no regular file."""
+    """To be read in pieces. Raises OSError also for what is not a regular file."""
     return os.fdopen(_opened(path, stat.S_IFREG), "rb")
 
 

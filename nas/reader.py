@@ -179,7 +179,9 @@ def _member(family: Any, name: Any, path: Path) -> Any:
         raise RecordError(str(error)) from None
     except KeyError as error:
         where = f"{_text(path)}: " if path else ""
-        raise RecordError(f"{where}{shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
+        raise RecordError(
+            f"{where}{shown(name)} is not a known {family.__name__}; known: {error.args[0]}"
+        ) from None
 
 
 @cache

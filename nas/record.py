@@ -55,19 +55,19 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
 def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
     """The graph that `graph_to_json` wrote, as text or already parsed.
 
-    Raises RecordError for what is no graph and ShapeError for a graph that cannot be.
+    Raises RecordError for what is not a graph and ShapeError for a graph that cannot be.
     """
     try:
         return decode(Graph, _parsed(record) if isinstance(record, str) else record)
     except RecursionError:
-        raise RecordError("this is no graph: it is nested too deeply") from None
+        raise RecordError("this is not a graph: it is nested too deeply") from None
 
 
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except ValueError as error:  # also for a number of more digits than Python converts
-        raise RecordError(f"this is no JSON: {error}") from None
+        raise RecordError(f"not valid JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The sub-commands of `aiperf-hpc`, in the order of their use."""
+"""The sub-commands of `aiperf-hpc`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import click
 
@@ -20,27 +22,11 @@ from aiperf.commands.submitting import key, package, rank
 
 __all__ = ["COMMANDS"]
 
-COMMANDS: tuple[click.Command, ...] = (
-    run,
-    resume,
-    doctor,
-    launch,
-    status,
-    serve,
-    score,
-    validate,
-    report,
-    export,
-    compare,
-    scaling,
-    simulate,
-    package,
-    key,
-    rank,
-    data,
-    peak,
-    count,
-    graph,
-    preset,
-    nni,
-)
+COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
+    "Run": (run, resume, preset, data, nni),
+    "Look": (status, serve, score, report, export, compare, scaling, count, graph),
+    "Check": (doctor, peak, validate),
+    "Publish": (package, key, rank),
+    "Cluster": (launch, simulate),
+}
+"""By what a person is about to do, as the help lists them."""

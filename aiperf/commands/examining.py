@@ -46,7 +46,7 @@ def doctor(
     wait_seconds: float,
     as_json: bool,
 ) -> int:
-    """Look whether this machine is as a run with these options needs it, in less than a minute.
+    """Check in less than a minute whether this machine is ready for a run with these options.
 
     Started like the run, by the same mpiexec or srun, it looks at all nodes. Exit code 1 where a check
     failed; warnings are shown and do not count as failures.

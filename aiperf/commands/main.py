@@ -11,21 +11,34 @@ import click
 
 from aiperf.commands import COMMANDS
 from aiperf.errors import AiperfError
-from aiperf.wording import plain
+from aiperf.wording import plain, suggestion
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+LONGEST = 200  # of a first sentence; click cuts longer ones
+
+
+class Sections(click.Group):
+    """Lists its commands under the headings of `COMMANDS`, with the whole first sentence of each."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for heading, commands in COMMANDS.items():
+            rows = [((each.name or "").ljust(width), each.get_short_help_str(LONGEST)) for each in commands]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 @click.group(
     name="aiperf-hpc",
-    commands={command.name or "": command for command in COMMANDS},
+    cls=Sections,
+    commands={command.name or "": command for commands in COMMANDS.values() for command in commands},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="aiperf-hpc")
 def group() -> None:
-    """Rank a machine by a neural architecture search: operations really done, over seconds.
+    """Benchmark machines by neural architecture search: operations really done, per second.
 
-    `aiperf-hpc run` measures this machine in about two minutes.
+    Begin with `aiperf-hpc run`: it measures this machine in about two minutes.
     """
 
 
@@ -37,10 +50,13 @@ def main() -> int:
             stream.reconfigure(errors="replace")
     try:
         return int(group.main(prog_name="aiperf-hpc", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        return _greet(error.format_message())
     except click.NoSuchOption as error:
         known = [name for name in _options(error.ctx) if name.startswith("--")]
+        meant = suggestion(error.option_name, known)
         print(
-            f"aiperf-hpc: there is no option {error.option_name}; there are: {', '.join(known)}",
+            f"aiperf-hpc: no option {error.option_name}{meant or '.'} Options: {', '.join(known)}",
             file=sys.stderr,
         )
         return USAGE
@@ -49,7 +65,7 @@ def main() -> int:
         if "No such command" in error.format_message():
             of = error.ctx.command if error.ctx else group
             known = sorted(of.commands if isinstance(of, click.Group) else ())
-            print(f"{error.format_message()} There are: {', '.join(known)}.", file=sys.stderr)
+            print(f"{error.format_message()} Commands: {', '.join(known)}.", file=sys.stderr)
         else:
             print(f"aiperf-hpc: {error.format_message()} Try '{command} --help'.", file=sys.stderr)
         return USAGE
@@ -67,6 +83,14 @@ def main() -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(plain(f"aiperf-hpc: {where}{error.strerror or error}"), file=sys.stderr)
         return FAILURE
+
+
+def _greet(help_text: str) -> int:
+    try:
+        print(help_text, flush=True)
+    except BrokenPipeError:  # `aiperf-hpc | head`
+        _say_no_more()
+    return 0
 
 
 def _say_no_more() -> None:

@@ -42,7 +42,7 @@ SHARE_OF_COPIES = 0.2
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @output_option("Write the JSON to this file as well.")
 def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, output: Path | None) -> None:
-    """Measure what one device can do at the most: matrix products by size and format, and its memory.
+    """Measure the peak rates of one device: matrix products by size and format, and memory.
 
     A run measures the same on all its devices at once, in its own format, before its clock starts; that
     stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.

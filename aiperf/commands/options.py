@@ -32,7 +32,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         found: float = super().convert(value, param, context)
         if isnan(found):
-            self.fail(f"{value!r} is no number.", param, context)
+            self.fail(f"{value!r} is not a number.", param, context)
         return found
 
 
@@ -41,7 +41,7 @@ device_option = click.option(
     type=click.Choice(DEVICES),
     default="auto",
     show_default=True,
-    help="Kind of device to compute on; auto takes an accelerator where there is one.",
+    help="Kind of device to compute on; auto: an accelerator if there is one.",
 )
 
 
@@ -55,7 +55,7 @@ pretend_option = click.option(
     metavar="NAME|FILE",
     callback=_absolute,
     help="Train nothing: every worker waits as these assumptions of a machine say (laptop, h100, or a file "
-    "NAME.toml). All else is as in a run; its result is no measurement.",
+    "NAME.toml). All else is as in a run; its result is not a measurement.",
 )
 
 
@@ -77,9 +77,9 @@ _CONFIG_OPTIONS = (
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
-    click.option("--max-trials", type=click.IntRange(1), help="End after so many trials."),
+    click.option("--max-trials", type=click.IntRange(1), help="Stop after this many trials."),
     click.option(
-        "--target-error", type=Number(0, 1, min_open=True), help="End at this validation error [0 to 1]."
+        "--target-error", type=Number(0, 1, min_open=True), help="Stop at this validation error [0 to 1]."
     ),
     click.option(
         "--data",
@@ -99,27 +99,29 @@ _CONFIG_OPTIONS = (
         "--format",
         "format_",
         type=click.Choice(WANTED_FORMATS),
-        help="Format of the multiplications; auto takes the fastest that the devices have natively.",
+        help="Number format of multiplications; auto: the fastest that the devices support natively.",
     ),
     click.option(
         "--step",
         type=click.Choice(STEPS),
-        help="How a training step is made; auto takes the fastest, as measured before the clock starts.",
+        help="Engine of the training step; auto: the fastest, as measured before the clock starts.",
     ),
     click.option(
         "--batch-size",
         type=click.IntRange(2),
-        help="Images or windows a step, over all devices of a group.",
+        help="Global batch size of a group: images or windows per step.",
     ),
     click.option(
-        "--random-seed", type=click.IntRange(0), help="Of the search, the data's order and the weights."
+        "--random-seed",
+        type=click.IntRange(0),
+        help="Random seed of the search, the order of the data and the weights.",
     ),
     click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any other key of the preset, as training.learning_rate=0.05; may be repeated.",
+        help="Any other key of the preset, such as training.learning_rate=0.05; may be repeated.",
     ),
 )
 
@@ -145,28 +147,28 @@ _RANK_OPTIONS = (
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Devices of this machine to use where no mpiexec or srun started this; 0: all.",
+        help="Devices of this machine to use when not started by mpiexec or srun; 0: all.",
     ),
     click.option(
         "--devices-per-trial",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Devices that train one trial together; 0: all of a host.",
+        help="Devices that train one trial together; 0: all devices of a host.",
     ),
     click.option(
         "--backend",
         type=click.Choice(BACKENDS),
         default=BACKENDS[0],
         show_default=True,
-        help="What averages gradients between the devices of a trial.",
+        help="Library that averages gradients over the devices of a trial.",
     ),
     click.option(
         "--silence-seconds",
         type=Number(min=1),
         default=60.0,
         show_default=True,
-        help="A group that says nothing for so long [s] is lost, and its trial given to another.",
+        help="A group that is silent for this long [s] is lost; another group gets its trial.",
     ),
 )
 

@@ -59,10 +59,10 @@ def preset(name: str | None) -> None:
 @click.command()
 @config_options
 @click.option("--directory", type=PATH, help="Where the run is written; default: runs/<time>-<preset>.")
-@click.option("--resume", "again", is_flag=True, help="Go on with the run in --directory where there is one.")
+@click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one.")
 @rank_options
 @pretend_option
-@click.option("--dry-run", is_flag=True, help="Say what would happen and how long it would take, and end.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit.")
 @click.option(
     "--examples-per-second",
     type=Number(1e-6, 1e15),
@@ -109,7 +109,7 @@ def run(
 @rank_options
 @pretend_option
 def resume(directory: Path, wanted: Wanted, pretend: str | None) -> int:
-    """Continue a run that was stopped or killed, where it stands. It loses at most the trials in flight.
+    """Continue a run that was stopped or killed. At most the trials in flight are lost.
 
     The number of ranks may be another than before. Of a run that is complete it shows the result.
     """

@@ -33,7 +33,7 @@ from nas.bounded import read_bytes
     help="JSON file with fields of the system's description; the others are filled or asked for.",
 )
 @click.option(
-    "--print-system", is_flag=True, help="Print the description as far as it can be filled, and end."
+    "--print-system", is_flag=True, help="Print the description with the values known here, then exit."
 )
 @click.option("--organisation", help="Whose submission it is; default: the description's submitter.")
 @click.option("--person", default="", help="Whom to ask about it.")
@@ -97,7 +97,7 @@ def package(
 @click.option("--site", default="", help="Print the line by which a list knows the key as this site's.")
 @click.option("--show", is_flag=True, help="Make none: print the public half of the key in FILE.")
 def key(file: Path, site: str, show: bool) -> None:
-    """Make a private key (Ed25519) to sign packages with, and print its public half.
+    """Create a private key (Ed25519) for signing packages, and print its public half.
 
     With --site it is printed as a line for the register of a list: see `rank --keys`.
     """
@@ -181,7 +181,7 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):
-        raise AiperfError(f"{path} is no JSON object; `package --print-system` prints one to fill in")
+        raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints one to fill in")
     if unknown := sorted(record.keys() - known.keys()):
         raise AiperfError(f"{path}: unknown field {unknown[0]!r}; there are: {', '.join(known)}")
     for name, value in record.items():

@@ -76,7 +76,7 @@ def _refuse_another_set(config: DataConfig) -> None:
     folder = Path(config.path or "?")
     if not folder.is_dir():
         raise DataError(
-            f"data.path is {config.path!r}, which is no folder; set it to the folder of the {config.name} "
+            f"data.path is {config.path!r}, which is not a folder; set it to the folder of the {config.name} "
             "files"
         )
     kinds = _kinds(Path(config.path))
@@ -90,7 +90,7 @@ def look(folder: Path) -> Look:
     if folder.is_file():
         raise DataError(f"{folder} is a file; {TEXT_REMEDY}, images are given by their folder")
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give the folder of your images by --data")
+        raise DataError(f"{folder} is not a folder; give the folder of your images by --data")
     kinds = _kinds(folder)
     if len(kinds) > 1:
         raise DataError(f"{folder}: holds {' and '.join(kinds)}; say which by --set data.name=, or part them")

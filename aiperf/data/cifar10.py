@@ -80,9 +80,9 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
     try:
         labels = np.array(json.loads(_read(file)))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: is no JSON ({error}); fetch it again") from None
+        raise DataError(f"{file}: is not valid JSON ({error}); fetch it again") from None
     if labels.ndim != 1 or labels.dtype.kind != "i":
-        raise DataError(f"{file}: is no list of whole numbers; fetch it again")
+        raise DataError(f"{file}: is not a list of whole numbers; fetch it again")
     return Part(images, labels.astype(np.int64), _where(folder, names, ".png"))
 
 

@@ -106,7 +106,7 @@ def _unreadable(error: OSError) -> DataError:
 
 
 def _files(folder: Path) -> list[tuple[str, int]]:
-    """Name and bytes, sorted; what has no image's suffix, or is no regular file, is no image."""
+    """Name and bytes, sorted; what has no image's suffix, or is not a regular file, is not an image."""
     with os.scandir(folder) as entries:
         found = [
             (entry.name, entry.stat())

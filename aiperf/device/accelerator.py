@@ -33,9 +33,10 @@ class Accelerator(Device):
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         module, seen = cls.module(), cls.count()
         if module is None or seen <= index:
+            visible = f"{seen or 'none'} {'is' if seen < 2 else 'are'} visible"
             raise WorldError(
-                f"{cls.kind} device {index} is wanted, {seen} are visible; choose another --device, or look "
-                "for what hides it: the launcher, a container, a torch without it"
+                f"{cls.kind} device {index} requested, but {visible}; choose another --device, or look for "
+                "what hides it: the launcher, a container, or a torch without support for it"
             )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory

@@ -106,7 +106,7 @@ class Device(ABC):
 
     @property
     def threads(self) -> int:
-        """That this process computes with; 0 where the device is no processor."""
+        """That this process computes with; 0 where the device is not a processor."""
         return 0
 
     def use_threads(self, count: int) -> None:

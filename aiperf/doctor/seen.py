@@ -77,7 +77,7 @@ class DeviceSeen(FromGroup):
     """Empty: the group has one rank, and needs none."""
     reduce_bytes_per_second: float = 0.0
     not_fused: str = ""
-    """Why a processor has no kernels for fused steps; empty: it has, or the device is no processor."""
+    """Why a processor has no kernels for fused steps; empty: it has, or the device is not a processor."""
 
 
 @dataclass(frozen=True)

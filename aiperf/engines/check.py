@@ -181,7 +181,7 @@ def _made(engine: Engine, examples: Tensor, labels: Tensor) -> Made:
 
 
 def _compared(bound: float, expected: Made, by_eager: Made, found: Made) -> str:
-    """Written so that what is no number differs."""
+    """Written so that what is not a number differs."""
     if expected[1].keys() != found[1].keys():
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
     wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))

@@ -59,7 +59,7 @@ class JournalReader:
     def new_lines(self) -> Iterator[Line]:
         """The whole lines written since. An unfinished last line is left for later.
 
-        Raises JournalError for a file that is not there, is no journal, is of a newer version, or is
+        Raises JournalError for a file that is not there, is not a journal, is of a newer version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         try:
@@ -88,7 +88,7 @@ class JournalReader:
                 self._refuse_foreign(record)
                 self._version = record.get("version")
             if not isinstance(record, dict):
-                raise RecordError("it is no object")
+                raise RecordError("it is not an object")
             t, chain = record.pop("t"), record.pop("chain")
             event = decode(Event, upgraded(record, self._version))
             if type(t) is not float or type(chain) is not str:
@@ -102,7 +102,7 @@ class JournalReader:
 
     def _refuse_foreign(self, record: object) -> None:
         if not isinstance(record, dict) or record.get("type") != Opened.__name__:
-            raise JournalError(f"{self.path} is no journal of aiperf-hpc: it does not begin with Opened")
+            raise JournalError(f"{self.path} is not a journal of aiperf-hpc: it does not begin with Opened")
         version = record.get("version")
         if isinstance(version, int) and version > VERSION:
             raise JournalError(

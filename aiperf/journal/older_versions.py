@@ -9,8 +9,8 @@ from aiperf.tally import Classified
 from nas.record import RecordError
 
 # Up to version 1 an event copied what a group said, field by field, instead of embedding it. By event: where
-# the fields stand now, the class that is named there, and which fields these are. A value that is no member
-# of a family names no class.
+# the fields stand now, the class that is named there, and which fields these are. A value outside a family
+# names no class.
 EMBEDDED: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "Began": ("started", "Started", ("trial", "attempt", "graph_key", "prepare_seconds")),
     "Stepped": ("block", "", ("trial", "attempt", "segment", "steps", "images", "seconds", "loss")),

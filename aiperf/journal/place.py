@@ -14,7 +14,7 @@ GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 def never_begun(path: Path) -> bool:
     """Whether a journal was made and its first line was not: its run was killed as it began. False also for
-    what is no journal."""
+    what is not a journal."""
     try:
         with opened(path) as file:
             return file.seek(0, os.SEEK_END) == 0

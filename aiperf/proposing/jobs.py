@@ -204,7 +204,7 @@ class Jobs:
 
     def _observation(self, attempt: Attempt) -> Observation:
         schedule = attempt.trial.epochs * int(self.run.leg.ranks[0].ready.data["training_examples"])
-        # The last step reads a whole batch, beyond the last pass where that is no multiple of it.
+        # The last step reads a whole batch, beyond the last pass where that is not a multiple of it.
         curve = tuple((min(examples, schedule), error) for examples, error in attempt.curve)
         return Observation(attempt.trial.number, schedule, curve)
 

@@ -48,7 +48,7 @@ class Pretender:
             raise EOFError from None
 
     def obituary(self) -> str:
-        return f"the pretending worker of rank {self._place.rank} ended; its last words: {self._fate}"
+        return f"the pretending worker of rank {self._place.rank} ended; error: {self._fate}"
 
     def end(self) -> None:
         self._thread.join(END_SECONDS)

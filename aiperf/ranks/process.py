@@ -77,7 +77,7 @@ class WorkerProcess:
             self.kill()
             return f"the worker (process {self._process.pid}) fell silent in its last moments"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"the worker (process {self._process.pid}) {how}; its last words: {_last_line(self._log)}"
+        return f"the worker (process {self._process.pid}) {how}; error: {_last_line(self._log)}"
 
     def end(self) -> None:
         """Gives it time to exit by itself, as it was asked to."""

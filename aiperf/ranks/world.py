@@ -30,7 +30,7 @@ class World(Protocol):
     """Groups of ranks, numbered from 0, and messages to and from them."""
 
     groups: tuple[tuple[int, ...], ...]
-    """The ranks of each group. The master is no rank of any."""
+    """The ranks of each group. The master is not a rank of any."""
 
     def send(self, group: int, message: ToGroup) -> None:
         """To every rank of the group. Never waits. A message to a group that is gone is dropped;

@@ -14,6 +14,7 @@ from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
+from aiperf.wording import counted
 from nas.search import SEARCHES
 
 LEAST_SPAN_SECONDS = 3600.0
@@ -102,7 +103,8 @@ def trials(evidence: Evidence) -> Seen:
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
     idle = sorted(set(range(replay.leg.groups)) - groups)
     return Seen(
-        f"{len(replay.arrivals)} trials ended, at least one complete in each of {replay.leg.groups} groups",
+        f"{counted(len(replay.arrivals), 'trial')} ended, at least one complete in each of "
+        f"{counted(replay.leg.groups, 'group')}",
         [f"group {group} completed no trial" for group in idle],
     )
 
@@ -162,7 +164,7 @@ def segments(evidence: Evidence) -> Seen:
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
     unhashed = sum(not v.logs for attempt in replay.attempts for v in attempt.validations)
-    wrong += [f"{unhashed} validations hold no hash over the ranks' logs"] if unhashed else []
+    wrong += [f"{counted(unhashed, 'validation')} without a hash over the ranks' logs"] if unhashed else []
     text = f"none is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return looked(closed, "no segment was closed", text, wrong)
 

@@ -74,7 +74,7 @@ def seed(evidence: Evidence) -> Seen:
     try:
         graph = graph_from_json(opened.seed_graph)
     except (RecordError, ShapeError) as error:
-        return Seen("", [f"it is no graph: {error}"])
+        return Seen("", [f"it is not a graph: {error}"])
     if (reads := Examples(graph.input, graph.classes)) != examples:
         return Seen("", [f"it is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:

@@ -18,6 +18,7 @@ from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.tally import Tally, tally_of
 from aiperf.tasks.known import task_of
 from aiperf.trial import Segment
+from aiperf.wording import counted
 from nas.bounded import file_digest, lines, opened
 
 LONGEST_LINE = 4096
@@ -73,29 +74,29 @@ class _Testimony:
 def witnesses(evidence: Evidence) -> Seen:
     """Each rank's own log agrees with the journal: in steps by itself, in examples and hash with its group.
 
-    A log that is missing is no contradiction, whoever's it is. Every rank makes its file before it says that
-    it is ready, but a file can be lost afterwards: by a host that did not hand it over at the end or was
-    cleaned between two legs, or by whoever copied the directory; and a host that dies forgets the last lines.
-    So the answer is "unknown", which names the rank and costs the class, not the validity: a rank that never
-    was has no log, and neither has one whose log somebody deleted.
+    A missing log is not a contradiction. Every rank creates its file before it reports that it is ready, but
+    a file can be lost afterwards: by a host that did not hand it over at the end or was cleaned between two
+    legs, or by whoever copied the directory; and a host that dies loses the last lines. So the answer is
+    "unknown", which names the rank and costs the class, not the validity.
     """
     authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
     paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
     strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
     if not found and not strangers:
-        return Seen("the ranks' own logs are not at hand", known=False)
+        return Seen("the ranks' own logs are missing", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
     hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
     at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
-    same = f"{len(found)} ranks wrote the same" + (f", as hashed at {at}" if any(hashed) else "")
+    same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)}"
+    same += f", as hashed at {at}" if any(hashed) else ""
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        return Seen(f"{same}; the logs of {shown}{more} are not at hand, or not whole", contradictions, False)
-    text = f"{same}; 0 logs are not at hand"
+        return Seen(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
+    text = f"{same}; none missing"
     if any(hashed) and not all(hashed):  # a run that another version resumed, or hashes that were removed
         return Seen(text, contradictions, known=False)
     return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
@@ -109,7 +110,7 @@ def weights(evidence: Evidence) -> Seen:
         return Seen("no network was kept", known=False)
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
-        return Seen(f"the weights of trial {best.number} are not at hand", known=False)
+        return Seen(f"the weights of trial {best.number} are missing", known=False)
     if file_digest(path) != ended.finished.weights:
         return Seen("", [f"{path} is not the file that trial {best.number} left"])
     return Seen(f"the weights of trial {best.number} are those that it left")
@@ -242,7 +243,7 @@ def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
             digest.update(raw)
             record: Any = strict.parsed(raw)
             if type(record) is not dict:
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
             found.take(upgraded_log(record), digest.digest())
         except (ValueError, RecursionError) as error:
             found.damage = f"line {number} of logs/{name} is damaged: {error}"

@@ -12,6 +12,7 @@ from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules import stalls
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.wording import counted
 
 # News of work is late by what the master was busy with, never early; a master that is silent for longer
 # than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
@@ -132,7 +133,7 @@ def span(evidence: Evidence) -> Seen:
         ):
             contradictions.append(f"leg {leg.index} ended at {leg.ended.end:.3f} s, its work at {last:.3f} s")
         before += leg.span_seconds
-    text = f"{replay.span_seconds:.1f} s in {replay.num_legs} legs"
+    text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
     if not contradictions and (unknown := stalls.unwitnessed(evidence)):
         return Seen(f"{text}; {'; '.join(unknown)}", known=False)
     return looked(replay.released, NEVER_STARTED, text + stalls.told(evidence), contradictions)

@@ -115,7 +115,7 @@ def _no_times(replay: Replay) -> Iterator[str]:
             if datetime.fromisoformat(leg.began.started).tzinfo is None:
                 raise ValueError("it names no time zone")
         except ValueError as error:
-            yield f"when leg {leg.index} began is no time of day: {error}"
+            yield f"when leg {leg.index} began is not a time of day: {error}"
 
 
 def _overlaps(replay: Replay) -> Iterator[str]:

@@ -75,7 +75,7 @@ def recorded(dispatched: Dispatched) -> Counted:
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
     """Every architecture of the run, counted from its lineage; `see` is shown each.
 
-    Raises JournalError: the seed is no graph.
+    Raises JournalError: the seed is not a graph.
     """
     bounds, seed = replay.opened.config.search.bounds, Size.of(_seed(replay))
     counts: dict[int, Counted] = {}

@@ -232,7 +232,7 @@ class Ceiling(FromGroup):
     """Tensor operations a second of forward and backward passes of the run's seed; None where one takes too
     long to be measured."""
     threads: int = 0
-    """That this rank computes with from now on; 0 where the device is no processor."""
+    """That this rank computes with from now on; 0 where the device is not a processor."""
     thread_seconds: Mapping[str, float] = field(default_factory=dict)
     """By number of threads the median time [s] of the work that they were chosen by; empty where nothing was
     to choose."""

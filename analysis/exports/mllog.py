@@ -123,7 +123,7 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
 
 
 def _begin(leg: Leg) -> float:
-    """When the leg's clock was 0. What is no time of day is taken for 1970: the order still holds."""
+    """When the leg's clock was 0. What is not a time of day is taken for 1970: the order still holds."""
     try:
         started = datetime.fromisoformat(leg.began.started)
     except ValueError:

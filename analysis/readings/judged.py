@@ -44,7 +44,7 @@ class Judged:
 
 def refuse_two_tasks(first: Judged, other: Judged) -> None:
     """Raises AiperfError: what one network learns costs other operations than what another does, and an error
-    of one is no error of the other."""
+    of one is not an error of the other."""
     one, another = (task_of(judged.replay.opened.config.data).name for judged in (first, other))
     if one != another:
         raise AiperfError(
@@ -97,7 +97,7 @@ def _set_aside(replay: Replay) -> Iterator[None]:
 def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
     """Counts every architecture again and asks every rule. `show` is called after each architecture.
 
-    Raises JournalError for what is no journal, or one without a seed to count from.
+    Raises JournalError for what is not a journal, or one without a seed to count from.
     """
     replay = read_run(files)
     with _set_aside(replay):

@@ -88,7 +88,7 @@ def read_usage(files: RunFiles, replay: Replay) -> Usage:
 
 def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
     if nameless or not found:
-        return "these devices have no sensor that is read" if nameless else "no rank was ready"
+        return "no supported energy sensor" if nameless else "no rank was ready"
     without = [use for use in found if use.joules is None]
     if not without:
         return ""

@@ -87,7 +87,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-            raise ArchiveError(f"{path} is no file")
+            raise ArchiveError(f"{path} is not a file")
         limit = min(LARGEST_BYTES, max(LEAST_LIMIT, LARGEST_GROWTH * status.st_size))
         with (
             opened(path) as raw,  # a file of the system may be regular, and be waited for
@@ -99,7 +99,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             _refuse_more(packed, path)
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
-        raise ArchiveError(f"{path} is no gzip'ed tar archive, or a damaged one: {error}") from None
+        raise ArchiveError(f"{path} is not a gzip'ed tar archive, or a damaged one: {error}") from None
     except _LargeHeader as error:
         raise ArchiveError(f"{path} holds {error}; it is not unpacked") from None
     except RecursionError:  # tarfile calls itself for each header that stands before another
@@ -161,7 +161,7 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
     for member in tar:
         if not member.isreg():
             raise ArchiveError(
-                f"{path} holds {member.name!r:.120}, which is no plain file; it is not unpacked"
+                f"{path} holds {member.name!r:.120}, which is not a plain file; it is not unpacked"
             )
         if NAME.fullmatch(member.name) is None:
             raise ArchiveError(

@@ -32,7 +32,7 @@ def parse(data: bytes) -> Any:
     try:
         value = json.loads(data, object_pairs_hook=once, parse_float=_finite, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise CanonicalError(f"this is no JSON: {error}") from None
+        raise CanonicalError(f"not valid JSON: {error}") from None
     if canonical(value) != data:
         raise CanonicalError("it is JSON, but not in the form in which this program writes it")
     return value
@@ -51,4 +51,4 @@ def _finite(text: str) -> float:
 
 
 def _refused(text: str) -> float:
-    raise CanonicalError(f"{text} is no number of JSON")
+    raise CanonicalError(f"{text} is not a JSON number")

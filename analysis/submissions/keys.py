@@ -63,7 +63,7 @@ def _entry(line: str, where: str) -> tuple[str, str]:
     key, *names = line.split(maxsplit=1)
     key, name = key.lower(), "".join(names).strip()
     if KEY.fullmatch(key) is None:
-        raise AiperfError(f"{where}: {plain(key):.70} is no public key of 64 hexadecimal digits")
+        raise AiperfError(f"{where}: {plain(key):.70} is not a public key of 64 hexadecimal digits")
     if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):
         raise AiperfError(
             f"{where}: the name of the site is missing behind its key, or no line of plain text"

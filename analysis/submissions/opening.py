@@ -132,7 +132,7 @@ def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list
         "public_key",
         "signature",
     }:
-        return None, [Reason("seal.json", "it is no seal")]
+        return None, [Reason("seal.json", "it is not a seal")]
     if seal.get("manifest_sha256") != sha256(manifest).hexdigest():
         return None, [Reason("manifest.json", "it is not the one that was sealed")]
     if len(seal) == 1:

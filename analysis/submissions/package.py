@@ -82,7 +82,7 @@ def write_package(
     A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` receives
     what is being done. `with_weights`: also of each run the network that was tested. Raises AiperfError for
-    what cannot be read or written, or is no valid description of these runs; what can be checked before
+    what cannot be read or written, or is not a valid description of these runs; what can be checked before
     the long work is.
     """
     _refuse(output, system, contact, licence, created, key)

@@ -79,7 +79,7 @@ def _private(path: Path) -> Any:
     except OSError as error:
         raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
     except (ValueError, TypeError) as error:
-        raise SignatureError(f"{path} is no private key without a password: {error}") from None
+        raise SignatureError(f"{path} is not a private key without a password: {error}") from None
     if not isinstance(key, keys.Ed25519PrivateKey):
         raise SignatureError(f"{path} is no Ed25519 key; `aiperf-hpc key` makes one")
     return key

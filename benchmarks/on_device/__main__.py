@@ -55,7 +55,7 @@ def identify(device: Device) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: what is no finite number is unknown."""
+    """As JSON has it: what is not a finite number is unknown."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

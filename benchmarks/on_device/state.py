@@ -170,7 +170,7 @@ def _has(value: Any, kind: type, each: type = object) -> bool:
 def _finite(text: str) -> float:
     value = float(text)
     if not isfinite(value):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 

@@ -39,7 +39,7 @@ class SqueezeExcite(Morphism):
         known(graph, self.node)
         shape = graph.shapes[self.node]
         if len(shape) != 3 or self.node not in non_negative(graph):
-            raise MorphismError(f"{self.node} is no image that cannot be negative")
+            raise MorphismError(f"{self.node} is not an image that cannot be negative")
         gate = unused(graph, "gate")
         squeeze, excite = f"{gate}.squeeze", f"{gate}.excite"
         nodes = [

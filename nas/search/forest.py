@@ -33,9 +33,9 @@ class Forest:
         self._next_growth = 2 * LEAST_IN_LEAF
 
     def tell(self, features: np.ndarray, value: float) -> None:
-        """Raises ValueError for what is no number: a tree would not take it, and it must not be lost."""
+        """Raises ValueError for what is not a number: a tree would not take it, and it must not be lost."""
         if not (np.isfinite(features).all() and np.isfinite(value)):
-            raise ValueError(f"an observation that is no number: {value} at {features}")
+            raise ValueError(f"an observation that is not a number: {value} at {features}")
         if self.num_told == len(self._values):
             self._features = np.concatenate([self._features, np.empty_like(self._features)])
             self._values = np.concatenate([self._values, np.empty_like(self._values)])

@@ -37,7 +37,7 @@ class Halving:
         self._promoted = {old: by for old, by in self._promoted.items() if by != number}
 
     def tell(self, number: int, error: float) -> None:
-        """A trial completed its rung. Raises ValueError for an error that is no number."""
+        """A trial completed its rung. Raises ValueError for an error that is not a number."""
         if not 0 <= error < math.inf:
             raise ValueError(f"trial {number} has the error {error}; it must be a number from 0 up")
         insort(self._rungs[self._rung[number]], (error, self._arrivals, number))

@@ -40,7 +40,7 @@ def installed_search(name: str) -> type[Search]:
     except Exception as error:
         raise SearchError(f"the search {name!r} cannot be imported from {entry.value}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Search)):
-        raise SearchError(f"the search {name!r}: {entry.value} is no class derived from nas.search.Search")
+        raise SearchError(f"the search {name!r}: {entry.value} is not a class derived from nas.search.Search")
     return found
 
 

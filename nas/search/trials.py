@@ -37,9 +37,9 @@ class Observation:
 
     def __post_init__(self) -> None:
         if not self.errors:
-            raise ValueError(f"trial {self.number} has no validation; it is no observation")
+            raise ValueError(f"trial {self.number} has no validation; it is not an observation")
         if not all(math.isfinite(error) for _, error in self.errors):
-            raise ValueError(f"trial {self.number} has an error that is no number: {self.errors}")
+            raise ValueError(f"trial {self.number} has an error that is not a number: {self.errors}")
 
     def error_within(self, examples: int) -> float:
         """The best error by then; the first one where there was none as early."""

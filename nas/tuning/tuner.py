@@ -49,10 +49,10 @@ class Tuner:
     def tell(self, number: int, point: Point, loss: float) -> None:
         """The trial ended with these, which may have been changed since; the lower the loss the better.
 
-        Raises ValueError for a loss that is no number: it has no place among the others.
+        Raises ValueError for a loss that is not a number: it has no place among the others.
         """
         if not math.isfinite(loss):
-            raise ValueError(f"trial {number} has the loss {loss}, which is no number")
+            raise ValueError(f"trial {number} has the loss {loss}, which is not a number")
         self._take(number)
         self.num_told += 1
         self._ended(number, _within(point), loss)

@@ -39,7 +39,11 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("training.batchsize", 3, "no key 'training.batchsize'; there are: preset, "),
+        (
+            "training.batchsize",
+            3,
+            "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: preset, ",
+        ),
         ("training.batch_size", "x", "training.batch_size is 'x'; it must be"),
         ("training.batch_size", 1, "training.batch_size is 1; it must be at least 2"),
         ("training.epochs", [], "training.epochs: needs one whole number"),
@@ -59,7 +63,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("training.epochs", [1, 1 << 40], "training.epochs is 1.09951e+12; it must be a number"),
         ("data.size", 1 << 64, "data.size is 1.84467e+19; it must be a number up to 2147483647"),
         ("random_seed", -1, "random_seed is -1; it must be at least 0"),
-        ("seed_architecture", "\udcff.json", "seed_architecture is '\\udcff.json', which is no UTF-8"),
+        ("seed_architecture", "\udcff.json", "seed_architecture is '\\udcff.json', which is not valid UTF-8"),
         ("preset", "a\x00b", "preset is 'a\\x00b'; it names the run's directory"),
     ],
 )
@@ -71,7 +75,7 @@ def test_what_cannot_be_is_refused_by_name(key: str, value: object, words: str) 
 
 def test_an_unknown_preset_names_those_there_are() -> None:
     names = "digits, own, ranked, ranked-text, synthetic, synthetic-text, text"
-    with pytest.raises(ConfigError, match=f"no preset is called 'cifar'; there are: {names}"):
+    with pytest.raises(ConfigError, match=f"no preset 'cifar'; presets: {names}"):
         load_preset("cifar")
 
 
@@ -83,7 +87,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="give a readable TOML file"):
         load_preset(str(tmp_path / "absent.toml"))
     broken.write_bytes(b"preset = '\xff'")
-    with pytest.raises(ConfigError, match=r"broken\.toml: byte 10 is no UTF-8"):
+    with pytest.raises(ConfigError, match=r"broken\.toml: byte 10 is not valid UTF-8"):
         load_preset(str(broken))
 
 

@@ -148,7 +148,7 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
         (("parts", "machine", "figures", "rows"), [{}], "its part machine is damaged"),
         (("parts", "machine", "figures", "rows", 0, "found"), [], "its part machine is damaged"),
         (("parts", "machine", "figures", "notes"), "none", "its part machine is damaged"),
-        (("parts", "machine", "seconds"), float("nan"), "cannot be read (NaN is no finite number)"),
+        (("parts", "machine", "seconds"), float("nan"), "cannot be read (NaN is not a finite number)"),
     ],
 )
 def test_what_was_edited_by_hand_is_told(

@@ -56,7 +56,7 @@ def whole(real: Iterable[str]) -> Iterator[str]:
 
 
 def _folders(path: str) -> Iterator[str]:
-    """Those around a file, from the top; what begins with a dot is no part of the tree."""
+    """Those around a file, from the top; what begins with a dot is not a part of the tree."""
     parts = path.split("/")[:-1]
     if not path.startswith("."):
         yield from ("/".join(parts[: depth + 1]) + "/" for depth in range(len(parts)))

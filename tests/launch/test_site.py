@@ -56,14 +56,14 @@ environment = { A = "1" }
         ("[devices]\nper_node = '8'", "devices.per_node is '8'; it must be of type int"),
         ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
         ("modules = ", "s: "),
-        ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is no name of a variable"),
+        ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is not a name of a variable"),
         ("modules = 'gcc'", "s: modules is 'gcc'; it must be a list"),
         ("environment = { A = 1 }", "s: environment.A is 1; it must be of type str"),
         (
             'environment = { A = "1\\n#SBATCH --nodes=9" }',
             r"s: environment.A is '1\n#SBATCH --nodes=9'; it must",
         ),
-        ("environment = { \"A\\nB\" = '1' }", "is no name of a variable"),
+        ("environment = { \"A\\nB\" = '1' }", "is not a name of a variable"),
         ('queue = { account = "a\\n#SBATCH --nodes=9" }', "s: queue.account is"),
         (
             "queue = { account = 'a --nodes=9' }",

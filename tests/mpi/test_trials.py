@@ -50,7 +50,7 @@ def test_a_segmentation_fault_costs_one_attempt_on_every_mpi(mpi: Mpi, tmp_path:
         job.wait_for('"GroupLost"', 10.0)
         replay = finished(job, directory)
     (loss,) = replay.leg.losses
-    killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; its last words: .*"
+    killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; error: .*"
     assert re.fullmatch(killed, loss.reason)
 
 

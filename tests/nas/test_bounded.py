@@ -1,4 +1,4 @@
-"""What is no file is refused at once, and of a large one little is held."""
+"""What is not a file is refused at once, and of a large one little is held."""
 
 from __future__ import annotations
 

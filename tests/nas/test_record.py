@@ -128,11 +128,11 @@ def test_a_wrong_field_is_named(change, message):
     [
         ([], "Layer is []; it must be an object of Layer"),
         (None, "Layer is None; it must be an object of Layer"),
-        ({}, f"None is no Layer; known: {LAYER_NAMES}"),
-        ({"type": "Conv3d"}, f"'Conv3d' is no Layer; known: {LAYER_NAMES}"),
-        ({"type": "Layer"}, f"'Layer' is no Layer; known: {LAYER_NAMES}"),
-        ({"type": 5}, f"5 is no Layer; known: {LAYER_NAMES}"),
-        ({"type": ["Conv2d"]}, f"['Conv2d'] is no Layer; known: {LAYER_NAMES}"),
+        ({}, f"None is not a known Layer; known: {LAYER_NAMES}"),
+        ({"type": "Conv3d"}, f"'Conv3d' is not a known Layer; known: {LAYER_NAMES}"),
+        ({"type": "Layer"}, f"'Layer' is not a known Layer; known: {LAYER_NAMES}"),
+        ({"type": 5}, f"5 is not a known Layer; known: {LAYER_NAMES}"),
+        ({"type": ["Conv2d"]}, f"['Conv2d'] is not a known Layer; known: {LAYER_NAMES}"),
         ({"type": "Conv2d"}, "Conv2d lacks channels"),
         (
             {"type": "Conv2d", "channels": 8, "dilation": 1},
@@ -183,10 +183,10 @@ TOO_LONG = "9" * 5000
 @pytest.mark.parametrize(
     ("record", "kind", "message"),
     [
-        ("", RecordError, "this is no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("{", RecordError, "this is no JSON: Expecting property name enclosed in double quotes"),
-        (f'{{"input": {TOO_LONG}}}', RecordError, "this is no JSON: Exceeds the limit (4300"),
-        ("[" * 100_000, RecordError, "this is no graph: it is nested too deeply"),
+        ("", RecordError, "not valid JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("{", RecordError, "not valid JSON: Expecting property name enclosed in double quotes"),
+        (f'{{"input": {TOO_LONG}}}', RecordError, "not valid JSON: Exceeds the limit (4300"),
+        ("[" * 100_000, RecordError, "this is not a graph: it is nested too deeply"),
         (
             '{"input": ' + "[" * 400 + "]" * 400 + "}",
             RecordError,
@@ -257,7 +257,7 @@ TOO_LONG = "9" * 5000
         (
             changed(node(layer={})),
             RecordError,
-            "nodes[1].layer: None is no Layer; known: AdaptiveAveragePool, Add, ",
+            "nodes[1].layer: None is not a known Layer; known: AdaptiveAveragePool, Add, ",
         ),
         (
             changed(node(layer={"type": "Conv2d", "channels": 10**30})),

@@ -96,7 +96,7 @@ def test_an_unknown_name_lists_the_seeds():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "this is no JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"", "not valid JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (b"{}", "Graph lacks input, nodes"),
         (b'{"input": [1, 4, 4], "nodes": []}', "a graph needs at least one node"),
@@ -126,7 +126,7 @@ def test_a_file_without_an_end_and_a_key_that_stands_twice(tmp_path):
         resolve_seed("/dev/zero")
     path = tmp_path / "graph.json"
     path.write_text('{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}')
-    with pytest.raises(SeedError, match=r"this is no JSON: 'input' stands twice$"):
+    with pytest.raises(SeedError, match=r"not valid JSON: 'input' stands twice$"):
         resolve_seed(str(path))
 
 

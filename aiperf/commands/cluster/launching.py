@@ -1,4 +1,4 @@
-"""Sub-commands that write batch scripts, and submit them when told to."""
+"""Sub-commands that write batch scripts, and submit them on request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASK_SECONDS = 30
 
 @click.group()
 def launch() -> None:
-    """Write batch scripts for a scheduler, and submit them when told to.
+    """Write batch scripts for a scheduler, and submit them on request.
 
     What a script must know of the machine stands in a site file: `aiperf-hpc launch init-site` makes a
     first one.

@@ -24,7 +24,7 @@ PROGRESS_SECONDS = 5.0
 
 @click.group()
 def data() -> None:
-    """Pack images into shards that are read fast, check them, and time the loader."""
+    """Pack images into shards for fast reading, verify them, and time the loader."""
 
 
 @data.command("pack")

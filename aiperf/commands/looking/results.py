@@ -47,7 +47,7 @@ def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
 @run_or_package_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
 def score(path: Path, as_json: bool) -> int:
-    """Compute the result again from the journal alone, to the last digit.
+    """Recompute the result from the journal alone, to the last digit.
 
     Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 4 for SIMULATED, 75 for INCOMPLETE. With --json
     what is not VALID has "answer" and "cause" beside its figures, and what was not measured "origin".
@@ -71,7 +71,7 @@ def score(path: Path, as_json: bool) -> int:
 @run_argument
 @click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
-    """Show where a run stands, while it goes on or afterwards."""
+    """Show the state of a run, while it runs or afterwards."""
     files = RunFiles(directory)
     if watch:
         watch_run(files)
@@ -89,7 +89,7 @@ def status(directory: Path, watch: bool) -> None:
 )
 @device_option
 def validate(path: Path, again: bool, data: str, device: str) -> int:
-    """Check every rule against the journal; operations are counted again, nothing recorded is believed.
+    """Check every rule against the journal; all operations are counted again.
 
     Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
     run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where

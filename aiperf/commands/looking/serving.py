@@ -48,7 +48,7 @@ LINGER_SECONDS = 2.0
 @run_argument
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free.")
 def serve(directory: Path, port: int) -> None:
-    """Show a run as a page that refreshes itself, on this machine's loopback address only.
+    """Serve a live page of a run, on this machine's loopback address only.
 
     From elsewhere: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open
     http://127.0.0.1:8321/. Ends by Ctrl-C. /metrics has the same figures for Prometheus.

@@ -49,7 +49,7 @@ def show_prediction(run: Path, assumptions: Assumptions, directory: Path, silenc
         modelled.append(throughput(simulated.replay))
     origin = measured.opened.origin
     if (mark := mark_of(origin)) is not None:
-        click.echo(f"{run} is no measurement. {mark.line}")
+        click.echo(f"{run} is not a measurement. {mark.line}")
     click.echo(
         f"{origin.value}: {run}; modelled: the same random seed, {assumptions.name}; "
         f"others: {OTHERS} more random seeds"

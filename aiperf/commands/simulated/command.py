@@ -31,7 +31,7 @@ OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", 
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Devices that train one trial together; 0: all of a node.",
+    help="Devices that train one trial together; 0: all devices of a node.",
 )
 @click.option(
     "--preset",

@@ -106,7 +106,7 @@ class PackingPlan:
 def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
     """None where the target already holds these images, packed alike.
 
-    Raises DataError for a source that is no image folder, and for a target that holds something else or
+    Raises DataError for a source that is not an image folder, and for a target that holds something else or
     has no room.
     """
     for part in (source / name for name in ("train", "val", "test")):

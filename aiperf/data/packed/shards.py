@@ -160,7 +160,9 @@ def read_manifest(folder: Path) -> Packed:
             f"{path}: {error.strerror}; give a folder that `aiperf-hpc data pack` wrote"
         ) from None
     except (ValueError, RecordError, RecursionError) as error:
-        raise DataError(f"{path}: is no manifest of packed images ({error}); pack the images again") from None
+        raise DataError(
+            f"{path}: is not a manifest of packed images ({error}); pack the images again"
+        ) from None
     told = next(_contradictions(packed), "")
     if not told and digest != packed.sha256:
         told = "its own SHA-256 is not that of its content, so it was changed or damaged"

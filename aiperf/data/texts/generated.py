@@ -53,7 +53,7 @@ class GeneratedWindows(WindowSource):
         keys = mixed(to_device(places, self._along.device) ^ self._key)
         noise = mixed(keys[:, None] ^ self._positions)
         steps = self._steps[noise >> 8 & 255]
-        steps[:, 0] = keys & SYMBOLS - 1  # where the window begins, which is no step
+        steps[:, 0] = keys & SYMBOLS - 1  # where the window begins, which is not a step
         drawn = (noise & 1).bool()
         drawn[:, :2] = True
         # The last place where a step was drawn: from there on it is the same.
@@ -78,7 +78,7 @@ def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> 
         )
     if sum(lengths) > WORD:
         raise DataError(
-            f"synthetic text: {sum(lengths):,} windows are wanted, and no more than {WORD:,} differ; lower "
+            f"synthetic text: {sum(lengths):,} windows requested, but only {WORD:,} differ; lower "
             "data.training_examples"
         )
     windows = GeneratedWindows(seed, config.size, device)

@@ -4,7 +4,7 @@ A register holds 16 numbers of 32 bits, and oneDNN fills one with channels: a co
 channels uses a quarter or a half of it. With the channels last in memory, two neighbouring pixels of C are
 one of 2C, so the same memory is an image of half the width. The kernel that does the same there has zeros in
 it: at 5 pixels a fifth more to multiply, at 3 pixels twice as much, which does not pay. A number that is not
-finite reaches one more pixel, for zero times infinity is no number.
+finite reaches one more pixel, for zero times infinity is not a number.
 """
 
 from __future__ import annotations

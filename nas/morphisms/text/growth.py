@@ -37,7 +37,7 @@ class Taken:
     factor: float = 1.0
     """Of the values."""
     gradient: float | None = 1.0
-    """Of the gradient. None where it is no multiple of the parent's: the optimizer's state begins anew."""
+    """Of the gradient. None where it is not a multiple of the parent's: the optimizer's state begins anew."""
     new_rows: float | None = None
     """What new rows start with; None: as those of an untrained layer."""
     new_columns: float | None = None

@@ -107,7 +107,7 @@ def heads_of(graph: Graph, name: str) -> Heads:
     check_text(graph)
     node = known(graph, name)
     if not isinstance(node.layer, Attention):
-        raise MorphismError(f"{name} is no attention")
+        raise MorphismError(f"{name} is not an attention")
     own = all(isinstance(graph.node[read].layer, Linear) for read in node.inputs)
     if not own or any(len(graph.readers[read]) > 1 for read in node.inputs):
         raise MorphismError(f"{name} does not read three Linears of its own")

@@ -92,7 +92,7 @@ def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(
         )
     (tmp_path / "text").write_text("hello")
     assert typed("score", tmp_path / "text") == 1
-    assert "text is no gzip'ed tar archive" in typed.err
+    assert "text is not a gzip'ed tar archive" in typed.err
 
 
 def test_nothing_is_overwritten(typed: Typed, run: Path, options: tuple[object, ...], package: Path) -> None:
@@ -166,7 +166,7 @@ KEY = "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("hello", "line 1: hello is no public key of 64 hexadecimal digits"),
+        ("hello", "line 1: hello is not a public key of 64 hexadecimal digits"),
         (f"{KEY}\n", "line 1: the name of the site is missing behind its key, or no line of plain text"),
         (f"{KEY} A\x1b[2J\n", "line 1: the name of the site is missing behind its key"),
         (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A stands twice; one key is of one site"),

@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
     assert "was begun otherwise: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
     assert typed(*again, "--set", "training.batchsize=64") == 1
-    assert "there is no key 'training.batchsize'" in typed.err
+    assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
 
 def test_a_folder_of_images_is_found_again_from_everywhere(
@@ -97,7 +97,7 @@ def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tm
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--data", "nowhere"), "nowhere is no folder; give the folder of your images by --data"),
+        (("--data", "nowhere"), "nowhere is not a folder; give the folder of your images by --data"),
         (("--preset", "own"), "preset own is for images of your own; give their folder by --data"),
         (("--preset", "digits", "--data", "."), "data.name is 'digits', which reads no files"),
     ],

@@ -126,7 +126,7 @@ def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> 
     machine = tmp_path / "machine.toml"
     words = ("--calibrate", tmp_path / "run", "--write", machine, "--directory", tmp_path / "again")
     assert typed("simulate", *words) == 0, typed.err
-    assert f"{tmp_path / 'run'} is no measurement. SIMULATED: " in typed.out
+    assert f"{tmp_path / 'run'} is not a measurement. SIMULATED: " in typed.out
     assert f"simulated: {tmp_path / 'run'}; modelled: " in typed.out
     assert "measured: " not in typed.out
     assert "-0.0 %" not in typed.out

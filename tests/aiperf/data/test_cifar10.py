@@ -81,15 +81,15 @@ def cut(file: Path) -> None:
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text("[1, 2"),
-            "{folder}/train_lables.json: is no JSON (Expecting ',' delimiter: line 1 column 6 (char 5)); "
-            "fetch it again",
+            "{folder}/train_lables.json: is not valid JSON (Expecting ',' delimiter: line 1 column 6 "
+            "(char 5)); fetch it again",
             id="labels no JSON",
         ),
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text("[" * 100_000),
-            "{folder}/train_lables.json: is no JSON (maximum recursion depth exceeded while decoding a JSON "
-            "array from a unicode string); fetch it again",
+            "{folder}/train_lables.json: is not valid JSON (maximum recursion depth exceeded while "
+            "decoding a JSON array from a unicode string); fetch it again",
             id="labels nested deeply",
         ),
         pytest.param(
@@ -102,7 +102,7 @@ def cut(file: Path) -> None:
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text('{"a": 1}'),
-            "{folder}/train_lables.json: is no list of whole numbers; fetch it again",
+            "{folder}/train_lables.json: is not a list of whole numbers; fetch it again",
             id="labels no list",
         ),
         pytest.param(

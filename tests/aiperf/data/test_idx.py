@@ -165,9 +165,9 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         load(config, CPU, 1)
     assert str(refused.value) == (
-        f"data.path is '{tmp_path}/nowhere', which is no folder; set it to the folder of the idx files"
+        f"data.path is '{tmp_path}/nowhere', which is not a folder; set it to the folder of the idx files"
     )
-    with pytest.raises(DataError, match=r"^data\.path is '', which is no folder"):
+    with pytest.raises(DataError, match=r"^data\.path is '', which is not a folder"):
         load(replace(config, path=""), CPU, 1)
 
 

@@ -35,7 +35,7 @@ class DeviceConformance:
         assert device in bound
 
     def test_one_that_is_not_there_is_refused(self, device: Device, num_devices: int) -> None:
-        with pytest.raises(WorldError, match=f"{self.kind} device {num_devices} is wanted"):
+        with pytest.raises(WorldError, match=f"{self.kind} device {num_devices} requested"):
             bind(self.kind, num_devices)
 
     def test_it_can_be_waited_for_and_cleaned(self, device: Device) -> None:

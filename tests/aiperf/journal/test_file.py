@@ -92,12 +92,12 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
     [
         (b"garbage", "Expecting value"),
         (b"", "Expecting value"),
-        (b"[]", "it is no object"),
+        (b"[]", "it is not an object"),
         (b"\xff{}", "decode"),
-        (b'{"t":1.0,"type":"Nothing","chain":""}', "is no Event"),
+        (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known Event"),
         (b'{"t":1.0,"type":"Beat"}', "lacks 'chain'"),
         (b'{"type":"Beat","chain":""}', "lacks 't'"),
-        (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is no number"),
+        (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is not a number"),
         (b'{"t":1e999,"type":"Beat","chain":""}', "1e999 is too large"),
         (
             b'{"t":1.0,"type":"GroupLost","group":9223372036854775808,"chain":""}',

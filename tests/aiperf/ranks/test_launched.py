@@ -21,7 +21,7 @@ DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
         ({"SLURM_PROCID": "4", "SLURM_STEP_NUM_TASKS": "5"}, Launched(4, 5, "srun", False)),
         # mpiexec inside a Slurm job starts its daemons by srun, whose variables the ranks get as well
         (OPEN_MPI | DAEMONS, Launched(3, 9, "mpiexec of Open MPI", False)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script is no rank
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script is not a rank
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # anybody's

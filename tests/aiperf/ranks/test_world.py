@@ -55,7 +55,7 @@ def test_a_worker_that_is_killed_is_told_of_and_started_again(world: LocalWorld,
     os.kill(pid, signal.SIGKILL)
     gone = wait(world, Gone)
     assert isinstance(gone, Gone)
-    assert gone.reason.startswith(f"the worker (process {pid}) was killed by signal 9; its last words: ")
+    assert gone.reason.startswith(f"the worker (process {pid}) was killed by signal 9; error: ")
     world.send(0, Assign(trial(1), 1))  # to nobody
     assert world.receive(0.1) is None
 
@@ -82,6 +82,6 @@ def test_what_a_worker_cannot_do_it_says_before_it_ends(world: LocalWorld, tmp_p
     world.send(0, Setup(CONFIG, graph_to_json(SEED), str(tmp_path)))
     gone = wait(world, Gone)
     assert isinstance(gone, Gone)
-    assert "ended with exit code 1; its last words: unknown, for " in gone.reason
+    assert "ended with exit code 1; error: unknown, for " in gone.reason
     (tmp_path / "logs").unlink()
     (tmp_path / "moved").rename(tmp_path / "logs")

@@ -40,7 +40,7 @@ def test_the_hashes_of_an_honest_run_agree(tmp_path: Path, scene: Scene) -> None
     assert all(event.logs for _, event in timed if isinstance(event, Closed))
     assert witnesses(timed, files) == (
         Outcome.PASSED,
-        "2 ranks wrote the same, as hashed at each validation; 0 logs are not at hand",
+        "2 rank logs agree, as hashed at each validation; none missing",
     )
 
 
@@ -93,7 +93,7 @@ def test_a_log_that_is_missing_is_named_and_nothing_is_proved_without_it(tmp_pat
     files.witness("node2", 2).unlink()
     outcome, text = witnesses(timed, files)
     assert outcome is Outcome.UNKNOWN
-    assert text.endswith("; the logs of rank 2 on node2 are not at hand, or not whole")
+    assert text.endswith("; missing or incomplete: rank 2 on node2")
 
 
 def test_the_last_lines_of_a_host_that_died_may_be_lost_and_no_others(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_the_last_lines_of_a_host_that_died_may_be_lost_and_no_others(tmp_path: 
     outcome, text = witnesses(unhashed, files)
     assert (outcome, text.split("; ")[1]) == (
         Outcome.UNKNOWN,
-        "the logs of rank 1 on node1 are not at hand, or not whole",
+        "missing or incomplete: rank 1 on node1",
     )
     lines = before.splitlines(keepends=True)
     path.write_text("".join(lines[3:]) + whole[len(before) :])
@@ -174,7 +174,7 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
     files, timed = hashed_run(tmp_path, GROUP)
     outcome, text = witnesses(wider(timed), files)
     assert outcome is Outcome.UNKNOWN
-    assert text.endswith("the logs of rank 3 on node3, rank 4 on node4 are not at hand, or not whole")
+    assert text.endswith("missing or incomplete: rank 3 on node3, rank 4 on node4")
     for rank in (3, 4):  # copies of those of real ranks have too many images, and another hash
         source = files.witness(f"node{rank - 2}", rank - 2)
         files.witness(f"node{rank}", rank).write_bytes(source.read_bytes())

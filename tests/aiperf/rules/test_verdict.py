@@ -232,12 +232,12 @@ def files(tmp_path: Path) -> RunFiles:
 def test_ranks_that_wrote_the_same_are_counted(files: RunFiles) -> None:
     assert found(verdict_on(TIMED, files), "witnesses") == (
         Outcome.PASSED,
-        "2 ranks wrote the same; 0 logs are not at hand",
+        "2 rank logs agree; none missing",
     )
     files.witness("node2", 2).unlink()
     assert found(verdict_on(TIMED, files), "witnesses") == (
         Outcome.UNKNOWN,
-        "1 ranks wrote the same; the logs of rank 2 on node2 are not at hand, or not whole",
+        "1 rank log agrees; missing or incomplete: rank 2 on node2",
     )
 
 
@@ -255,7 +255,7 @@ def test_a_step_that_a_rank_did_not_write_is_named(files: RunFiles) -> None:
 def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(tmp_path: Path) -> None:
     timed = told(Scene(minutes=0.1, groups=1, ranks_of_a_group=3))
     files = write_run(tmp_path / "run", timed)
-    assert found(verdict_on(timed, files), "witnesses")[1].startswith("3 ranks wrote the same")
+    assert found(verdict_on(timed, files), "witnesses")[1].startswith("3 rank logs agree")
     path = files.witness("node2", 2)
     path.write_text(path.read_text().replace('"examples": 250', '"examples": 251', 1))
     outcome, text = found(verdict_on(timed, files), "witnesses")
@@ -489,7 +489,7 @@ def _short_segment(run: Ranked) -> None:
         (_killed, "complete", "the run has not ended"),
         (_worse, "ranked error", "the error is 30.0%, above 30%"),
         (_nothing_kept, "ranked error", "the weights of the tested network were not kept"),
-        (_unhashed, "ranked segments", "1 validations hold no hash over the ranks' logs"),
+        (_unhashed, "ranked segments", "1 validation without a hash over the ranks' logs"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),
         (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
         (_no_format, "ranked precision", "auto has less than 16 bits"),

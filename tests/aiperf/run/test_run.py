@@ -153,7 +153,7 @@ def test_its_host_is_recorded_over_the_whole_span(whole: tuple[Path, str]) -> No
     ((begin, end),) = HostClock(run, path.stem).spans("")
     assert times[0] < begin < end < times[-1]
     assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
-    assert "energy                  unknown (these devices have no sensor that is read)" in whole[1]
+    assert "energy                  unknown (no supported energy sensor)" in whole[1]
 
 
 def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str]) -> None:

@@ -150,7 +150,9 @@ def _member(family: Any, name: Any, path: str) -> Any:
         raise RecordError(str(error)) from None
     except KeyError as error:
         where = f"{path}: " if path else ""
-        raise RecordError(f"{where}{_shown(name)} is no {family.__name__}; known: {error.args[0]}") from None
+        raise RecordError(
+            f"{where}{_shown(name)} is not a known {family.__name__}; known: {error.args[0]}"
+        ) from None
 
 
 def _plan(kind: Any) -> dict[str, tuple[Callable[[Any, str], Any], tuple[type, ...]]]:

@@ -217,7 +217,7 @@ def test_headers_of_headers_have_an_end(kind: bytes, tmp_path: Path, folder: Pat
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
     os.mkfifo(tmp_path / "p.tar.gz")
-    with pytest.raises(ArchiveError, match="is no file"):
+    with pytest.raises(ArchiveError, match="is not a file"):
         read_archive(tmp_path / "p.tar.gz", folder)
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
         locked.private_bytes(*pem, serialization.BestAvailableEncryption(b"password"))
     )
     for name, match in (
-        ("text", "no private key"),
+        ("text", "not a private key"),
         ("rsa", "no Ed25519 key"),
         ("locked", "without a password"),
         ("absent", "No such file"),

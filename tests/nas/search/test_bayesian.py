@@ -90,9 +90,9 @@ def test_the_forest_learns() -> None:
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_what_is_no_number_is_refused_and_not_counted(wrong: float) -> None:
     forest = Forest(2, 1)
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         forest.tell(np.zeros(2), wrong)
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         forest.tell(np.array([0.0, wrong]), 1.0)
     assert forest.num_told == 0
 

@@ -37,7 +37,7 @@ def test_a_name_of_our_own_stays_ours(packages: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("lowest = lowest_search:NoSearch", "'lowest': lowest_search:NoSearch is no class derived from nas."),
+        ("lowest = lowest_search:NoSearch", "'lowest': lowest_search:NoSearch is not a class"),
         ("lowest = lowest_search:Gone", "'lowest' cannot be imported from lowest_search:Gone: module "),
         ("lowest = gone:Gone", "'lowest' cannot be imported from gone:Gone: No module named 'gone'"),
         ("other = lowest_search:Lowest", "'lowest' is not installed; install the package that it came with"),

@@ -411,5 +411,5 @@ def test_calls_out_of_order_are_refused() -> None:
 def test_an_observation_needs_errors_that_are_numbers() -> None:
     with pytest.raises(ValueError, match="trial 3 has no validation"):
         Observation(3, 100, ())
-    with pytest.raises(ValueError, match="trial 3 has an error that is no number"):
+    with pytest.raises(ValueError, match="trial 3 has an error that is not a number"):
         Observation(3, 100, ((100, float("nan")),))

@@ -166,7 +166,7 @@ def test_morphisms_of_images_find_no_place_in_text(kind: type[Morphism]) -> None
         (MoreHeads("block1.attention", 8, 3, 0), "8 in 3 add neither"),
         (MoreHeads("block1.attention", 4, 2, 0), "4 in 2 add neither"),
         (MoreHeads("block1.attention", 9, 3, 0), "9 in 3 add neither"),
-        (MoreHeads("block1.mlp.in", 8, 2, 0), "is no attention"),
+        (MoreHeads("block1.mlp.in", 8, 2, 0), "is not an attention"),
         (MoreHeads("nothing", 8, 2, 0), "no node 'nothing'"),
         (MoreGroups("block1.attention", 3), "4 heads in 2 groups, which cannot become 3"),
         (MoreGroups("block1.attention", 8), "cannot become 8"),

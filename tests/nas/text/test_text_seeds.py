@@ -158,7 +158,11 @@ def test_images_keep_the_records_of_before() -> None:
     ("head", "kind", "message"),
     [
         ("NextSymbol", RecordError, "head is 'NextSymbol'; it must be an object of Head"),
-        ({"type": "NextWord"}, RecordError, "head: 'NextWord' is no Head; known: Classes, NextSymbol"),
+        (
+            {"type": "NextWord"},
+            RecordError,
+            "head: 'NextWord' is not a known Head; known: Classes, NextSymbol",
+        ),
         ({"type": "NextSymbol", "symbols": 7}, RecordError, "unknown key head.symbols; known: none"),
         ({"type": "Classes"}, ShapeError, "the output has the shape (64, 256), not (classes,)"),
     ],

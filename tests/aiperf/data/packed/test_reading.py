@@ -197,7 +197,7 @@ def test_packed_images_that_are_damaged_are_packed_images(
     assert look(folder).training.name == "packed"
     (folder / "away").rename(folder / "train-00000.shard")
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match="is no manifest of packed images"):
+    with pytest.raises(DataError, match="is not a manifest of packed images"):
         look(folder)
 
 
@@ -281,7 +281,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(config: DataConfig) -> No
     with pytest.raises(DataError, match="train has 36 images, and its shards hold 35; pack the images again"):
         load(config, CPU, 1)
     path.write_text("{")
-    with pytest.raises(DataError, match="is no manifest of packed images"):
+    with pytest.raises(DataError, match="is not a manifest of packed images"):
         load(config, CPU, 1)
 
 

@@ -159,7 +159,7 @@ def test_a_billion_windows_hold_nothing() -> None:
         (
             {"training_examples": 2**31, "test_examples": 2**31},
             (
-                "synthetic text: 4,294,967,346 windows are wanted, and no more than 4,294,967,295 differ; "
+                "synthetic text: 4,294,967,346 windows requested, but only 4,294,967,295 differ; "
                 "lower data.training_examples"
             ),
         ),

@@ -1,14 +1,17 @@
 """Whether another distribution owns, or hides, one of the packages this program is made of.
 
-NVIDIA's inference client is called `aiperf` on the package index and installs a package of that name.
-Installed side by side, the two overwrite each other's files; what would run then is neither.
+NVIDIA's inference client is called `aiperf` on the package index and installs a package of that name. In
+one folder the two overwrite each other's files; what would run then is neither. Packages called `nas`,
+`launch` or `analysis` are common: one in PYTHONPATH or in the working directory must not stand before ours.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distributions
@@ -23,18 +26,36 @@ PACKAGES = ("aiperf", "nas", "launch", "analysis")
 SHARED = ("__init__.py", "__main__.py")
 """Files of `aiperf` that NVIDIA's has as well (0.13.0): its removal takes them along."""
 
+HOME = Path(__file__).resolve().parents[1]
+
 _APART = "install aiperf-hpc into an environment of its own (python3 -m venv)"
 
 
 def refuse_clash() -> None:
     """Raises AiperfError with one sentence when a package is not, or not only, this program's own, or not
     whole any more."""
-    if clash := foreign_owner(distributions()):
+    if clash := foreign_owner(distributions(path=[str(HOME)])):
         raise AiperfError(f"{clash}; remedy: {_APART}")
     if clash := missing_files():
         raise AiperfError(f"{clash}; remedy: {_again()}")
-    if clash := hidden_package():
-        raise AiperfError(f"{clash}; remedy: {_APART}")
+    put_own_first()
+    if clash := hidden_package(_read_by_children()):
+        raise AiperfError(f"{clash}; remedy: start it in another directory")
+
+
+def put_own_first() -> None:
+    """Where a foreign package would be read in place of one of ours, puts ours before it: here, and for the
+    processes that this one starts."""
+    if hidden_package([os.getcwd(), *sys.path]) is None:
+        return
+    sys.path.insert(0, str(HOME))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONSAFEPATH"] = "1"  # the working directory stands before all else without it
+
+
+def _read_by_children() -> list[str]:
+    """PYTHONSAFEPATH is of Python 3.11 and newer."""
+    return sys.path if sys.version_info >= (3, 11) else [os.getcwd(), *sys.path]
 
 
 def foreign_owner(installed: Iterable[Distribution]) -> str | None:
@@ -71,8 +92,7 @@ def _again() -> str:
 
 def hidden_package(path: Iterable[str] | None = None) -> str | None:
     """Which of our packages would be read from another place than this one, on this or `sys.path`."""
-    home = Path(__file__).resolve().parents[1]
-    search = None if path is None else list(path)
+    home, search = HOME, list(sys.path if path is None else path)
     for name in PACKAGES:
         found = PathFinder.find_spec(name, search)
         # Without an origin it is a mere folder of that name, which a real package precedes.

@@ -124,7 +124,10 @@ def test_damage_is_refused_with_the_words_of_the_slow_reader(
         ({"type": "Stepped", "block": {"loss": 1 << 53}}, "block.loss is 9007199254740992; it must be of "),
         ({"type": "LegBegan", "groups": [[1], [2, "3"]]}, "groups[1][1] is '3'; it must be of type int"),
         ({"type": "LegBegan", "groups": [[1], 2]}, "groups[1] is 2; it must be a list"),
-        ({"type": "Ended", "finished": {"type": "Ended"}}, "finished: 'Ended' is not a known Finished; known: "),
+        (
+            {"type": "Ended", "finished": {"type": "Ended"}},
+            "finished: 'Ended' is not a known Finished",
+        ),
         ({"type": ["Beat"]}, "['Beat'] is not a known Event; known: Beat, "),
         ([], "Event is []; it must be an object of Event"),
     ],

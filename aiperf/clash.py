@@ -46,7 +46,7 @@ def refuse_clash() -> None:
 def put_own_first() -> None:
     """Where a foreign package would be read in place of one of ours, puts ours before it: here, and for the
     processes that this one starts."""
-    if hidden_package([os.getcwd(), *sys.path]) is None:
+    if not hidden_package() and not hidden_package([os.getcwd(), *sys.path]):
         return
     sys.path.insert(0, str(HOME))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))

@@ -36,6 +36,8 @@ def test_the_distribution_and_the_command_have_one_name(stated: dict[str, Any]) 
 
 def test_the_version_is_stated_once(stated: dict[str, Any]) -> None:
     assert stated["version"] == aiperf.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {aiperf.__version__}\n" in citation
     latest = re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert latest
     assert latest.group(1) in ("Unreleased", aiperf.__version__)

@@ -19,7 +19,11 @@ from nas.ops import TENSOR_OPS, Ops
 
 AHEAD = 2
 """Trials that a group has at a time: it trains one and prepares the next beside it, so that no device waits
-between two trials. A third would only be proposed earlier, from fewer results."""
+between two trials. A third would only be proposed earlier, from fewer results.
+
+Beside its first trial in a leg nothing is prepared: when a run begins there is nothing to start from but the
+seed's first weights. So a group waits once for a preparation, and its second trial begins with what was
+learnt: docs/search.md."""
 
 FIRST_STEP = 5.0
 """Times the usual silence, or times what a step is foreseen to take. In the first step of a trial the
@@ -54,6 +58,8 @@ class Group:
     """The usual silence that is no loss."""
     assigned: deque[Dispatched] = field(default_factory=deque)
     """The trial that it trains, then the one that it prepares."""
+    ahead: int = 1
+    """Trials that it has at a time for now."""
     alive: bool = True
     late: bool = False
     """Its trial was given up when the leg ended; it may still answer, and so make the test."""
@@ -74,7 +80,7 @@ class Group:
     """Why a rank of it cannot take part, in the rank's own words."""
 
     def wants_more(self, now: float) -> bool:
-        return self.alive and not self.closing and now >= self.rests_until and len(self.assigned) < AHEAD
+        return self.alive and not self.closing and now >= self.rests_until and len(self.assigned) < self.ahead
 
     def has(self, trial: int, attempt: int) -> bool:
         return any((job.trial.number, job.attempt) == (trial, attempt) for job in self.assigned)
@@ -103,6 +109,7 @@ class Group:
     def drop(self, trial: int, ceilings: Mapping[int, Ceiling]) -> None:
         """It is done with that trial, and begins the next one."""
         self.assigned = deque(job for job in self.assigned if job.trial.number != trial)
+        self.ahead = AHEAD
         self.await_first_step(ceilings)
 
     def rest_after(self, state: State, now: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.journal.events import Dispatched, Ended
 from aiperf.run.group import AHEAD
+from aiperf.run.master import Master
 from aiperf.trial import State
 from aiperf.wire import messages
 from aiperf.wire.messages import FromGroup, ToGroup
@@ -68,9 +69,17 @@ class AtOnce:
     def close(self) -> None: ...
 
 
+def set_ahead(master: Master, per_group: int) -> None:
+    """From the beginning, as it is after the first trial of each."""
+    for group in master.groups.each:
+        group.ahead = per_group
+
+
 def ended_and_dispatched(per_group: int, directory: Path) -> str:
     """E and D in the order of the journal."""
-    told = Run(directory, AtOnce(per_group), max_trials=4 * GROUPS).go()
+    run = Run(directory, AtOnce(per_group), max_trials=4 * GROUPS)
+    run.before = lambda master: set_ahead(master, per_group)
+    told = run.go()
     assert {story.state for story in told.trials.values()} == {State.COMPLETE}
     kinds = {Dispatched: "D", Ended: "E"}
     return "".join(kinds[type(each)] for each in told.decisions if type(each) in kinds)  # type: ignore[index]

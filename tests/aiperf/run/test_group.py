@@ -65,13 +65,25 @@ def test_a_step_that_is_known_to_be_slow_is_waited_for() -> None:
 
 
 def test_a_group_has_two_trials_at_a_time() -> None:
-    group = Group((1,), silence_seconds=10.0)
+    group = Group((1,), silence_seconds=10.0, ahead=AHEAD)
     for job in (JOB, OTHER)[:AHEAD]:
         assert group.wants_more(0.0)
         group.assign(job, 0.0, {})
     assert not group.wants_more(0.0)
     assert group.has(OTHER.trial.number, 1)
     assert not group.has(OTHER.trial.number, 2)
+
+
+def test_nothing_is_prepared_beside_a_first_trial() -> None:
+    """It would begin with weights that nobody trained."""
+    group = Group((1,), silence_seconds=10.0)
+    group.assign(JOB, 0.0, {})
+    assert not group.wants_more(0.0)
+    group.drop(JOB.trial.number, {})
+    for job in (JOB, OTHER):
+        assert group.wants_more(0.0)
+        group.assign(job, 0.0, {})
+    assert not group.wants_more(0.0)
 
 
 def test_a_lost_group_has_nothing_and_is_given_up_in_the_end() -> None:

@@ -14,7 +14,6 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.eligibility import ROUNDING_SECONDS
-from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.trial import State
 from aiperf.wire.messages import (
@@ -45,11 +44,18 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert sorted(event.ready.rank for event in told.ranks) == [1, 2, 3, 4]
     assert sorted(told.leg.controls) == [1, 2, 3, 4]
     assert sorted(assigned(world, 0) + assigned(world, 1)) == list(range(9))
-    # Each has one to train before any has one to prepare.
-    assert [assigned(world, group)[:AHEAD] for group in (0, 1)] == [[0, 2], [1, 3]]
+    # Each has one to train before any has a second one.
+    assert [assigned(world, group)[:1] for group in (0, 1)] == [[0], [1]]
     assert told.tested is not None
     assert told.tested.trial == told.best.number  # type: ignore[union-attr]
     assert told.blocks.column("examples").sum() == 9 * STEPS * BATCH
+
+
+def test_the_second_trial_begins_with_what_the_first_one_learnt(tmp_path: Path) -> None:
+    told = Run(tmp_path, FakeWorld(Obedient), max_trials=4).go()
+    assert told.trials[1].attempts[0].trial.parent == 0
+    order = [type(event).__name__ for event in told.decisions]
+    assert order[1:4] == ["Dispatched", "Ended", "Dispatched"]
 
 
 def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_target_that_is_just_reached_ends_a_run(tmp_path: Path) -> None:
     assert told.leg.ended is not None
     assert told.leg.ended.reason == "target"
     assert told.trials[0].attempts[0].validations[0].segment.error == 0.25
-    assert len(told.trials) == 2, "the second was prepared beside it"
+    assert len(told.trials) == 1, "nothing is prepared beside the first"
 
 
 def test_a_group_that_closes_is_given_nothing_more(tmp_path: Path) -> None:

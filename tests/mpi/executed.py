@@ -1,7 +1,8 @@
 """What a run executed, summed without the counter of this project.
 
-Steps and images come from the ranks' own logs; operations of an image from torch's FlopCounterMode, which
-watches the rebuilt network train and evaluate one batch.
+Steps and examples come from the ranks' own logs; operations of an example from torch's FlopCounterMode, which
+watches the rebuilt network train and evaluate one batch. Of attention it counts T² pairs; those that are not
+masked are (T + 1) / 2T of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -25,7 +28,7 @@ BATCH = 2
 
 
 def tensor_operations(replay: Replay, directory: Path) -> int:
-    """Of all credited segments: trained images forward and backward, validated ones forward."""
+    """Of all credited segments: trained examples forward and backward, validated ones forward."""
     trained, validated = Counter[int](), Counter[int]()
     credited = set(_credited(replay))
     for path in directory.glob("logs/*.steps.jsonl"):
@@ -42,18 +45,28 @@ def tensor_operations(replay: Replay, directory: Path) -> int:
 
 
 def example_operations(graph: Graph) -> tuple[int, int]:
-    """Tensor operations of one image: trained, evaluated."""
+    """Tensor operations of one image, or of one window: trained, evaluated."""
+    of_text = len(graph.input) == 1
     with torch.device("meta"):
         network = Network(graph)
-        examples = torch.randn(BATCH, *graph.input)
-        labels = torch.zeros(BATCH, dtype=torch.int64)
-    with _counter() as training:
-        cross_entropy(network(examples), labels).backward()
+        examples = torch.zeros(BATCH, *graph.input, dtype=torch.int64 if of_text else torch.float32)
+        right = torch.zeros(examples.shape if of_text else BATCH, dtype=torch.int64)
+    with sdpa_kernel([SDPBackend.MATH]), _counter() as training:
+        answers = network(examples)
+        cross_entropy(answers.transpose(1, 2) if of_text else answers, right).backward()
     network.eval()
-    with _counter() as evaluation, torch.inference_mode():
+    with sdpa_kernel([SDPBackend.MATH]), _counter() as evaluation, torch.inference_mode():
         network(examples)
-    assert training.get_total_flops() % BATCH == evaluation.get_total_flops() % BATCH == 0
-    return training.get_total_flops() // BATCH, evaluation.get_total_flops() // BATCH
+    return _of_one(training, graph), _of_one(evaluation, graph)
+
+
+def _of_one(counter: FlopCounterMode, graph: Graph) -> int:
+    found = counter.get_flop_counts()["Global"]
+    pairs = found.pop(torch.ops.aten.bmm, 0)
+    unmasked = Fraction(pairs * (graph.input[0] + 1), 2 * graph.input[0])
+    operations = (sum(found.values()) + unmasked) / BATCH
+    assert operations.denominator == 1
+    return operations.numerator
 
 
 def _credited(replay: Replay) -> Iterator[tuple[int, int, int]]:

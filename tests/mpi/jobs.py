@@ -21,6 +21,7 @@ from aiperf.journal.replay import Replay
 from tests.house.tree import ROOT
 
 TINY = Path(__file__).parent / "tiny.toml"
+TINY_TEXT = Path(__file__).parent / "tiny_text.toml"
 QUICK = Path(__file__).parent / "quick"
 PROGRAM = "from aiperf.start import main; raise SystemExit(main())"
 BEGUN_SECONDS = 300.0  # for the clock to run, on a machine with other things to do

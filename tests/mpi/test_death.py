@@ -19,7 +19,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
 from tests.mpi.checked import checked
-from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, Job, Mpi, started, told
+from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, TINY_TEXT, Job, Mpi, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -38,8 +38,10 @@ ENDED_BY_LAUNCHER = {
 """The one clear line, which the launchers print themselves."""
 
 
-def command(directory: Path, ranks: int, devices: int, mpi: Mpi = OPEN_MPI, *options: str) -> list[str]:
-    words = ["run", "--preset", TINY, "--directory", directory, "--devices-per-trial", devices]
+def command(
+    directory: Path, ranks: int, devices: int, mpi: Mpi = OPEN_MPI, *options: str, preset: Path = TINY
+) -> list[str]:
+    words = ["run", "--preset", preset, "--directory", directory, "--devices-per-trial", devices]
     return mpi.run(ranks, *words, "--minutes", SPAN_SECONDS / 60, options=options)
 
 
@@ -73,7 +75,9 @@ def test_a_killed_rank_costs_its_group_and_no_more(
     ranks, devices = chance.choice(LAYOUTS)
     victim, after = chance.randrange(1, ranks), chance.uniform(0.5, SPAN_SECONDS - 4)
     directory, copied = tmp_path / "run", tmp_path / "before"
-    with started(command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT), directory) as job:
+    preset = TINY if number % 2 else TINY_TEXT
+    run = command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT, preset=preset)
+    with started(run, directory) as job:
         released = job.wait_for('"Released"')
         doomed = job.rank(victim)  # to look for it takes seconds of a busy machine
         wait_until(released + after)
@@ -87,8 +91,8 @@ def test_a_killed_rank_costs_its_group_and_no_more(
     replay, before = checked(directory), complete(told(copied))
     report(
         capsys,
-        f"KILL_SEED={seed}: rank {victim} of {ranks} killed after {after:.1f} s, noticed in {noticed:.2f} s; "
-        f"{len(before)} trials complete before, {len(complete(replay))} in the end; exit {code}",
+        f"KILL_SEED={seed}, {preset.stem}: rank {victim} of {ranks} killed after {after:.1f} s, noticed in "
+        f"{noticed:.2f} s; {len(before)} trials complete before, {len(complete(replay))} after; exit {code}",
     )
     kept(before, replay)
     (loss,) = replay.leg.losses

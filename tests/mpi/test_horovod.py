@@ -8,8 +8,8 @@ import pytest
 
 from aiperf.files import RunFiles
 from tests.mpi.checked import checked
-from tests.mpi.digits import run_digits
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
+from tests.mpi.presets import run_preset
 from tests.mpi.steps.stepped import COMPRESSED, TOLERANCE, difference, parameters
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]
@@ -41,7 +41,8 @@ def test_compressed_gradients_are_nearly_the_same(tmp_path: Path) -> None:
 
 
 def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(tmp_path: Path) -> None:
-    run_digits(OPEN_MPI, "1+2", tmp_path / "run", "horovod")
+    """Of text; the next test is of images."""
+    run_preset("text", OPEN_MPI, "1+2", tmp_path / "run", "horovod")
 
 
 def test_a_killed_rank_costs_its_group_and_no_more(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs on several ranks: the digits, by every MPI and layout, checked by independent sums."""
+"""Whole runs on several ranks: both tasks, by every MPI and layout, checked by independent sums."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from pathlib import Path
 import pytest
 
 from aiperf.journal.replay import Replay
-from tests.mpi.digits import LAYOUTS, run_digits
 from tests.mpi.jobs import MPICH, OPEN_MPI, TINY, Mpi, started, told
+from tests.mpi.presets import run_preset
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
 
 # What two MPIs do differently, a group of two shows.
 @pytest.mark.parametrize(
-    ("mpi", "layout"),
-    [*((OPEN_MPI, layout) for layout in LAYOUTS), (MPICH, "1+2")],
+    ("preset", "mpi", "layout"),
+    [
+        ("digits", OPEN_MPI, "1+1"),
+        ("digits", OPEN_MPI, "1+2"),
+        ("text", OPEN_MPI, "1+4"),
+        ("text", MPICH, "1+2"),
+    ],
     ids=lambda value: value if isinstance(value, str) else value.name,
     indirect=["mpi"],
 )
 def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(
-    mpi: Mpi, layout: str, tmp_path: Path
+    preset: str, mpi: Mpi, layout: str, tmp_path: Path
 ) -> None:
-    run_digits(mpi, layout, tmp_path / "run")
+    run_preset(preset, mpi, layout, tmp_path / "run")
 
 
 def curves(replay: Replay) -> dict[int, list[tuple[int, float]]]:

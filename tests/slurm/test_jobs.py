@@ -14,13 +14,14 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import judge
 from aiperf.score.credit import credit
 from launch.slurm import SRUN
-from tests.mpi.jobs import TINY
+from tests.mpi.jobs import TINY, TINY_TEXT
 from tests.slurm import fence
 from tests.slurm.cluster import Cluster, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
 
 SHORT = ("--preset", TINY, "--minutes")
+SHORT_TEXT = ("--preset", TINY_TEXT, "--minutes")
 
 
 def finished(job: Job) -> Replay:
@@ -115,11 +116,13 @@ def test_weak_scaling_in_one_job_ends_in_its_table(cluster: Cluster) -> None:
 
 
 def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) -> None:
+    """One of images, one of text."""
     script = cluster.edited("multi_node.sbatch", nodes=2, devices=1)
     text = script.read_text(encoding="utf-8").replace("--exclusive --mem=0", "--cpus-per-task=4 --mem=1000")
     shared = script.with_name("shared.sbatch")
     shared.write_text(text.replace("--partition=main", "--partition=main --nodelist=node1,node2"))
-    jobs = [cluster.submit(shared, *SHORT, 0.4, "--devices-per-trial", 1) for _ in range(2)]
+    tasks = (SHORT, SHORT_TEXT)
+    jobs = [cluster.submit(shared, *short, 0.4, "--devices-per-trial", 1) for short in tasks]
     found = [finished(job) for job in jobs]
     spans = [(job.field("StartTime"), job.field("EndTime")) for job in jobs]
     assert all(later[0] < earlier[1] for earlier, later in pairwise(spans)), f"not at once: {spans}"

@@ -59,7 +59,7 @@ class Group:
     assigned: deque[Dispatched] = field(default_factory=deque)
     """The trial that it trains, then the one that it prepares."""
     ahead: int = 1
-    """Trials that it has at a time for now."""
+    """Trials that it may have at a time."""
     alive: bool = True
     late: bool = False
     """Its trial was given up when the leg ended; it may still answer, and so make the test."""

@@ -20,7 +20,7 @@ LIBRARIES = {
 
 QUICK = {
     "digits": ("training.epochs=[10, 5]", "training.validate_every_examples=500"),
-    "text": ("data.training_examples=64", "data.validation_examples=16", "training.validate_every_examples=64"),
+    "text": ("data.validation_examples=16", "training.validate_every_examples=64"),
 }
 """A preset of each task, so that some seconds hold several validations."""
 TESTED = {"digits": 1197, "text": 525}

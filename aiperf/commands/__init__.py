@@ -10,6 +10,7 @@ from aiperf.commands.architectures import count, graph
 from aiperf.commands.cluster.launching import launch
 from aiperf.commands.examining import doctor
 from aiperf.commands.images.command import data
+from aiperf.commands.looking.accepting import accept
 from aiperf.commands.looking.comparing import compare, scaling
 from aiperf.commands.looking.reporting import export, report
 from aiperf.commands.looking.results import score, status, validate
@@ -25,7 +26,7 @@ __all__ = ["COMMANDS"]
 COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
     "Run": (run, resume, preset, data, nni),
     "Look": (status, serve, score, report, export, compare, scaling, count, graph),
-    "Check": (doctor, peak, validate),
+    "Check": (doctor, peak, validate, accept),
     "Publish": (package, key, rank),
     "Cluster": (launch, simulate),
 }

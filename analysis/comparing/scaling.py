@@ -89,7 +89,7 @@ def _credited(run: Judged) -> bool:
     return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
 
 
-def scaling(runs: Sequence[Judged]) -> Scaling:
+def refuse_mixed(runs: Sequence[Judged]) -> None:
     """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
     for run in runs:
         if not _credited(run):
@@ -107,6 +107,11 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
         refuse_two_tasks(runs[0], other)
         _refuse_other_origin(runs[0], other)
         _refuse_other_kind(runs[0], other)
+
+
+def scaling(runs: Sequence[Judged]) -> Scaling:
+    """Raises MixedError, as `refuse_mixed`."""
+    refuse_mixed(runs)
     sizes = [num_devices(run.replay) for run in runs]
     base = min(sizes)
     of_base = [run.score.ops_per_second for run, size in zip(runs, sizes) if size == base]

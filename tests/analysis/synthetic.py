@@ -53,6 +53,7 @@ from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Control, Evaluated, Finished, Ready, Started
+from analysis.readings.judged import Judged, examine
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json
@@ -353,3 +354,17 @@ def resized(config: Config, minutes: float) -> Config:
 def graph_of(config: Config) -> Graph:
     data = config.data
     return resolve_seed(config.seed_architecture, (data.channels, data.size, data.size), data.classes)
+
+
+def study(folder: Path, machine: Machine, minutes: float = 2.0) -> list[Judged]:
+    """Three runs of one configuration, each with a random seed of its own."""
+    return [
+        examine(
+            write_run(
+                folder / f"run-{seed}",
+                replace(resized(CIFAR, minutes), random_seed=seed),
+                replace(machine, random_seed=seed),
+            )
+        )
+        for seed in (1, 2, 3)
+    ]

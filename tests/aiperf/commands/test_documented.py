@@ -28,12 +28,15 @@ ELSEWHERE = {
     "package",
     "rank",
     "scaling",
+    "accept",
     "simulate",
 } | {
     "--watch",
     "--reevaluate",
     "--torch",
     "peak.json",
+    "PACKAGE",
+    "accepted.tar.gz",
     "result.tar.gz",
 }
 PLACES = {"runs/<id>": "RUN", "RUN...": "RUN", "DIRECTORY": ".", "/data/imagenet": "."}

@@ -1,0 +1,225 @@
+"""Acceptance: whether the runs of one machine show what a site asks of it, by criterion and by node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from statistics import median
+from xml.etree import ElementTree
+
+from aiperf import toml
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.rules.ending import Answer
+from aiperf.rules.rule import Kind
+from aiperf.rules.verdict import RunClass
+from aiperf.wording import counted, percent, plain, rate, scaled
+from analysis.comparing.scaling import MixedError, refuse_mixed
+from analysis.readings.judged import Judged
+from analysis.readings.key import figures, num_devices
+from analysis.readings.outliers import outlier_text, outliers
+from analysis.readings.usage import read_usage
+from analysis.table import aligned
+from nas.record import RecordError, decode
+
+FORM = "aiperf-hpc/acceptance/1"
+
+
+class Unacceptable(AiperfError):
+    """Runs by which nothing can be accepted."""
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a site asks for, from a TOML file of these keys; 0 or false: not asked."""
+
+    runs: int = 1
+    """At least so many, each with a random seed of its own."""
+    ranked: bool = False
+    """Each run is of the class ranked."""
+    min_ops_per_second: float = 0.0
+    """Sustained OPS of each run."""
+    min_ops_per_second_per_device: float = 0.0
+    min_mfu: float = 0.0
+    """A share: 0.35."""
+    min_control_examples_per_second: float = 0.0
+    """Of all devices together, before the span."""
+    min_ops_per_joule: float = 0.0
+    """Of the devices alone; unknown where no sensor is read."""
+    max_error: float = 0.0
+    """Of the best network, on the test part; from 0 to 1."""
+    max_spread: float = 0.0
+    """(greatest − least) / median of the runs' sustained OPS."""
+    min_node_control: float = 0.0
+    """The slowest control of a node's ranks, as a share of the median of all ranks: 0.95."""
+    no_slow_ranks: bool = False
+    """No rank and no group is an outlier (docs/machine.md)."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not 0 <= value < float("inf"):
+                raise ConfigError(f"{each.name} is {value}; it is 0 or more")
+        if not any(getattr(self, each.name) for each in fields(self) if each.name != "runs"):
+            raise ConfigError("no criterion is given; for example: min_ops_per_second = 1e15")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One criterion, of all runs, of one run, or of one node of it."""
+
+    criterion: str
+    where: str
+    measured: str
+    required: str
+    passed: bool | None
+    """None: not known, which does not pass."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    runs: tuple[str, ...]
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(each.passed for each in self.judgements)
+
+
+def read_criteria(text: str, where: str) -> Criteria:
+    """Raises ConfigError, which names `where` and the key."""
+    try:
+        return decode(Criteria, toml.parsed(text))
+    except (ValueError, RecursionError, RecordError, ConfigError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def accept(criteria: Criteria, runs: Sequence[Judged]) -> Acceptance:
+    """Raises Unacceptable for a run that is not VALID, and for runs that are not of one kind and size."""
+    for run in runs:
+        if run.verdict.answer is not Answer.VALID:
+            failed = [finding.text for finding in run.verdict.failed(Kind.INTEGRITY)]
+            why = failed[0] if failed else run.verdict.cause
+            raise Unacceptable(f"{run.files.directory} is {run.verdict.answer.value}: {why}; leave it out")
+    try:
+        refuse_mixed(runs)
+    except MixedError as error:
+        raise Unacceptable(str(error)) from None
+    if len(sizes := {num_devices(run.replay) for run in runs}) > 1:
+        raise Unacceptable(
+            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of one size"
+        )
+    return Acceptance(
+        tuple(run.replay.opened.run_id for run in runs),
+        (
+            *_together(criteria, runs),
+            *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
+        ),
+    )
+
+
+def acceptance_text(found: Acceptance) -> str:
+    """A line for each judgement, what did not pass first, and the answer at the end."""
+    order = sorted(found.judgements, key=lambda each: each.passed is True)
+    rows = [["", "criterion", "where", "measured", "required"]]
+    rows += [[_word(e.passed), e.criterion, plain(e.where), e.measured, e.required] for e in order]
+    wrong = sum(not each.passed for each in found.judgements)
+    answer = "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
+    return f"{aligned(rows)}\n\n{answer}, {counted(len(found.runs), 'run')}\n"
+
+
+def acceptance_json(found: Acceptance) -> str:
+    content = {"form": FORM, "accepted": found.passed, "runs": found.runs}
+    return json.dumps({**content, "criteria": [asdict(each) for each in found.judgements]}, indent=1) + "\n"
+
+
+def acceptance_junit(found: Acceptance) -> str:
+    """JUnit's XML, one case for each judgement, as continuous-integration servers read it."""
+    wrong = [each for each in found.judgements if not each.passed]
+    attributes = {
+        "name": "aiperf-hpc accept",
+        "tests": str(len(found.judgements)),
+        "failures": str(len(wrong)),
+    }
+    suite = ElementTree.Element("testsuite", attributes)
+    for each in found.judgements:
+        case = ElementTree.SubElement(suite, "testcase", classname=plain(each.where), name=each.criterion)
+        text = f"{_word(each.passed)}: {each.measured}, required {each.required}"
+        if not each.passed:
+            ElementTree.SubElement(case, "failure", message=plain(text))
+    ElementTree.indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
+
+
+def _word(passed: bool | None) -> str:
+    return "unknown" if passed is None else "passed" if passed else "FAILED"
+
+
+def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
+    seeds = {run.replay.opened.config.random_seed for run in runs}
+    text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
+    enough = len(runs) >= criteria.runs and len(seeds) == len(runs)
+    yield Judgement("runs", "all runs", text, f"{criteria.runs} or more, each with its own seed", enough)
+    if criteria.max_spread:
+        rates = [run.score.ops_per_second for run in runs]
+        spread = (max(rates) - min(rates)) / median(rates) if len(rates) > 1 else None
+        yield _bounded("max_spread", "all runs", spread, criteria.max_spread, percent)
+
+
+def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    name, known = run.replay.opened.run_id, figures(run.replay, run.score)
+    if criteria.ranked:
+        is_ranked = run.verdict.run_class is RunClass.RANKED
+        yield Judgement("ranked", name, "ranked" if is_ranked else "smoke", "ranked", is_ranked)
+    for key in ("ops_per_second", "ops_per_second_per_device"):
+        if least := getattr(criteria, f"min_{key}"):
+            yield _bounded(f"min_{key}", name, known[key].value, least, rate)
+    if criteria.min_mfu:
+        yield _bounded("min_mfu", name, known["mfu"].value, criteria.min_mfu, percent)
+    if least := criteria.min_control_examples_per_second:
+        control = run.score.control
+        measured = control.examples_per_second if control else None
+        yield _bounded("min_control_examples_per_second", name, measured, least, _per_second)
+    if least := criteria.min_ops_per_joule:
+        usage = read_usage(run.files, run.replay)
+        measured = usage.ops_per_joule(run.score.goodput.operations)
+        yield _bounded("min_ops_per_joule", name, measured, least, _per_joule)
+    if criteria.max_error:
+        measured = run.score.quality.error if run.score.quality else None
+        yield _bounded("max_error", name, measured, criteria.max_error, percent)
+
+
+def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    name, leg = run.replay.opened.run_id, run.replay.leg
+    if criteria.min_node_control:
+        middle = median([control.examples_per_second for control in leg.controls.values()] or [0.0])
+        for host in sorted({event.ready.host for event in leg.ranks}):
+            own = [each.examples_per_second for each in leg.controls.values() if each.host == host]
+            share = min(own) / middle if own and middle > 0 else None
+            where = f"{name}, node {host}"
+            yield _bounded("min_node_control", where, share, criteria.min_node_control, percent)
+    if criteria.no_slow_ranks:
+        slow = outliers(run.replay)
+        for one in slow:
+            where = f"{name}, node {', '.join(one.hosts)}"
+            yield Judgement("no_slow_ranks", where, outlier_text(one), "none", False)
+        if not slow:
+            yield Judgement("no_slow_ranks", name, "none", "none", True)
+
+
+def _bounded(
+    criterion: str, where: str, value: float | None, bound: float, text: Callable[[float], str]
+) -> Judgement:
+    at_most = criterion.startswith("max_")
+    required = f"{text(bound)} or {'less' if at_most else 'more'}"
+    if value is None:
+        return Judgement(criterion, where, "unknown", required, None)
+    return Judgement(criterion, where, text(value), required, value <= bound if at_most else value >= bound)
+
+
+def _per_second(value: float) -> str:
+    return f"{value:,.4g}/s"
+
+
+def _per_joule(value: float) -> str:
+    return scaled(value, "OPS/W")

@@ -155,7 +155,7 @@ def test_a_wrong_layer_is_refused(record, message):
 
 
 def test_another_member_of_the_family_is_refused():
-    with pytest.raises(RecordError, match="'Dense' is no Conv2d; known: Conv2d"):
+    with pytest.raises(RecordError, match="'Dense' is not a known Conv2d; known: Conv2d"):
         decode(Conv2d, encode(Dense(8)))
 
 

@@ -135,6 +135,9 @@ class SearchConfig:
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
     """Morphisms a child may get at the most."""
+    prepared: int = 1
+    """Trials that a group prepares beside the one it trains: 1, so that no device waits between two; 0, so
+    that each is proposed with the result of the one before, and may begin with its weights."""
     bounds: BoundsConfig = field(default_factory=BoundsConfig)
 
     def __post_init__(self) -> None:
@@ -142,6 +145,8 @@ class SearchConfig:
             raise ConfigError(f"search.name is {self.name!r:.90}; a name has letters, digits, _ . and - only")
         _at_least("search.population", self.population, 2)
         _at_least("search.morphisms", self.morphisms, 1)
+        if self.prepared not in (0, 1):
+            raise ConfigError(f"search.prepared is {self.prepared}; it must be 0 or 1")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What each way of searching earns of the same operations.
 
     python -m benchmarks.search [--data digits fashion text] [--seeds 5] [--gops 2500] [--figure FILE]
+    python -m benchmarks.search --data text --seeds 3 --gops 30000 --results FILE    20 minutes of a core each
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Every arm trains until it has been credited the same operations, so the load of the machine does not
@@ -12,7 +13,10 @@ The search, the tuner and the training are those of a run; only processes and me
   random, evolution, foresight, bayesian     with carried weights
   …-anew      the same, every network from new weights, as long as the preset's longest trials
   …+nni, …+optuna     with hyper-parameters tuned by TPE
+  …+prepared  of text: a trial is proposed while the one before it is trained, as of images always
   …+halving   epochs by asynchronous successive halving
+  sweep       of text: networks of fixed sizes, each trained once with an equal share of the operations
+  best size   of text: the one that was best in the sweep of that seed, trained once with all operations
   slow…       from a learning rate a tenth of the preset's, to see whether tuning finds it
 """
 
@@ -46,11 +50,13 @@ from aiperf.training.train import NotFinite, train
 from aiperf.trial import HyperParameters, Segment, State, Trial
 from aiperf.wire.messages import Finished, Ready, Started, Steps, Validated
 from benchmarks.quality import FASHION, FASHION_ROUNDS
-from benchmarks.search_table import ARMS, Result, figure, read, table
+from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, Result, figure, read, table
+from nas.graph import Graph
 from nas.modules import Network
 from nas.ops import OPS
 from nas.record import graph_to_json
 from nas.search import SEARCHES
+from nas.text_seeds import llama
 from nas.weights import initial
 
 # Per data set: operations of a run relative to --gops, and what differs from the preset. Of images half its
@@ -58,8 +64,15 @@ from nas.weights import initial
 DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "digits": (1.0, {"training.epochs": (6, *[3] * 15, 60)}),
     "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6)}),
-    "text": (2.0, {}),
+    "text": (1.2, {}),
 }
+SWEEP: Mapping[str, Mapping[str, int]] = {
+    "1x64": {"blocks": 1, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
+    "2x64": {"blocks": 2, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
+    "3x96": {"blocks": 3, "heads": 3, "groups": 3, "width": 96, "hidden": 256},
+    "4x128": {"blocks": 4, "heads": 4, "groups": 4, "width": 128, "hidden": 352},
+}
+"""Blocks and width, from half the seed's operations to six times as many; heads of 32 as the seed's."""
 FORMAT = "fp32"
 """The same on every machine."""
 ANEW = "-anew"
@@ -67,8 +80,11 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+nni": {"tuning.name": "nni"},
     "+optuna": {"tuning.name": "optuna"},
     "+halving": {"training.schedule": "halving"},
+    "+prepared": {"search.prepared": 1},
 }
 SLOW = 0.1
+SLACK = 0.2
+"""Of the operations: whole epochs of a network that is trained once may come to less than the budget."""
 
 
 @dataclass
@@ -125,9 +141,9 @@ class Run:
                 segment = message.segment
                 self.spent.operations += segment.train_examples * image + asked
                 self.spent.pending = 0
-                errors.append(segment.error)
-                if not self.spent.curve or segment.error < self.spent.curve[-1][1]:
-                    self.spent.curve.append((self.spent.operations, segment.error))
+                errors.append(segment.unbounded)
+                if not self.spent.curve or segment.unbounded < self.spent.curve[-1][1]:
+                    self.spent.curve.append((self.spent.operations, segment.unbounded))
                 own(segment)
 
         try:
@@ -161,7 +177,8 @@ class Run:
         write(Released(None))
         waiting: list[Dispatched] = []
         while not self.spent.over:
-            while len(waiting) < 2:  # one is prepared while the other is trained
+            # What is prepared while another is trained, but nothing before there is a result: so the master.
+            while len(waiting) < 1 + (self.config.search.prepared if self.used else 0):
                 job = jobs.next(0)
                 assert job is not None
                 write(job)
@@ -187,13 +204,32 @@ class Run:
         return kept
 
     def continued(self) -> int:
-        price = self.seed.cost
-        data, training = self.rank.data, self.config.training
-        asked = price.evaluate.price(OPS) * data.validation.num_examples
-        image = price.train.price(OPS) + asked / training.validate_every_examples
-        epochs = max(1, int(self.spent.budget / image / data.train.num_examples))
-        self._alone(0, epochs, self.fresh(self.config.random_seed))
+        self._fixed(0, self.seed, self.spent.budget)
         return 1
+
+    def swept(self) -> int:
+        for number, graph in enumerate(self._sizes()):
+            self._fixed(number, graph, self.spent.budget // len(SWEEP))
+        return len(SWEEP)
+
+    def one_size(self, growth: float) -> int:
+        """Of the sweep's the one with so many times the seed's operations."""
+        (graph,) = [each for each in self._sizes() if each.operations / self.seed.operations == growth]
+        self._fixed(0, graph, self.spent.budget)
+        return 1
+
+    def _sizes(self) -> list[Graph]:
+        data = self.config.data
+        return [llama((data.size,), data.classes, **shape) for shape in SWEEP.values()]
+
+    def _fixed(self, number: int, graph: Graph, operations: int) -> None:
+        """Trains it once, its schedule stretched over the operations."""
+        data, training = self.rank.data, self.config.training
+        asked = graph.cost.evaluate.price(OPS) * data.validation.num_examples
+        image = graph.cost.train.price(OPS) + asked / training.validate_every_examples
+        epochs = max(1, int(operations / image / data.train.num_examples))
+        random_seed = self.config.random_seed
+        self._alone(number, epochs, Kept(graph, initial(graph, random_seed), {}))
 
     def restarted(self) -> int:
         number = 0
@@ -239,7 +275,8 @@ class Run:
         return total
 
 
-def measured(data: str, arm: str, seed: int, gops: float) -> Result:
+def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1.0) -> Result:
+    """`best_growth`: operations of the sweep's best network over the seed's."""
     share, overrides = DATA[data]
     name = arm.removeprefix("slow ")
     settings: dict[str, Any] = {"random_seed": seed, "training.format": FORMAT, **overrides}
@@ -272,6 +309,10 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
         trials = run.continued()
     elif base == "restarted":
         trials = run.restarted()
+    elif base == "sweep":
+        trials = run.swept()
+    elif base == "best size":
+        trials = run.one_size(best_growth)
     else:
         trials = run.searched(anew=ANEW in name)
     assert run.best is not None
@@ -299,7 +340,7 @@ def measured(data: str, arm: str, seed: int, gops: float) -> Result:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--arms", nargs="+", choices=sorted({*ARMS, *TEXT_ARMS}))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--gops", type=float, default=2500.0)
     parser.add_argument("--results", type=Path, default=Path("build/search.jsonl"))
@@ -317,25 +358,43 @@ def main() -> None:
 
 
 def _measure(options: argparse.Namespace, path: Path) -> None:
-    done = {(r.data, r.arm, r.seed) for r in read(path)} if path.exists() else set()
+    results = read(path) if path.exists() else []
+    done = {(each.data, each.arm, each.seed): each for each in results}
     # Seed by seed, so that what is there at any time is even.
     wanted = [
         (data, arm, seed)
         for seed in range(1, options.seeds + 1)
         for data in options.data
-        for arm in options.arms
+        for arm in options.arms or (TEXT_ARMS if data == TEXT else ARMS)
     ]
-    for index, key in enumerate(wanted):
-        if key in done:
+    for index, (data, arm, seed) in enumerate(wanted):
+        if (data, arm, seed) in done:
+            _check_budget(done[data, arm, seed], options.gops, path)
             continue
+        growth = 1.0
+        if arm == "best size":
+            if (data, "sweep", seed) not in done:
+                raise SystemExit(f"{arm} of {data}, seed {seed}: it needs the arm sweep of the same seed")
+            growth = done[data, "sweep", seed].growth
         try:
-            result = measured(*key, options.gops)
+            result = measured(data, arm, seed, options.gops, growth)
         except AiperfError as error:
-            raise SystemExit(f"{key[1]} on {key[0]}: {error}") from None
+            raise SystemExit(f"{arm} on {data}: {error}") from None
+        done[data, arm, seed] = result
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(result)) + "\n")
-        told = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
-        print(f"{index + 1}/{len(wanted)} {key[0]} {key[1]} seed {key[2]}: {told}", flush=True)
+        came_to = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
+        print(f"{index + 1}/{len(wanted)} {data} {arm} seed {seed}: {came_to}", flush=True)
+
+
+def _check_budget(result: Result, gops: float, path: Path) -> None:
+    """One table compares equal operations."""
+    found, asked = result.operations / 1e9, DATA[result.data][0] * gops
+    if not 1 - SLACK < found / asked < 1 + SLACK:
+        raise SystemExit(
+            f"{path}: {result.arm} on {result.data} had {found:,.0f} GOP, not {asked:,.0f}; "
+            "remedy: another file by --results"
+        )
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from aiperf.tally import BITS_OF_A_BYTE
 
 ARMS = (
     *("continued", "restarted", "random", "evolution", "bayesian"),
@@ -16,11 +18,14 @@ ARMS = (
     *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
     *("slow evolution", "slow evolution+nni"),
 )
+TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
+"""What a search of text is measured against: in this order, for the best size is that of the sweep."""
+TEXT = "text"
 NAMES = {"digits": "digits", "fashion": "Fashion-MNIST", "text": "the bundled text"}
 REFERENCE = "evolution-anew"
 POINTS = 30  # of a line of the figure
-TICKS = (1, 2, 3, 4, 6, 10, 15, 20, 30, 40, 60)  # percent
-DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew")
+TICKS = (1, 1.5, 2, 2.5, 3, 4, 6, 10, 15, 20, 30, 40, 60)
+DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew", "best size")
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ def read(path: Path) -> list[Result]:
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Medians over the seeds; in brackets the least and the greatest, and of the difference to evolution
-    a 95 % interval of its median by bootstrap over seeds."""
+    """Medians over the seeds; in brackets the least and the greatest. Beside them what was gained: of images
+    the difference to evolution, with a 95 % interval of its median by bootstrap over seeds; of text the
+    ratio to the seed continued, seed by seed."""
     for data in dict.fromkeys(result.data for result in results):
         here = [result for result in results if result.data == data]
         gops = statistics.median(result.operations for result in here) / 1e9
@@ -58,28 +64,60 @@ def table(results: list[Result]) -> Iterator[str]:
         # What networks from new weights end with: how soon do the others have it?
         anew = [result.validation_error for result in here if result.arm == REFERENCE]
         goal = statistics.median(anew) if anew else 0.1
-        columns = "test error | less than evolution's | validation error | trials | lineage | growth"
-        yield f"| arm | seeds | {columns} | GOP to {goal:.2%} |"
+        errors = ("test, bits per byte", "validation") if data == TEXT else ("test error", "validation error")
+        gain = "of continued's" if data == TEXT else "less than evolution's"
+        columns = f"{errors[0]} | {gain} | {errors[1]} | trials | lineage | growth"
+        yield f"| arm | seeds | {columns} | GOP to {_shown(data, goal)} |"
         yield "|-|-|-|-|-|-|-|-|-|"
-        against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
-        for arm in [arm for arm in ARMS if any(result.arm == arm for result in here)]:
-            yield _row([result for result in here if result.arm == arm], against, goal)
+        gained = _ratios(here) if data == TEXT else _gains(here)
+        for arm in [
+            arm for arm in dict.fromkeys((*ARMS, *TEXT_ARMS)) if any(each.arm == arm for each in here)
+        ]:
+            yield _row([result for result in here if result.arm == arm], gained(arm), goal)
 
 
-def _row(runs: list[Result], against: Mapping[int, float], goal: float) -> str:
+def _shown(data: str, error: float) -> str:
+    return f"{BITS_OF_A_BYTE * error:.3f}" if data == TEXT else f"{error:.2%}"
+
+
+def _gains(here: list[Result]) -> Callable[[str], str]:
+    against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
+
+    def text(arm: str) -> str:
+        runs = [result for result in here if result.arm == arm and result.seed in against]
+        if arm == "evolution" or not runs:
+            return ""
+        gains = [against[run.seed] - run.test_error for run in runs]
+        low, high = interval(gains)
+        return f"{statistics.median(gains):+.2%} ({low:+.2%} to {high:+.2%})"
+
+    return text
+
+
+def _ratios(here: list[Result]) -> Callable[[str], str]:
+    """One for each seed: of three, a median and an interval say less."""
+    against = {result.seed: result.test_error for result in here if result.arm == "continued"}
+
+    def text(arm: str) -> str:
+        runs = sorted((run.seed, run.test_error) for run in here if run.arm == arm and run.seed in against)
+        return "" if arm == "continued" else ", ".join(f"{error / against[seed]:.3f}" for seed, error in runs)
+
+    return text
+
+
+def _row(runs: list[Result], gained: str, goal: float) -> str:
+    data = runs[0].data
     errors = sorted(run.test_error for run in runs)
-    gains = [against[run.seed] - run.test_error for run in runs if run.seed in against]
-    low, high = interval(gains) if gains else (0.0, 0.0)
-    gain = f"{statistics.median(gains):+.2%} ({low:+.2%} to {high:+.2%})" if gains else ""
+    low, middle, high = (_shown(data, each) for each in (errors[0], statistics.median(errors), errors[-1]))
     return (
         "| "
         + " | ".join(
             [
                 runs[0].arm,
                 str(len(runs)),
-                f"{statistics.median(errors):.2%} ({errors[0]:.2%} to {errors[-1]:.2%})",
-                "" if runs[0].arm == "evolution" else gain,
-                f"{statistics.median(run.validation_error for run in runs):.2%}",
+                f"{middle} ({low} to {high})",
+                gained,
+                _shown(data, statistics.median(run.validation_error for run in runs)),
                 f"{statistics.median(run.trials for run in runs):.0f}",
                 f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
                 f"x {statistics.median(run.growth for run in runs):.1f}",
@@ -118,6 +156,7 @@ def figure(results: list[Result], path: Path) -> None:
     sets = list(dict.fromkeys(result.data for result in results))
     drawing, axes = pyplot.subplots(1, len(sets), figsize=(5 * len(sets), 4), squeeze=False)
     for axis, data in zip(axes[0], sets):
+        scale, unit = (BITS_OF_A_BYTE, "bits per byte") if data == TEXT else (100, "%")
         for arm in DRAWN:
             runs = [result for result in results if (result.data, result.arm) == (data, arm)]
             if not runs:
@@ -126,14 +165,14 @@ def figure(results: list[Result], path: Path) -> None:
             points = [last * (step + 1) / POINTS for step in range(POINTS)]
             lines = [[_at(run.curve, point) for run in runs] for point in points]
             x = [point / 1e9 for point in points]
-            axis.plot(x, [100 * statistics.median(line) for line in lines], label=arm)
+            axis.plot(x, [scale * statistics.median(line) for line in lines], label=arm)
             axis.fill_between(
-                x, [100 * min(line) for line in lines], [100 * max(line) for line in lines], alpha=0.08
+                x, [scale * min(line) for line in lines], [scale * max(line) for line in lines], alpha=0.08
             )
         axis.set(
             title=NAMES[data],
             xlabel="credited operations, GOP",
-            ylabel="best validation error, %",
+            ylabel=f"best validation error, {unit}",
             yscale="log",
         )
         axis.yaxis.set_major_locator(FixedLocator(TICKS))

@@ -36,22 +36,28 @@ def gpt_4x128(input: Shape = (64,), classes: int = 256) -> Graph:
 def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
     """As Llama (Touvron et al., arXiv:2302.13971; arXiv:2307.09288) is built, small: RMSNorm, rotary
     positions, two heads for each group of keys, a gated MLP of 8/3 the width, rounded up to 32."""
-    return _llama(input, classes, blocks=4, heads=4, groups=2, width=128, hidden=352)
+    return llama(input, classes, blocks=4, heads=4, groups=2, width=128, hidden=352)
+
+
+def llama_1x64(input: Shape = (256,), classes: int = 256) -> Graph:
+    """What a search of two minutes on a processor begins with: one block, 2 heads of 32, width 64, each head
+    with its own keys. Larger networks that are trained for so short a time learn less: docs/search.md."""
+    return llama(input, classes, blocks=1, heads=2, groups=2, width=64, hidden=192)
 
 
 def llama_2x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """What a search of two minutes on a processor begins with: the same with 2 blocks, 2 heads of 32, width
-    64, each head with its own keys."""
-    return _llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
+    """The same with 2 blocks."""
+    return llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
 
 
 def llama_12x768(input: Shape = (1024,), classes: int = 256) -> Graph:
     """As many blocks, heads and channels as GPT-2 small, and MLPs of as many weights: 3 · 2,048 channels are
     gated where 2 · 3,072 are not. Layer norm and learned positions have no place in `TEXT_MIX`."""
-    return _llama(input, classes, blocks=12, heads=12, groups=12, width=768, hidden=2048)
+    return llama(input, classes, blocks=12, heads=12, groups=12, width=768, hidden=2048)
 
 
 TEXT_SEEDS: Mapping[str, Callable[..., Graph]] = {
+    "llama-1x64": llama_1x64,
     "llama-2x64": llama_2x64,
     "llama-4x128": llama_4x128,
     "llama-12x768": llama_12x768,
@@ -104,9 +110,8 @@ def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Gra
     return sketch.predict(input, classes, LayerNorm())
 
 
-def _llama(
-    input: Shape, classes: int, blocks: int, heads: int, groups: int, width: int, hidden: int
-) -> Graph:
+def llama(input: Shape, classes: int, blocks: int, heads: int, groups: int, width: int, hidden: int) -> Graph:
+    """Such a network of any size; `hidden` features inside its MLPs."""
     sketch = _Sketch()
     trunk = sketch.put("embedding", Embedding(classes, width))
     for block in [f"block{number}" for number in range(1, blocks + 1)]:

@@ -58,6 +58,8 @@ class Group:
     """The usual silence that is no loss."""
     assigned: deque[Dispatched] = field(default_factory=deque)
     """The trial that it trains, then the one that it prepares."""
+    prepared: int = AHEAD - 1
+    """Trials that it has beside the one that it trains, from its second one on: `search.prepared`."""
     ahead: int = 1
     """Trials that it may have at a time."""
     alive: bool = True
@@ -109,7 +111,7 @@ class Group:
     def drop(self, trial: int, ceilings: Mapping[int, Ceiling]) -> None:
         """It is done with that trial, and begins the next one."""
         self.assigned = deque(job for job in self.assigned if job.trial.number != trial)
-        self.ahead = AHEAD
+        self.ahead = 1 + self.prepared
         self.await_first_step(ceilings)
 
     def rest_after(self, state: State, now: float) -> None:

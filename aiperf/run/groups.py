@@ -22,7 +22,8 @@ class Groups:
     def __init__(self, ledger: Ledger, world: World, setup: Setup, silence_seconds: float) -> None:
         """`setup` is the first message to a group, also to one that is started again."""
         self.ledger, self.world, self.setup = ledger, world, setup
-        self.each = [Group(ranks, silence_seconds) for ranks in world.groups]
+        prepared = setup.config.search.prepared
+        self.each = [Group(ranks, silence_seconds, prepared=prepared) for ranks in world.groups]
         self.block_seconds = block_seconds(len(self.each), silence_seconds)
         self.closing = False
         """The leg ends: nothing more is dispatched, and no group is started again."""

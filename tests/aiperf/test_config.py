@@ -46,6 +46,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ),
         ("training.batch_size", "x", "training.batch_size is 'x'; it must be"),
         ("training.batch_size", 1, "training.batch_size is 1; it must be at least 2"),
+        ("search.prepared", 2, "search.prepared is 2; it must be 0 or 1"),
         ("training.epochs", [], "training.epochs: needs one whole number"),
         ("training.learning_rate", 0.0, "training.learning_rate is 0.0; it must be above 0"),
         ("training.warmup", 1.0, "training.warmup is 1.0"),

@@ -23,14 +23,14 @@ from aiperf.measuring.training_step import batch, placed, training_step
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
 from nas.graph import Graph
-from nas.text_seeds import _gpt, _llama
+from nas.text_seeds import _gpt, llama
 from tests.aiperf.engines.recording import passes_of, recording
 from tests.aiperf.training.text_trials import TRAINING
 
 WINDOW = 12
 GRAPHS = {
     "gpt": _gpt((WINDOW,), 256, blocks=3, heads=2, width=16),
-    "llama": _llama((WINDOW,), 256, blocks=3, heads=4, groups=2, width=16, hidden=24),
+    "llama": llama((WINDOW,), 256, blocks=3, heads=4, groups=2, width=16, hidden=24),
 }
 FAST = Rate(1e12, 1e12, 0.1)
 every_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)

@@ -58,6 +58,15 @@ def test_the_second_trial_begins_with_what_the_first_one_learnt(tmp_path: Path) 
     assert order[1:4] == ["Dispatched", "Ended", "Dispatched"]
 
 
+def test_where_nothing_is_prepared_a_trial_is_proposed_when_the_one_before_has_ended(tmp_path: Path) -> None:
+    run = Run(tmp_path, FakeWorld(Obedient), max_trials=5)
+    run.config = with_overrides(run.config, {"search.prepared": 0})
+    told = run.go()
+    order = [type(event).__name__ for event in told.decisions]
+    assert [name for name in order if name in ("Dispatched", "Ended")] == ["Dispatched", "Ended"] * 5
+    assert states(told) == [State.COMPLETE] * 5
+
+
 def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:
     """The news of a trial's end may travel faster than that of its last validation, by milliseconds."""
 

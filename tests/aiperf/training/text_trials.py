@@ -17,7 +17,7 @@ from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.kept_network import Kept
 from aiperf.trial import HyperParameters, Trial
-from nas.text_seeds import _llama
+from nas.text_seeds import llama
 from nas.weights import initial
 
 WINDOW, BATCH = 16, 16
@@ -25,7 +25,7 @@ SENTENCE = b"the quick brown fox jumps over the lazy dog; "
 TEXT = SENTENCE * 60
 UNSEEN = TEXT + b"! " + SENTENCE
 """Ends, in the share of the second of two ranks, with a byte that training never shows."""
-GRAPH = _llama((WINDOW,), 256, blocks=2, heads=2, groups=1, width=32, hidden=64)
+GRAPH = llama((WINDOW,), 256, blocks=2, heads=2, groups=1, width=32, hidden=64)
 START = Kept(GRAPH, initial(GRAPH, 1), {})
 TRAINING = TrainingConfig(
     "fp32",

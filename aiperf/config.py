@@ -28,7 +28,7 @@ BYTES = 256
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 WANTED_FORMATS = ("auto", *FORMATS)
-OPTIMIZERS = ("sgd", "adamw")
+OPTIMIZERS = ("sgd", "adamw", "muon")
 DECAYS = ("cosine", "linear", "trapezoid")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
@@ -185,9 +185,9 @@ class TrainingConfig:
     child_learning_rate: float = 0.0
     """Peak rate of a trial that starts from its parent's weights; 0: as `learning_rate`."""
     optimizer: str = "sgd"
-    """sgd, with momentum, or adamw."""
+    """sgd, with momentum, adamw, or muon: of the matrices between embedding and logits, adamw of all else."""
     momentum: float = 0.9
-    """Of adamw: of the mean gradient (beta 1)."""
+    """Of adamw and muon: of the mean gradient (beta 1)."""
     weight_decay: float = 5e-4
     gradient_clip: float = 0.0
     """The greatest norm of all gradients of a step together, to which larger ones are shortened; 0: none."""
@@ -239,8 +239,8 @@ class TrainingConfig:
 
     @property
     def numbers_a_weight(self) -> int:
-        """That are kept: itself, and its momentum or its two moments."""
-        return 3 if self.optimizer == "adamw" else 2
+        """That are kept at the most: itself, and its momentum or its two moments."""
+        return 2 if self.optimizer == "sgd" else 3
 
     def normalises_over(self, ranks: int) -> bool:
         """Whether batch norms take their statistics over a group of so many ranks."""

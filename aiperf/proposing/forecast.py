@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from aiperf.config import Config, TrainingConfig
 from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
+from nas.matrices import hidden_matrices
 from nas.ops import OPS
 
 RANKED_HOURS = 1.0
@@ -54,7 +55,7 @@ def forecast(
     seconds = (trained + validations * validated * evaluate_share) / examples_per_second
     span = config.limits.minutes * 60
     living = config.search.population + 2 * groups + 1
-    kept = FP32_BYTES * training.numbers_a_weight * seed.num_parameters
+    kept = FP32_BYTES * numbers_kept(seed, training)
     lines = (
         (span or seconds * (config.limits.max_trials or 1)) / block_seconds(groups, silence_seconds) * groups
     )
@@ -70,6 +71,12 @@ def forecast(
 
 def memory_bytes(graph: Graph, training: TrainingConfig, examples: int) -> int:
     """Of a device that trains on so many examples at once: a model."""
-    kept_and_gradient = FP32_BYTES * (training.numbers_a_weight + 1)
+    kept_and_gradient = FP32_BYTES * (numbers_kept(graph, training) + graph.num_parameters)
     activations = ELEMENT_BYTES[training.format] * graph.num_activations
-    return kept_and_gradient * graph.num_parameters + activations * examples
+    return kept_and_gradient + activations * examples
+
+
+def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
+    """Of all weights and the optimizer's state. Muon has one number, not two, beside each of its matrices."""
+    fewer = sum(map(prod, hidden_matrices(graph).values())) if training.optimizer == "muon" else 0
+    return training.numbers_a_weight * graph.num_parameters - fewer

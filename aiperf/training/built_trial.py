@@ -100,7 +100,8 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         synchronise(network, parallel.sum)
-    optimizer = make_optimizer(rank.training.optimizer, network, trial.hyper, device)
+    training = rank.training
+    optimizer = make_optimizer(training.optimizer, network, trial.hyper, device, training.format)
     set_state(network, optimizer, start.state)
     scaler = torch.amp.GradScaler(
         device.kind,

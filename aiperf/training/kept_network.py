@@ -44,15 +44,23 @@ class Kept:
     """Trained tensors and running statistics."""
     state: Mapping[str, Mapping[str, np.ndarray]]
     """Of the optimizer, by kind: of each trained tensor an array of its shape, or its number of steps, ().
-    Empty before the first step."""
+    Of muon each tensor has its own kinds. Empty before the first step."""
 
     def grown(self, morphism: Morphism) -> Kept:
         """What a child of this network starts from."""
         state = {
-            kind: morphism.carry_state(self.graph, arrays, POWERS[kind])
+            kind: morphism.carry_state(self.graph, self._of_all(arrays, POWERS[kind]), POWERS[kind])
             for kind, arrays in self.state.items()
         }
         return Kept(morphism.apply(self.graph), morphism.carry(self.graph, self.weights), state)
+
+    def _of_all(self, arrays: Mapping[str, np.ndarray], power: int) -> dict[str, np.ndarray]:
+        """With zeros for tensors that have no state of this kind, where the child's may need one."""
+        kind = next(iter(arrays.values())).dtype
+        return {
+            name: arrays[name] if name in arrays else np.zeros(() if power == STEPS else shape, kind)
+            for name, shape in self.graph.weights.items()
+        }
 
 
 def write_kept(path: Path, kept: Kept) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from aiperf.config import with_overrides
@@ -31,6 +33,9 @@ def test_figures_by_hand() -> None:
     by_adamw = forecast(with_overrides(config, {"training.optimizer": "adamw"}), seed, (200, 400), 2000.0)
     assert by_adamw.memory_bytes == seen.memory_bytes + 4 * 5142
     assert by_adamw.weights_bytes == seen.weights_bytes * 3 // 2
+    by_muon = forecast(with_overrides(config, {"training.optimizer": "muon"}), seed, (200, 400), 2000.0)
+    matrices = sum(prod(shape) for name, shape in seed.weights.items() if "conv" in name)
+    assert by_adamw.memory_bytes - by_muon.memory_bytes == 4 * matrices > 0
 
 
 def test_the_journal_grows_no_faster_than_the_blocks_of_all_groups() -> None:

@@ -12,7 +12,7 @@ from tests.aiperf.training.test_groups_engines import printed
 from tests.aiperf.training.text_trials import TEXT, WINDOW
 from tests.aiperf.training.two_text_ranks import alone
 
-TRAINED = ("sgd", "adamw", "captured", "clipped", "clipped in fp16")
+TRAINED = ("sgd", "adamw", "muon", "captured", "clipped", "clipped in fp16")
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ KINDS = (DeepenPlain, *(kind for kind in TEXT_MIX if kind is not DeepenPlain))
 
 @cache
 def learnt(optimizer: str = "adamw") -> tuple[Kept, list[Predicted]]:
-    rate = {"adamw": 0.01, "sgd": 0.3}[optimizer]
+    rate = {"adamw": 0.01, "sgd": 0.3, "muon": 0.01}[optimizer]
     told, rank = list[object](), rank_of(optimizer=optimizer)
     attempt = build(rank, text_trial(learning_rate=rate, weight_decay=1e-3), 1, START)
     state, _, kept = train(rank, attempt, Pace(lambda: False), told.append)
@@ -80,7 +80,7 @@ def losses(kept: Kept, steps: int, rate: float = 0.002) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_a_text_that_repeats_itself_is_learnt(optimizer: str) -> None:
     """From eight bits; what is left is in the first bytes of a window, before which nothing is seen."""
     before, (*_, tally) = bits_per_byte(START), learnt(optimizer)[1]

@@ -57,6 +57,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "not finite": ("eager", {"validation": UNSEEN}),
     "sgd": ("eager", {"optimizer": "sgd"}),
     "adamw": ("eager", {}),
+    "muon": ("eager", {"optimizer": "muon"}),
     "captured": ("graphed", {}),
     "clipped": ("eager", {"optimizer": "sgd", "gradient_clip": 0.1}),
     "experts": ("eager", {"gradient_clip": 0.1}),

@@ -27,7 +27,8 @@ from nas.graph import INPUT, Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Add, Attention, Embedding, Experts, Linear, Product, RMSNorm, SiLU
 from nas.modules import Network
-from nas.ops import TENSOR_OPS
+from nas.morphisms.text import DeepenPlain, Nonlinearity, Upcycle
+from nas.ops import TENSOR_OPS, Cost, Ops
 from nas.products import all_pairs
 from nas.record import graph_to_json
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128, llama_4x128
@@ -117,9 +118,36 @@ def mixture() -> Graph:
 
 def test_a_mixture_of_experts_by_hand() -> None:
     """At each of 13 positions a router of 8, 2 experts of 3 matrices of 24 · 40, and 11 symbols."""
-    graph = mixture()
-    assert graph.cost.forward.mac == 13 * (24 * 8 + 2 * 3 * 24 * 40 + 24 * 11)
-    assert graph.cost.backward.mac == 2 * graph.cost.forward.mac
+    graph, d, chosen, hidden = mixture(), 24, 2, 2 * 40
+    mac = d * 8 + chosen * 3 * d * 40 + d * 11
+    # router: balance, differences, sum; experts: their sum, SiLU; residual; loss
+    forward = Ops(
+        mac=mac,
+        add=(8 + 2 + 1) + (d + hidden) + d + 23,
+        mul=chosen * d + hidden + hidden,  # shares, SiLU, product
+        cmp=(7 + 6) + 10,
+        exp=2 + hidden + 12,
+        div=2 + hidden + 11,
+    )
+    input_grad = Ops(
+        mac=mac,
+        # router, shares and what three matrices of two experts and the router give to x, SiLU, fork, loss
+        add=3 + chosen * (d - 1) + (1 + 3 + 1 - 1) * d + 2 * hidden + d + 11,
+        mul=4 + 2 * chosen * d + 3 * hidden + 2 * hidden + 11,
+    )
+    evaluate = forward + Ops(add=-1, div=-11)
+    assert graph.cost == Cost(forward * 13, input_grad * 13, Ops(mac=mac, add=d) * 13, evaluate * 13)
+    assert by_torch(graph) == as_executed(graph)
+
+
+@pytest.mark.parametrize("chosen", [2, 3])
+def test_products_of_experts_that_an_mlp_became_are_those_that_torch_counts(chosen: int) -> None:
+    """Gated ones in a network as Llama's, plain ones in a block that was added to it."""
+    graph = llama_4x128((20,))
+    graph = DeepenPlain("block4.add2", 4, 2, 32, 1e4, 96, Nonlinearity.GELU, 0).apply(graph)
+    for node in ("block2.mlp.out", "block5.mlp.out"):
+        graph = Upcycle(node, 5, chosen, 0).apply(graph)
+    assert graph.rows["router"].num == graph.rows["experts"].num == 2
     assert by_torch(graph) == as_executed(graph)
 
 

@@ -80,6 +80,7 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
             "modules" in answers,
         ),
         ("setup", f"[{_quoted(setup)}]", "what makes `aiperf-hpc` be found", True),
+        ("price", _quoted(""), 'of a node, as "12.5USD/node-hour", for `aiperf-hpc cost`; empty: none', True),
         ("[queue]", "", _seen_partitions(known), True),
         ("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
         ("partition", _quoted(first.name if first else ""), "", len(known) == 1),

@@ -10,6 +10,7 @@ from pathlib import Path
 from aiperf import toml
 from aiperf.errors import ConfigError
 from launch import words
+from launch.price import Price, parse_price
 from nas.bounded import read_text
 from nas.record import decode
 
@@ -123,8 +124,17 @@ class Site:
     """Lines of shell that make the command `aiperf-hpc` be found, as: source ~/venv/bin/activate"""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to export."""
+    price: str = ""
+    """What a node costs for an hour, as 12.5USD/node-hour: `aiperf-hpc cost` reads it, no script does."""
+
+    @property
+    def node_price(self) -> Price | None:
+        """None where the site states none."""
+        return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
+        if self.price:
+            parse_price("price", self.price)
         for module in self.modules:
             words.line("modules", module)
         for own in self.setup:

@@ -12,7 +12,9 @@ from aiperf.commands.examining import doctor
 from aiperf.commands.images.command import data
 from aiperf.commands.looking.accepting import accept
 from aiperf.commands.looking.comparing import compare, scaling
-from aiperf.commands.looking.reporting import export, report
+from aiperf.commands.looking.costing import cost
+from aiperf.commands.looking.exporting import export
+from aiperf.commands.looking.reporting import report
 from aiperf.commands.looking.results import score, status, validate
 from aiperf.commands.looking.serving import serve
 from aiperf.commands.measuring import peak
@@ -25,7 +27,7 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
     "Run": (run, resume, preset, data, nni),
-    "Look": (status, serve, score, report, export, compare, scaling, count, graph),
+    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph),
     "Check": (doctor, peak, validate, accept),
     "Publish": (package, key, rank),
     "Cluster": (launch, simulate),

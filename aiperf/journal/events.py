@@ -72,6 +72,8 @@ class LegBegan(Event):
     """The ranks of each group."""
     backend: str = "ddp"
     """How the ranks of a group average their gradients: ddp or horovod."""
+    host: str = ""
+    """The master's; empty in journals that were written before it was recorded."""
 
     def __post_init__(self) -> None:
         ranks = [rank for group in self.groups for rank in group]

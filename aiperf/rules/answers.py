@@ -108,6 +108,10 @@ def _tested(replay: Replay) -> Iterator[str]:
         yield f"{tested.tally.text()} in the test; there are {there_are} {_task(replay).example}s"
     elif wrong := _otherwise_asked(replay, tested.tally):
         yield f"{wrong} in the test"
+    if tested.top5 is not None:
+        right = tested.tally.correct if isinstance(tested.tally, Classified) else tested.tally.of + 1
+        if not right <= tested.top5 <= tested.tally.of:
+            yield f"{tested.top5} labels are among five outputs in the test, beside {tested.tally.text()}"
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
         yield f"the test took {tested.seconds:.6g} s; after the end of the run there were {room:.3f} s"

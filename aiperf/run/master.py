@@ -87,9 +87,10 @@ class Master:
         """Asks for a clean end; may be called from a signal handler."""
         self._stop_asked = self._stop_asked or reason
 
-    def run(self, started: str, command: tuple[str, ...], backend: str = "ddp") -> None:
+    def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
         """Raises WorldError when the groups do not come up; what happened stands in the journal."""
-        self.ledger.write(events.LegBegan(self.replay.num_legs, started, command, self.world.groups, backend))
+        leg, groups = self.replay.num_legs, self.world.groups
+        self.ledger.write(events.LegBegan(leg, started, command, groups, backend, host))
         self._sweep()
         try:
             with self._probe():

@@ -181,7 +181,7 @@ def _leg(
         master = Master(ledger, files, world, audience, ranks.wanted.silence_seconds)
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            master.run(started, tuple(sys.argv), ranks.wanted.backend)
+            master.run(started, tuple(sys.argv), ranks.wanted.backend, os.uname().nodename)
         journal.refuse_if_gone()
     finally:
         world.close()

@@ -13,7 +13,12 @@ from aiperf.engines.objective import objective_of
 from aiperf.proposing.plan import validated_at_once
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
+from nas.head import Classes
 from nas.modules import Network
+
+FIVE = 5
+Look = Callable[[torch.Tensor, torch.Tensor], None]
+"""At the outputs of a batch, and at its targets."""
 
 
 @torch.inference_mode()
@@ -23,11 +28,13 @@ def evaluate(
     split: Split,
     progress: Callable[[], None] = lambda: None,
     own: Callable[[Tally], None] = lambda tally: None,
+    look: Look = lambda outputs, targets: None,
 ) -> tuple[Tally, float]:
     """What the network made of the examples, and seconds; summed over the group, every example once.
 
-    `progress` is called after each batch, `own` with the tally of this rank alone. Raises NotFinite, on all
-    ranks of the group, and then `own` is not called: a validation that failed on any rank is none.
+    `progress` is called after each batch, `own` with the tally of this rank alone, `look` with the outputs of
+    each batch and its targets. Raises NotFinite, on all ranks of the group, and then `own` is not called: a
+    validation that failed on any rank is none.
     """
     rank.device.synchronise()
     began = perf_counter()
@@ -39,6 +46,7 @@ def evaluate(
         with rank.device.autocast(rank.training.format):
             outputs = network(batch)
         judged += objective.judged(outputs, targets)
+        look(outputs, targets)
         examples += len(targets)
         progress()
     found = (examples, *judged.tolist())
@@ -46,6 +54,26 @@ def evaluate(
     own(objective.tally(*found))
     network.train()
     return whole, duration(perf_counter() - began)
+
+
+class Top5:
+    """Images whose label is among the five highest outputs: the figure of DAWNBench's ImageNet task."""
+
+    def __init__(self, network: Network, device: torch.device) -> None:
+        graph = network.graph
+        self.counts = isinstance(graph.head, Classes) and graph.classes > FIVE
+        """Whether it says something: of five classes or fewer every image is among them, and a text has no
+        label."""
+        self._found = torch.zeros((), dtype=torch.int64, device=device)
+
+    def look(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Logits (n, classes) and labels (n,)."""
+        if self.counts:
+            self._found += (outputs.topk(FIVE, dim=1).indices == targets[:, None]).sum()
+
+    def total(self, rank: Rank) -> int | None:
+        """Over the group; every rank of it must ask."""
+        return rank.parallel.total(int(self._found))[0] if self.counts else None
 
 
 @torch.no_grad()

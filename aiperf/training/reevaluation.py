@@ -15,10 +15,10 @@ from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
-from aiperf.tally import Tally
+from aiperf.tally import Classified, Tally
 from aiperf.tasks.known import task_of
 from aiperf.training.built_trial import Rank
-from aiperf.training.evaluation import evaluate
+from aiperf.training.evaluation import Look, Top5, evaluate
 from aiperf.training.kept_trial import kept_trial
 from nas.modules import Network
 
@@ -42,10 +42,13 @@ class Reevaluation:
     trial: int
     test: Again
     validation: Again
+    top5: Again | None = None
+    """Of the test; None where the journal has none."""
 
     @property
     def agrees(self) -> bool:
-        return self.test.agrees and self.validation.agrees
+        parts = (self.test, self.validation, self.top5)
+        return all(part.agrees for part in parts if part is not None)
 
 
 def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevaluation:
@@ -77,9 +80,16 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     network.place(device.torch)
     rank = Rank(device, data, config.training, Solo())
 
-    def again(split: Split, recorded: Tally) -> Again:
-        found, _ = evaluate(rank, network, split)
+    top5 = Top5(network, device.torch)
+
+    def again(split: Split, recorded: Tally, look: Look = lambda outputs, targets: None) -> Again:
+        found, _ = evaluate(rank, network, split, look=look)
         return Again(found, recorded)
 
-    test, validation = again(data.test, tested.tally), again(data.validation, validated.segment.tally)
-    return Reevaluation(tested.trial, test, validation)
+    test = again(data.test, tested.tally, top5.look)
+    validation = again(data.validation, validated.segment.tally)
+    among = None
+    if tested.top5 is not None:
+        of = tested.tally.of
+        among = Again(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
+    return Reevaluation(tested.trial, test, validation, among)

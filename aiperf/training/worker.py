@@ -48,7 +48,7 @@ from aiperf.proposing.pace import Pace
 from aiperf.tasks.known import task_of
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
-from aiperf.training.evaluation import evaluate
+from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
@@ -381,10 +381,11 @@ class Worker:
         network.load(kept.weights)
         network.place(self.device.torch)
         try:
-            tally, seconds = evaluate(self.rank, network, self.rank.data.test)
+            top5 = Top5(network, self.device.torch)
+            tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)
         except NotFinite as error:  # on every rank of every group alike
             raise DataError(f"trial {trial}, the best, has no result on the test part: {error}") from None
-        self._say(Evaluated(trial, tally, seconds))
+        self._say(Evaluated(trial, tally, seconds, top5.total(self.rank)))
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"

@@ -335,6 +335,13 @@ class Evaluated(FromGroup):
     trial: int
     tally: Tally
     seconds: float
+    top5: int | None = None
+    """Of the images, those whose label is among the five highest outputs. None where there are no more than
+    five classes, of language, and in journals that were written before it was counted."""
+
+    @property
+    def top5_error(self) -> float | None:
+        return None if self.top5 is None or not self.tally.of else 1 - self.top5 / self.tally.of
 
 
 _WRITTEN = json.JSONEncoder(allow_nan=False, check_circular=False)  # `json.dumps` makes one each time

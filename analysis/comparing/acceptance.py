@@ -14,7 +14,8 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.wording import counted, percent, plain, rate, scaled
-from analysis.comparing.scaling import MixedError, refuse_mixed
+from analysis.comparing.kind import MixedError
+from analysis.comparing.scaling import refuse_mixed
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures, num_devices
 from analysis.readings.outliers import outlier_text, outliers

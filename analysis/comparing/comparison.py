@@ -69,8 +69,21 @@ def comparison_text(found: Comparison) -> str:
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
         table: Table = getattr(found, title)
-        parts.append(_plain(table) if table.rows else f"{title}: no difference")
+        parts.append(table_text(table) if table.rows else f"{title}: no difference")
     return "\n\n".join(parts) + "\n"
+
+
+def table_text(table: Table) -> str:
+    """For a terminal."""
+    rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if figure else cell.ljust(width)
+            for cell, width, figure in zip(row, widths, table.figures)
+        ).rstrip()
+        for row in rows
+    )
 
 
 def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
@@ -196,15 +209,3 @@ def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
 def _interval(score: Score) -> str:
     interval = score.timeline.stable_interval
     return "none" if interval is None else rates(*interval)
-
-
-def _plain(table: Table) -> str:
-    rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if figure else cell.ljust(width)
-            for cell, width, figure in zip(row, widths, table.figures)
-        ).rstrip()
-        for row in rows
-    )

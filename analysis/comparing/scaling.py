@@ -6,22 +6,19 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
 from aiperf.wording import plain, rates
+from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
 from analysis.exports.csv_table import harmless
 from analysis.readings import facts
-from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices, task_of_run
+from analysis.readings.judged import Judged
+from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
 from analysis.table import Cell, Table
 
-MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
-"""Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
 CSV_COLUMNS = (
     "run",
     "nodes",
@@ -35,10 +32,6 @@ CSV_COLUMNS = (
     "verdict",
     "aiperf1_ops_per_second",
 )
-
-
-class MixedError(AiperfError):
-    """Runs that are not of one kind."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +87,12 @@ def refuse_mixed(runs: Sequence[Judged]) -> None:
     for run in runs:
         if not _credited(run):
             raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; leave it out")
-    seen: dict[str, Judged] = {}
-    for run in runs:
-        if first := seen.get(run.replay.begin_chain):
-            twice = f"{run.files.directory} is the run of {first.files.directory}"
-            raise MixedError(f"{twice}; give each run once")
-        seen[run.replay.begin_chain] = run
+    refuse_twice(runs)
     for run in runs:
         if why := nothing_to_compare(run):
             raise MixedError(f"{run.files.directory}: {why}; leave it out")
     for other in runs[1:]:
-        refuse_two_tasks(runs[0], other)
-        _refuse_other_origin(runs[0], other)
-        _refuse_other_kind(runs[0], other)
+        refuse_unlike(runs[0], other)
 
 
 def scaling(runs: Sequence[Judged]) -> Scaling:
@@ -193,42 +179,3 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
         verdict=facts.verdict_and_class(run.verdict, run.validated),
         figures=figures(run.replay, score),
     )
-
-
-def _refuse_other_origin(first: Judged, other: Judged) -> None:
-    one, another = first.replay.opened.origin, other.replay.opened.origin
-    if one is not another:
-        raise MixedError(
-            f"{other.files.directory} is {another.value} and {first.files.directory} is {one.value}; "
-            "`aiperf-hpc compare` sets two such runs side by side"
-        )
-
-
-def _refuse_other_kind(first: Judged, other: Judged) -> None:
-    mine, its = _kind(first), _kind(other)
-    wrong = [name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name)]
-    if wrong:
-        name = min(wrong)
-        raise MixedError(
-            f"{other.files.directory} is not of one kind with {first.files.directory}: {name} is "
-            f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
-            + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
-            + "; compare runs of one configuration, data and code"
-        )
-
-
-def _kind(run: Judged) -> Mapping[str, Any]:
-    """All that must agree: configuration, data, code, device."""
-    opened = run.replay.opened
-    settings = facts.flat(asdict(opened.config))
-    ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
-    examples = f"{task_of_run(run.replay).example}s"
-    data = facts.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
-    if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
-        data.pop(f"{examples}.sha256", None)
-    return {
-        **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
-        **data,
-        "the code": opened.code_hash,
-        "the devices": sorted({ready.device for ready in ranks}),
-    }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
@@ -32,6 +34,50 @@ class Progress:
     regulated: NDArray[np.float64]
     """At the end of each bin: −ln(best validation error so far) · credited operations so far / time so far.
     Not a number before the first trial ended."""
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A validation that found a lower error than all before it."""
+
+    seconds: float
+    """Of the span."""
+    error: float
+    trial: int
+    node_hours: float
+    """Of all nodes of the run, busy or not, from the release until then."""
+
+
+def falls(replay: Replay) -> list[Fall]:
+    """Of the best validation error, in the order of time, from the validations themselves: `progress` knows
+    an error only when its trial has ended. Only of trials whose network may be the best one."""
+    axis = SpanAxis(replay)
+    seen = sorted(
+        (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
+        for attempt in replay.attempts
+        if attempt.chosen_from
+        for closed in attempt.validations
+        if closed.in_time
+    )
+    found: list[Fall] = []
+    for seconds, error, trial in seen:
+        if not found or error < found[-1].error:
+            found.append(Fall(seconds, error, trial, node_hours(replay, seconds)))
+    return found
+
+
+def node_hours(replay: Replay, until: float = math.inf) -> float:
+    """Nodes times hours of the span, up to `until` seconds of it."""
+    axis, total = SpanAxis(replay), 0.0
+    for leg in replay.legs:
+        begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
+        total += num_nodes(leg) * max(0.0, min(end, until) - begin) / 3600
+    return total
+
+
+def num_nodes(leg: Leg) -> int:
+    """Hosts of its ranks, and the master's, where the journal names it."""
+    return len({event.ready.host for event in leg.ranks} | ({leg.began.host} - {""}))
 
 
 def progress(replay: Replay, score: Score) -> Progress:

@@ -94,11 +94,13 @@ class HostClock:
     """From a host's time of day to the span. The legs' starts are by the master's clock; how far the host's
     is off was compared once, when its ranks became ready."""
 
-    def __init__(self, replay: Replay, host: str) -> None:
+    def __init__(self, replay: Replay, host: str, until: float = math.inf) -> None:
+        """`until`: seconds of the span, after which nothing is looked at."""
         self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
         self._spans: dict[str, list[tuple[float, float]]] = {}
         for leg in replay.legs:
-            if leg.released is None:
+            left = until - float(self._axis.begins[leg.index])
+            if leg.released is None or left <= 0:
                 continue
             own = [event for event in leg.ranks if event.ready.host == host]
             span = -math.inf, math.inf
@@ -108,7 +110,7 @@ class HostClock:
                 pass
             else:
                 began += own[0].clock_offset_seconds if own else 0.0
-                span = began + leg.released, began + leg.end
+                span = began + leg.released, began + min(leg.end, leg.released + left)
                 self._legs.append((*span, began, leg))
             for device in {event.ready.device_id for event in own}:
                 self._spans.setdefault(device, []).append(span)

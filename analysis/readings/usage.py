@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.files import RunFiles
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from analysis.readings.telemetry import HostClock, records
 
@@ -70,18 +71,21 @@ class Usage:
         return operations / self.joules if self.joules else None
 
 
-def read_usage(files: RunFiles, replay: Replay) -> Usage:
-    """From the recorded files beside the journal."""
+def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usage:
+    """From the recorded files beside the journal, up to `until` seconds of the span."""
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
-    timed = [leg for leg in replay.legs if leg.released is not None]
+    begins = SpanAxis(replay).begins
+    timed = [leg for leg in replay.legs if leg.released is not None and begins[leg.index] < until]
     for ready in [event.ready for leg in timed or replay.legs for event in leg.ranks]:
         if ready.device_id:
             wanted.setdefault(ready.host, {})[ready.device_id] = None
         else:
             nameless += 1
     found = tuple(
-        use for host, devices in sorted(wanted.items()) for use in _of_host(files, replay, host, devices)
+        use
+        for host, devices in sorted(wanted.items())
+        for use in _of_host(files, HostClock(replay, host, until), host, devices)
     )
     return Usage(found, _missing(found, nameless))
 
@@ -99,8 +103,9 @@ def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
     return f"no power of {who} is known over the whole span"
 
 
-def _of_host(files: RunFiles, replay: Replay, host: str, devices: Mapping[str, None]) -> Iterator[DeviceUse]:
-    clock = HostClock(replay, host)
+def _of_host(
+    files: RunFiles, clock: HostClock, host: str, devices: Mapping[str, None]
+) -> Iterator[DeviceUse]:
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
     for record in records(files.telemetry(host)):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")

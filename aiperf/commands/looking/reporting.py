@@ -1,4 +1,4 @@
-"""Sub-commands that show a run: as a page, as figures, as data for other programs."""
+"""Sub-commands that show a run: as a page, as figures, as JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import output_option, run_or_package_argument, writing
 from aiperf.files import RunFiles
 
-_output = output_option("Write to this file instead.")
-
 
 @click.command()
 @run_or_package_argument
-@_output
+@output_option("Write to this file instead.")
 @click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead."
@@ -42,43 +40,13 @@ def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> Non
         if as_json:
             content = result(judged)
             check("result-1", content, "the result")
-            written = [_write(output or beside(path, files, files.result.name), canonical(content))]
+            written = [write(output or beside(path, files, files.result.name), canonical(content))]
         else:
             page = report_html(judged).encode()
-            written = [_write(output or beside(path, files, files.report.name), page)]
+            written = [write(output or beside(path, files, files.report.name), page)]
         if figures:
             written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
-
-
-@click.command()
-@run_or_package_argument
-@_output
-@click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
-@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
-@click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
-def export(path: Path, output: Path | None, kind: str | None) -> None:
-    """Print a run in another program's form: --csv, --mllog or --openmetrics.
-
-    What was not measured is marked in each line, and is refused as an MLPerf log.
-    """
-    if kind is None:
-        raise click.UsageError("say which: --csv, --mllog or --openmetrics", click.get_current_context())
-    with extra("report"):
-        from analysis.readings.judged import glance
-    if kind == "csv":
-        from analysis.exports.csv_table import csv_text as text_of
-    elif kind == "mllog":
-        from analysis.exports.mllog import mllog_text as text_of
-    else:
-        with extra("report"):
-            from analysis.exports.openmetrics import openmetrics_text as text_of
-    with opened(path) as files:
-        text = text_of(glance(files))
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        click.echo(str(_write(output, text.encode())))
 
 
 @contextmanager
@@ -102,7 +70,8 @@ def beside(path: Path, files: RunFiles, name: str) -> Path:
     return package.with_name(f"{package.name.removesuffix('.tar.gz')}{run}.{name}")
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write(path: Path, content: bytes) -> Path:
+    """Raises AiperfError where the system refuses."""
     with writing(path):
         path.write_bytes(content)
     return path

@@ -123,7 +123,10 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
     from aiperf.training.reevaluation import reevaluate  # torch, which judging does without
 
     seen = reevaluate(run, files, device, data)
-    for part, again in (("test", seen.test), ("validation", seen.validation)):
+    parts = {"test": seen.test, "validation": seen.validation, "test, top-5": seen.top5}
+    for part, again in parts.items():
+        if again is None:
+            continue
         click.echo(
             f"reevaluated: trial {seen.trial}, {part}: {again.found.text()} here, {again.recorded.text()} in "
             f"the journal: {'agrees' if again.agrees else 'DIFFERS'}"

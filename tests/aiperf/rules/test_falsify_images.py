@@ -216,3 +216,19 @@ def test_own_images_are_not_invalid(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, careful(own(TIMED)))
     assert [finding.rule for finding in verdict.failed(Kind.INTEGRITY)] == []
     assert found(verdict, "data").outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("top5", "text"), [(1198, "1198 labels are among five outputs in the test"), (0, "0 labels")]
+)
+def test_the_five_highest_outputs_hold_the_highest(top5: int, text: str, tmp_path: Path) -> None:
+    seen = found(
+        verdict_on(tmp_path, careful(each(events.Tested, lambda e: within(e, top5=top5))(TIMED))), "accuracy"
+    )
+    assert text in seen.text
+    assert seen.outcome is Outcome.FAILED
+
+
+def test_as_many_as_all_may_be_among_the_five_highest(tmp_path: Path) -> None:
+    forged = each(events.Tested, lambda event: within(event, top5=1197))(TIMED)
+    assert found(verdict_on(tmp_path, careful(forged)), "accuracy").outcome is Outcome.PASSED

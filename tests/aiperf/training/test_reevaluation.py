@@ -17,9 +17,12 @@ from aiperf.journal.events import Closed, Ended, Event, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Classified
+from aiperf.training.evaluation import Top5
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import Again, Reevaluation, reevaluate
+from nas.modules import Network
 from nas.seeds import residual
+from nas.text_seeds import gpt_4x128
 from nas.weights import initial
 from tests.aiperf.journals import Scene, told, within
 
@@ -86,6 +89,35 @@ def test_the_validation_that_chose_a_network_is_asked_again_too(best: Best) -> N
     assert replace(best, validation=best.validation + Classified(0, 1)).again().agrees
     seen = replace(best, validation=best.validation + Classified(0, 2)).again()
     assert (seen.test.agrees, seen.validation.agrees, seen.agrees) == (True, False, False)
+
+
+def test_the_five_highest_outputs_are_asked_again_too(best: Best) -> None:
+    """Counted once more by numpy, from the whole test part at once."""
+    network, data = (
+        Network(rebuild(best.replay(), best.number)),
+        load(SCENE.config.data, torch.device("cpu"), 1),
+    )
+    network.load(initial(network.graph, 1))
+    network.eval()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        batches = [(network(images).float(), labels) for images, labels in data.test.sweep(1197, 0, 1)]
+    (outputs, labels), *more = [(each.numpy(), of.numpy()) for each, of in batches]
+    assert not more
+    among = int((outputs.argsort(axis=1)[:, -5:] == labels[:, None]).sum())
+
+    def counted(top5: int) -> Reevaluation:
+        return best.again(lambda e: within(e, top5=top5) if isinstance(e, events.Tested) else e)
+
+    assert counted(among).top5 == Again(Classified(1197, among), Classified(1197, among))
+    assert best.test.correct < among < 1197
+    assert counted(among).agrees
+    assert not counted(among + 3).agrees
+
+
+def test_of_five_classes_or_a_text_nobody_asks_for_the_five_highest() -> None:
+    assert not Top5(Network(residual((1, 8, 8), 5, (4,))), torch.device("cpu")).counts
+    assert Top5(Network(residual((1, 8, 8), 6, (4,))), torch.device("cpu")).counts
+    assert not Top5(Network(gpt_4x128((16,), 90)), torch.device("cpu")).counts
 
 
 def test_another_file_is_refused(best: Best) -> None:

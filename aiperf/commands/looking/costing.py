@@ -1,0 +1,73 @@
+"""`cost`: the time, the node-hours, the money and the energy that it took to reach an error."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.commands.looking.reporting import opened
+from aiperf.commands.options import PATH, Number, output_option, writing
+from launch.price import Price, parse_price
+from launch.site import load_site
+
+SITE = Path("site.toml")
+"""Read where it lies here, as `launch` does."""
+
+
+@click.command()
+@click.argument("paths", metavar="RUN|PACKAGE...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--error",
+    type=Number(0, 1, min_open=True, max_open=True),
+    required=True,
+    help="The error to reach [0 to 1]; of a text its bits per byte over 8.",
+)
+@click.option(
+    "--price", "price_text", metavar="AMOUNT/node-hour", help="As 12.5/node-hour, 12.5USD/node-hour."
+)
+@click.option(
+    "--site",
+    type=PATH,
+    help="The machine's site file, for its price.  [default: site.toml, where there is one]",
+)
+@output_option("Also write a page to this file.")
+def cost(
+    paths: tuple[Path, ...], error: float, price_text: str | None, site: Path | None, output: Path | None
+) -> None:
+    """Show when runs reached an error, and what that cost: hours, node-hours, money, joules.
+
+    Reached means that a validation found the error at that time, and that the one test after the span agrees.
+    Of several runs, which may differ in their random seed alone, also the median, MLPerf's olympic mean and
+    the coefficient of variation.
+    """
+    with extra("report"):
+        from analysis.comparing.comparison import table_text
+        from analysis.comparing.cost import cost as study
+        from analysis.comparing.cost import cost_text
+        from analysis.comparing.cost_tables import cost_table, whole_table
+        from analysis.readings.judged import glance
+    price = priced(price_text, site)
+    with ExitStack() as stack:
+        runs = [glance(stack.enter_context(opened(path))) for path in paths]
+        found = study(runs, error, price)
+        click.echo("\n".join(cost_text(found)))
+        for title, table in (("to the error", cost_table(found)), ("the whole runs", whole_table(found))):
+            click.echo(f"\n{title}\n{table_text(table)}")
+        if output is not None:
+            with extra("report"):
+                from analysis.pages.cost import cost_html
+            with writing(output):
+                output.write_text(cost_html(found, runs), encoding="utf-8")
+            click.echo(f"\n{output}")
+
+
+def priced(text: str | None, site: Path | None) -> Price | None:
+    """What was typed; else what the site file states, if there is one. Raises ConfigError."""
+    if text is not None:
+        return parse_price("--price", text)
+    if site is None and not SITE.is_file():
+        return None
+    return load_site(site or SITE).node_price

@@ -1,0 +1,87 @@
+"""`export`: a run in the form of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.commands.looking.costing import priced
+from aiperf.commands.looking.reporting import opened, write
+from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.errors import ConfigError
+from analysis.readings.judged import Judged, glance
+
+KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
+
+
+@click.command()
+@run_or_package_argument
+@output_option("Write to this file instead; of --dawnbench the folder for its two files.")
+@click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
+@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
+@click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
+@click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench's JSON and TSV.")
+@click.option("--author", default="", help="For --dawnbench: who enters it.")
+@click.option("--email", default="", help="For --dawnbench: the author's address.")
+@click.option(
+    "--price", metavar="AMOUNT/node-hour", help="For --dawnbench: its costPerHour, as 12.5USD/node-hour."
+)
+@click.option("--site", type=PATH, help="For --dawnbench: the machine's site file, for its price.")
+def export(
+    path: Path,
+    output: Path | None,
+    kind: str | None,
+    author: str,
+    email: str,
+    price: str | None,
+    site: Path | None,
+) -> None:
+    """Print a run in another program's form: --csv, --mllog, --openmetrics or --dawnbench.
+
+    What was not measured is marked in each line, and is refused as an MLPerf log or a DAWNBench entry.
+    """
+    if kind is None:
+        raise click.UsageError(
+            f"say which: {', '.join(KINDS[:-1])} or {KINDS[-1]}", click.get_current_context()
+        )
+    only_with("--dawnbench", kind == "dawnbench", "author", "email", "price", "site")
+    with opened(path) as files:
+        judged = glance(files)
+        if kind == "dawnbench":
+            click.echo("\n".join(map(str, _dawnbench(judged, output, author, email, price, site))))
+            return
+        text = _text(kind, judged)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(str(write(output, text.encode())))
+
+
+def _text(kind: str, judged: Judged) -> str:
+    if kind == "csv":
+        from analysis.exports.csv_table import csv_text
+
+        return csv_text(judged)
+    if kind == "mllog":
+        from analysis.exports.mllog import mllog_text
+
+        return mllog_text(judged)
+    with extra("report"):
+        from analysis.exports.openmetrics import openmetrics_text
+    return openmetrics_text(judged)
+
+
+def _dawnbench(
+    judged: Judged, output: Path | None, author: str, email: str, price: str | None, site: Path | None
+) -> list[Path]:
+    from analysis.exports.dawnbench import dawnbench, write_entry
+
+    if output is None or not author or not email:
+        raise ConfigError(
+            "a DAWNBench entry has an author and two files: give --author, --email and -o FOLDER"
+        )
+    entry = dawnbench(judged, author, email, priced(price, site))
+    with writing(output):
+        return write_entry(entry, output)

@@ -1,0 +1,179 @@
+"""What it took to reach an error: time, node-hours, money and energy, of one run or of several.
+
+The time to an error is DAWNBench's (Coleman et al., "DAWNBench", NIPS ML Systems Workshop, 2017): up to the
+first moment at which it is reached. How several runs become one figure is the rule of MLPerf Training and the
+measure of AIBench: docs/beyond.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf.journal.mark import Mark, mark_of
+from aiperf.rules.ending import Answer
+from aiperf.tally import Predicted
+from aiperf.wording import figure, percent, plain
+from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
+from analysis.readings import facts
+from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices
+from analysis.readings.progress import Fall, falls, node_hours, num_nodes
+from analysis.readings.usage import read_usage
+from launch.price import Price
+
+NOT_REACHED, NOT_TESTED, NOT_IN_THE_TEST = "not reached", "not tested", "not reached in the test"
+_SAID: Mapping[str, str] = {
+    "": "reached",
+    NOT_REACHED: "not reached",
+    NOT_TESTED: "reached in a validation; no network was tested",
+    NOT_IN_THE_TEST: "reached in a validation, and not in the test",
+}
+REACHED = (
+    "Reached means that a validation found it at that time, and that the one test after the span agrees. "
+    "Costs are of all nodes from the start of the clock until then, busy or idle."
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """From the release of the run up to a moment, by all its nodes, whether they worked or waited."""
+
+    seconds: float
+    node_hours: float
+    money: float | None
+    """None where no price is known."""
+    joules: float | None
+    """Of the devices only; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """One run against an error. None: not known, or not reached."""
+
+    run: str
+    random_seed: int
+    nodes: int
+    devices: int
+    falls: Sequence[Fall]
+    """Of the best validation error."""
+    first: Fall | None
+    """The first validation that found the error, or a lower one."""
+    test_error: float | None
+    """Of the best network, once, after the span."""
+    top5_error: float | None
+    why_not: str
+    """Why the error is not reached; empty where it is, in a validation and in the test."""
+    spent: Spent | None
+    """Up to `first`."""
+    whole: Spent
+    """Up to the end of the run."""
+    verdict: str
+
+    @property
+    def is_reached(self) -> bool:
+        return not self.why_not
+
+    @property
+    def to_error(self) -> Spent | None:
+        """None where the error is not reached."""
+        return self.spent if self.is_reached else None
+
+
+@dataclass(frozen=True)
+class CostStudy:
+    runs: Sequence[RunCost]
+    error: float
+    error_text: str
+    price: Price | None
+    mark: Mark | None
+    """Of all runs."""
+    masters_known: bool
+    """Whether every journal names the master's node."""
+
+    @property
+    def reached(self) -> Sequence[RunCost]:
+        return [run for run in self.runs if run.is_reached]
+
+
+def cost(runs: Sequence[Judged], error: float, price: Price | None) -> CostStudy:
+    """Raises MixedError, which names the difference, for runs that are not of one kind and size."""
+    refuse_twice(runs)
+    for other in runs[1:]:
+        refuse_unlike(runs[0], other)
+    found = [_of_run(run, error, price) for run in runs]
+    for run, one in zip(runs, found):
+        sizes = [(first.nodes, first.devices) for first in (found[0], one)]
+        if sizes[0] != sizes[1]:
+            raise MixedError(
+                f"{run.files.directory} has {_size(*sizes[1])} and {runs[0].files.directory} has "
+                f"{_size(*sizes[0])}; their times make no mean, look at each alone"
+            )
+    text = percent(error)
+    if any(isinstance(v.segment.tally, Predicted) for a in runs[0].replay.attempts for v in a.validations):
+        text = f"{text}, {figure(8 * error)} bits per byte"
+    known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
+    return CostStudy(found, error, text, price, mark_of(runs[0].replay.opened.origin), known)
+
+
+def _size(nodes: int, devices: int) -> str:
+    return f"{nodes:,} node{'' if nodes == 1 else 's'} and {devices:,} device{'' if devices == 1 else 's'}"
+
+
+def _of_run(run: Judged, error: float, price: Price | None) -> RunCost:
+    replay = run.replay
+    found = falls(replay)
+    first = next((fall for fall in found if fall.error <= error), None)
+    tested = replay.tested
+    test_error = None if tested is None else tested.tally.error
+    return RunCost(
+        run=replay.opened.run_id,
+        random_seed=replay.opened.config.random_seed,
+        nodes=max(map(num_nodes, replay.timed_legs), default=0),
+        devices=num_devices(replay),
+        falls=found,
+        first=first,
+        test_error=test_error,
+        top5_error=None if tested is None else tested.top5_error,
+        why_not=_why_not(first, test_error, error),
+        spent=None if first is None else _spent(run, first.seconds, price),
+        whole=_spent(run, replay.span_seconds, price),
+        verdict=facts.verdict_and_class(run.verdict, run.validated),
+    )
+
+
+def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
+    if first is None:
+        return NOT_REACHED
+    if test_error is None:
+        return NOT_TESTED
+    return "" if test_error <= error else NOT_IN_THE_TEST
+
+
+def _spent(run: Judged, seconds: float, price: Price | None) -> Spent:
+    hours = node_hours(run.replay, seconds)
+    joules = read_usage(run.files, run.replay, seconds).joules
+    return Spent(seconds, hours, price.money(hours) if price else None, joules)
+
+
+def cost_text(found: CostStudy) -> list[str]:
+    """What must be known before the figures are read: a sentence each."""
+    num, reached = len(found.runs), len(found.reached)
+    if num == 1:
+        lines = [f"An error of {found.error_text} was {_SAID[found.runs[0].why_not]}."]
+    else:
+        lines = [f"An error of {found.error_text} was reached in {reached:,} of {num:,} runs."]
+    lines.append(REACHED)
+    lines.append(f"Price: {found.price}." if found.price else "No price is known: give one by --price.")
+    doubted = [
+        f"{plain(run.run)} is {run.verdict}"
+        for run in found.runs
+        if not run.verdict.startswith(Answer.VALID.value)
+    ]
+    if doubted:
+        lines.append(f"Not to be used as results: {facts.listed(doubted)}.")
+    if not found.masters_known:
+        lines.append(
+            "These journals do not name the master's node: it is taken to be one of those with ranks."
+        )
+    return lines

@@ -1,0 +1,112 @@
+"""What runs cost to reach an error, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import inf
+
+from aiperf.journal.mark import marked
+from aiperf.wording import clock, figure, percent, scaled
+from analysis.comparing.cost import CostStudy, RunCost, Spent
+from analysis.comparing.spread import Summed, median, olympic, variation
+from analysis.table import Cell, Table
+
+TOGETHER: Mapping[str, Callable[[Sequence[float]], Summed]] = {
+    "median": median,
+    "olympic mean": olympic,
+    "variation": variation,
+}
+"""Rows below those of several runs."""
+
+
+def cost_table(found: CostStudy) -> Table:
+    """A row for each run, up to the error; then, of several runs, what they come to together."""
+    top5 = any(run.top5_error is not None for run in found.runs)
+    columns = [
+        *("run", "random seed", "reached", "validation error", "test error"),
+        *(["top-5 error"] if top5 else []),
+        *("time", "hours", "node-hours"),
+        *([found.price.unit] if found.price else []),
+        "energy",
+    ]
+    rows = [_row(run, found, top5) for run in found.runs]
+    if len(rows) > 1:
+        rows += _together(found, before=6 if top5 else 5)
+    figures = (False, True, False, *[True] * (len(columns) - 3))
+    return Table.of(columns, rows, figures)
+
+
+def whole_table(found: CostStudy) -> Table:
+    """The same runs from their release to their end."""
+    columns = ["run", "nodes", "devices", "time", "hours", "node-hours"]
+    columns += [*([found.price.unit] if found.price else []), "energy"]
+    rows = [
+        [
+            marked(run.run, found.mark),
+            (f"{run.nodes:,}", run.nodes),
+            (f"{run.devices:,}", run.devices),
+            *_amounts(run.whole, found),
+        ]
+        for run in found.runs
+    ]
+    return Table.of(columns, rows, (False, *[True] * (len(columns) - 1)))
+
+
+def _row(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
+    best = run.falls[-1].error if run.falls else None
+    return [
+        marked(run.run, found.mark),
+        (str(run.random_seed), run.random_seed),
+        run.why_not or f"trial {run.first.trial if run.first else 0}",
+        ("none" if best is None else percent(best), best),
+        ("not tested" if run.test_error is None else percent(run.test_error), run.test_error),
+        *([(percent(run.top5_error), run.top5_error)] if top5 else []),
+        *_amounts(run.to_error, found),
+    ]
+
+
+def _amounts(spent: Spent | None, found: CostStudy) -> list[Cell]:
+    """Time, hours, node-hours, with a price the cost, energy."""
+    if spent is None:
+        return [("–", None)] * (5 if found.price else 4)
+    return [
+        (clock(spent.seconds), spent.seconds),
+        (figure(spent.seconds / 3600), spent.seconds),
+        (figure(spent.node_hours), spent.node_hours),
+        *([(figure(spent.money), spent.money)] if spent.money is not None else []),
+        ("unknown" if spent.joules is None else scaled(spent.joules, "J"), spent.joules),
+    ]
+
+
+def _together(found: CostStudy, before: int) -> Iterator[list[Cell]]:
+    """What the runs come to together: the median, the olympic mean, the variation. `before`: columns without
+    a sum."""
+    each = [run.to_error for run in found.runs]
+    seconds = [inf if one is None else one.seconds for one in each]
+    columns: list[tuple[list[float] | None, Callable[[float], str]]] = [
+        (seconds, clock),
+        ([value / 3600 for value in seconds], figure),
+        ([inf if one is None else one.node_hours for one in each], figure),
+    ]
+    if found.price is not None:
+        columns.append(([inf if one is None else found.price.money(one.node_hours) for one in each], figure))
+    joules = [inf if one is None else one.joules for one in each]
+    known = [value for value in joules if value is not None]
+    columns.append((known if len(known) == len(joules) else None, partial(scaled, unit="J")))
+    for name, reading in TOGETHER.items():
+        cells = [
+            _cell(reading, values, percent if reading is variation else text) for values, text in columns
+        ]
+        yield [name, *[""] * (before - 1), *cells]
+
+
+def _cell(
+    reading: Callable[[Sequence[float]], Summed],
+    values: Sequence[float] | None,
+    text: Callable[[float], str],
+) -> str:
+    if values is None:
+        return "unknown"
+    result = reading(values)
+    return result.why_not if result.value is None else text(result.value)

@@ -1,0 +1,75 @@
+"""Whether several runs are of one kind, so that one figure may be made of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from aiperf.errors import AiperfError
+from analysis.readings import facts
+from analysis.readings.judged import Judged, refuse_two_tasks
+from analysis.readings.key import task_of_run
+
+MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
+"""Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
+
+
+class MixedError(AiperfError):
+    """Runs that are not of one kind."""
+
+
+def refuse_twice(runs: Sequence[Judged]) -> None:
+    """Raises MixedError for a run that is given a second time, however many of its lines."""
+    seen: dict[str, Judged] = {}
+    for run in runs:
+        if first := seen.get(run.replay.begin_chain):
+            twice = f"{run.files.directory} is the run of {first.files.directory}"
+            raise MixedError(f"{twice}; give each run once")
+        seen[run.replay.begin_chain] = run
+
+
+def refuse_unlike(first: Judged, other: Judged) -> None:
+    """Raises AiperfError, which names the difference, for runs of two tasks, origins or kinds."""
+    refuse_two_tasks(first, other)
+    _refuse_other_origin(first, other)
+    _refuse_other_kind(first, other)
+
+
+def _refuse_other_origin(first: Judged, other: Judged) -> None:
+    one, another = first.replay.opened.origin, other.replay.opened.origin
+    if one is not another:
+        raise MixedError(
+            f"{other.files.directory} is {another.value} and {first.files.directory} is {one.value}; "
+            "`aiperf-hpc compare` sets two such runs side by side"
+        )
+
+
+def _refuse_other_kind(first: Judged, other: Judged) -> None:
+    mine, its = _kind(first), _kind(other)
+    wrong = [name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name)]
+    if wrong:
+        name = min(wrong)
+        raise MixedError(
+            f"{other.files.directory} is not of one kind with {first.files.directory}: {name} is "
+            f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
+            + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
+            + "; compare runs of one configuration, data and code"
+        )
+
+
+def _kind(run: Judged) -> Mapping[str, Any]:
+    """All that must agree: configuration, data, code, device."""
+    opened = run.replay.opened
+    settings = facts.flat(asdict(opened.config))
+    ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
+    examples = f"{task_of_run(run.replay).example}s"
+    data = facts.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
+    if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
+        data.pop(f"{examples}.sha256", None)
+    return {
+        **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
+        **data,
+        "the code": opened.code_hash,
+        "the devices": sorted({ready.device for ready in ranks}),
+    }

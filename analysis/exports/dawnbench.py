@@ -1,0 +1,122 @@
+"""A run as an entry of DAWNBench's training tasks: a JSON object, and a TSV of accuracy over time.
+
+The form is that of github.com/stanford-futuredata/dawn-bench-entries; docs/beyond.md says what a row is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.journal.axis import SpanAxis
+from aiperf.journal.mark import refuse_marked
+from aiperf.journal.replay import Replay
+from aiperf.known_sets import CIFAR_10, IMAGENET_1K, known_set
+from aiperf.tally import Classified
+from analysis.exports.result import answered
+from analysis.readings.facts import devices_and_hosts
+from analysis.readings.judged import Judged
+from analysis.readings.progress import falls, num_nodes
+from launch.price import DOLLARS, Price
+
+VERSION = "v1.0"
+TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
+"""DAWNBench's tasks of images, by the set's name here."""
+
+
+@dataclass(frozen=True)
+class DawnbenchEntry:
+    name: str
+    """Of both files, without the ending."""
+    record: dict[str, Any]
+    rows: list[tuple[float, float, float]]
+    """Epochs of the whole search, hours, top-1 accuracy in per cent."""
+
+    @property
+    def tsv(self) -> str:
+        lines = [f"{epoch:.6g}\t{hours:.9g}\t{accuracy:.6g}\n" for epoch, hours, accuracy in self.rows]
+        return "epoch\thours\ttop1Accuracy\n" + "".join(lines)
+
+
+def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> DawnbenchEntry:
+    """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
+    replay, verdict = judged.replay, judged.verdict
+    refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
+    if not verdict.valid:
+        cause = f"{verdict.answer.value}: {verdict.cause}"
+        raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
+    tested = replay.tested
+    if tested is None or not isinstance(tested.tally, Classified):
+        raise AiperfError(
+            f"{judged.files.directory}: DAWNBench has no task of predicted text; give a run of images"
+        )
+    if price is not None and price.currency != DOLLARS:
+        raise AiperfError(f"the price is {price}; DAWNBench's costPerHour is in USD, as 12.5USD/node-hour")
+    nodes = max(map(num_nodes, replay.timed_legs), default=0)
+    validation = replay.manifest.get("validation_examples")
+    data, known, hardware = replay.manifest, known_set(replay.manifest), devices_and_hosts(replay)
+    record = {
+        "version": VERSION,
+        "author": author,
+        "authorEmail": email,
+        "framework": f"PyTorch {replay.ranks[0].ready.software.get('torch', 'unknown')}",
+        "model": f"aiperf-hpc {replay.opened.program}, trial {tested.trial} of a search",
+        "hardware": hardware,
+        **({} if price is None else {"costPerHour": price.money(nodes)}),
+        "timestamp": _date(replay),
+        "misc": {
+            "task": TASKS.get(known.title if known else "", "none of DAWNBench's"),
+            "data": known.title if known else str(data.get("name")),
+            "accuracies of the TSV": f"of the best so far, on {validation} validation images",
+            "test top1Accuracy": 100 * tested.tally.accuracy,
+            **({} if tested.top5 is None else {"test top5Accuracy": 100 * tested.top5 / tested.tally.of}),
+            "test images": tested.tally.of,
+            "nodes": nodes,
+            "epoch": "passes over the training images by all networks of the search",
+            "run": replay.opened.run_id,
+            "journal": replay.last_chain,
+            "verdict": answered(verdict),
+        },
+    }
+    words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
+    return DawnbenchEntry("_".join(map(_word, words)), record, list(_rows(replay)))
+
+
+def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
+    """NAME.json and NAME.tsv. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"json": json.dumps(entry.record, indent=4, ensure_ascii=False) + "\n", "tsv": entry.tsv}
+    for ending, text in texts.items():
+        (folder / f"{entry.name}.{ending}").write_text(text, encoding="utf-8")
+    return [folder / f"{entry.name}.{ending}" for ending in texts]
+
+
+def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
+    """One for each fall of the best validation error."""
+    axis, images = SpanAxis(replay), int(replay.manifest.get("training_examples", 0))
+    trained = sorted(
+        (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
+        for attempt in replay.attempts
+        for closed in attempt.validations
+    )
+    for fall in falls(replay):
+        done = sum(number for end, number in trained if end <= fall.seconds)
+        yield done / max(1, images), fall.seconds / 3600, 100 * (1 - fall.error)
+
+
+def _date(replay: Replay) -> str:
+    """Of the start: DAWNBench's is the day of submission, which nobody knows here."""
+    try:
+        return datetime.fromisoformat(replay.legs[0].began.started).date().isoformat()
+    except ValueError:
+        return "unknown"
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-") or "unknown"

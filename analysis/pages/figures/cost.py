@@ -1,0 +1,141 @@
+"""The best error of several runs over time and over money."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from aiperf.wording import clock, figure, percent, plain
+from analysis.comparing.cost import CostStudy, RunCost
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
+from analysis.pages.figures.quality import error_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.readings.progress import Fall
+from analysis.table import Table
+
+LEAST_ERROR = 1e-4
+"""An error of nothing has no place on a logarithmic axis; it is drawn here."""
+RUN_COLOURS = ("blue", "amber", "green", "plum", "red", "sky")
+"""One after the other; of more runs all are blue, and a pointer says which is which."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What lies along the lower edge."""
+
+    name: str
+    title: str
+    at: Callable[[Fall], float]
+    end: Callable[[RunCost], float]
+    text: Callable[[float], str]
+    axis: Callable[[Axes, float, Frame], None]
+
+
+def cost_pictures(found: CostStudy) -> list[Picture]:
+    """Over time; with a price over money as well."""
+    over = "Best error over time"
+    scales = [_Scale("over-time", over, _seconds, lambda run: run.whole.seconds, clock, clock_axis)]
+    if found.price is not None:
+        price = found.price
+        scales.append(
+            _Scale(
+                "over-money",
+                "Best error over money",
+                lambda fall: price.money(fall.node_hours),
+                lambda run: run.whole.money or 0.0,
+                lambda value: f"{figure(value)} {price.currency}".rstrip(),
+                _money_axis(price.unit),
+            )
+        )
+    return [stamped(_over(found, scale), found.mark) for scale in scales]
+
+
+def _over(found: CostStudy, scale: _Scale) -> Picture:
+    drawn = [(run, colour) for run, colour in zip(found.runs, _colours(len(found.runs))) if run.falls]
+    points = [(run, fall) for run, _ in drawn for fall in run.falls]
+
+    def draw(frame: Frame) -> Drawing:
+        canvas_, (axes,) = canvas(frame, 240 if frame.narrow else 320)
+        for run, colour in drawn:
+            times = [scale.at(fall) for fall in run.falls]
+            errors = [max(fall.error, LEAST_ERROR) for fall in run.falls]
+            ends, last = [*times, scale.end(run)], [*errors, errors[-1]]
+            axes.step(ends, last, where="post", color=COLOURS[colour], lw=1.6)
+            if run.first is not None:
+                axes.plot(
+                    [scale.at(run.first)],
+                    [max(run.first.error, LEAST_ERROR)],
+                    "o",
+                    ms=7,
+                    color=COLOURS[colour] if run.is_reached else COLOURS["paper"],
+                    mec=COLOURS[colour],
+                    mew=1.6,
+                    clip_on=False,
+                    in_layout=False,
+                )
+        axes.axhline(found.error, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
+        error_axis(axes)
+        scale.axis(axes, max([scale.end(run) for run in found.runs] + [1e-9]), frame)
+        places = np.array([[scale.at(fall), max(fall.error, LEAST_ERROR)] for _, fall in points])
+        return Drawing(
+            canvas_,
+            lambda: Marks(marks_of(axes, places[:, 0], places[:, 0], places[:, 1]), range(len(points))),
+        )
+
+    rows = [[plain(run.run), scale.text(scale.at(f)), percent(f.error), str(f.trial)] for run, f in points]
+    keys: list[list[float | str | None]] = [
+        [run.run, scale.at(fall), fall.error, float(fall.trial)] for run, fall in points
+    ]
+    return Picture(
+        name=scale.name,
+        title=scale.title,
+        says=_says(found, scale),
+        draw=draw,
+        table=Table(("run", "at", "best validation error", "trial"), rows, (False, True, True, True), keys),
+        legend=_legend(found, drawn),
+        labels=["\n".join([row[0], f"{row[2]} at {row[1]}", f"trial {row[3]}"]) for row in rows],
+        empty=not points,
+    )
+
+
+def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]:
+    several = len(drawn) <= len(RUN_COLOURS)
+    lines = [Key(colour, plain(run.run), "line") for run, colour in drawn] if several else []
+    lines = lines or [Key("blue", f"best validation error of each of {len(drawn)} runs", "line")]
+    asked = f"the error asked for, {found.error_text}; a full dot where the test agrees"
+    return [*lines, Key("soft", asked, "line")]
+
+
+def _says(found: CostStudy, scale: _Scale) -> str:
+    if not any(run.falls for run in found.runs):
+        return "No trial has been validated."
+    asked, num = found.error_text, len(found.runs)
+    first = [(scale.at(run.first), run) for run in found.reached if run.first is not None]
+    if not first:
+        return f"An error of {asked} was reached in none of {num} run{'' if num == 1 else 's'}."
+    low, high = (scale.text(end(first, key=lambda one: one[0])[0]) for end in (min, max))
+    between = f"at {low}" if low == high else f"between {low} and {high}"
+    whose = "" if num == 1 else f" in {len(first)} of {num} runs"
+    return f"An error of {asked} was reached{whose} {between}."
+
+
+def _colours(num: int) -> Sequence[str]:
+    return RUN_COLOURS if num <= len(RUN_COLOURS) else ["blue"] * num
+
+
+def _seconds(fall: Fall) -> float:
+    return fall.seconds
+
+
+def _money_axis(unit: str) -> Callable[[Axes, float, Frame], None]:
+    def drawn(axes: Axes, end: float, frame: Frame) -> None:
+        axes.set_xlim(0, end)
+        axes.locator_params(axis="x", nbins=4 if frame.narrow else 9)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value) if value else "0"))
+        axes.set_xlabel(unit)
+
+    return drawn

@@ -1,0 +1,44 @@
+"""What a node costs for an hour: the owner's figure, never this program's, and never in a journal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isfinite
+
+from aiperf.errors import ConfigError
+from aiperf.wording import figure
+
+FORM = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+) ?(?P<currency>[A-Z]{3})?/node-hour")
+DOLLARS = "USD"
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of one node for one hour, whatever the node does in it."""
+
+    per_node_hour: float
+    currency: str = ""
+    """Three letters (ISO 4217); empty where the owner names none."""
+
+    def money(self, node_hours: float) -> float:
+        return self.per_node_hour * node_hours
+
+    @property
+    def unit(self) -> str:
+        """What a column of amounts is called."""
+        return f"cost [{self.currency}]" if self.currency else "cost"
+
+    def __str__(self) -> str:
+        return f"{figure(self.per_node_hour)}{self.currency and f' {self.currency}'} per node-hour"
+
+
+def parse_price(key: str, text: str) -> Price:
+    """From 12.5/node-hour or 12.5USD/node-hour. Raises ConfigError, which names `key`."""
+    found = FORM.fullmatch(text.strip())
+    amount = float(found["amount"]) if found else 0.0
+    if found is None or not isfinite(amount) or amount <= 0:
+        raise ConfigError(
+            f"{key} is {text!r:.80}; give an amount above 0, as 12.5/node-hour or 12.5USD/node-hour"
+        )
+    return Price(amount, found["currency"] or "")

@@ -1,0 +1,191 @@
+"""Time, node-hours, money and energy to an error: against sums over the journal's own lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from aiperf.journal.events import Closed, Ended, LegBegan, Origin
+from aiperf.journal.file import read_journal
+from aiperf.trial import State
+from analysis.comparing.comparison import table_text
+from analysis.comparing.cost import REACHED, CostStudy, cost, cost_text
+from analysis.comparing.cost_tables import cost_table, whole_table
+from analysis.pages.cost import cost_html
+from analysis.pages.figures.cost import cost_pictures
+from analysis.pages.figures.svg import inline
+from analysis.readings.judged import Judged, examine
+from analysis.readings.progress import falls, node_hours
+from analysis.readings.usage import read_usage
+from launch.price import Price
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
+
+PRICE = Price(12.5, "USD")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
+    """Five seeds on two groups of two devices, 300 W each."""
+    folder = tmp_path_factory.mktemp("seeds")
+    return [
+        examine(
+            write_run(
+                folder / f"seed-{seed}",
+                replace(resized(CIFAR, 1.0), random_seed=seed),
+                Machine(groups=2, watts=300.0, random_seed=seed, failing=0.0),
+            )
+        )
+        for seed in range(1, 6)
+    ]
+
+
+def by_lines(run: Judged) -> list[tuple[float, float]]:
+    """Times and errors of all validations, from the lines alone."""
+    lines = [line.event for line in read_journal(run.files.journal)]
+    ended = {e.finished.trial for e in lines if isinstance(e, Ended) and e.finished.state is not State.FAILED}
+    return sorted(
+        (event.end - RELEASE_SECONDS, event.segment.tally.error)
+        for event in lines
+        if isinstance(event, Closed) and event.segment.trial in ended
+    )
+
+
+def test_the_first_validation_at_the_error_is_its_time(runs: list[Judged]) -> None:
+    for run in runs:
+        seen = by_lines(run)
+        lowest = min(error for _, error in seen)
+        for error in (0.9, 0.5, lowest, lowest * 0.999):
+            first = next((time for time, found in seen if found <= error), None)
+            (one,) = cost([run], error, PRICE).runs
+            assert (one.first and one.first.seconds) == pytest.approx(first)
+            assert (one.spent is None) == (first is None)
+
+
+def test_all_nodes_are_paid_and_all_devices_counted(runs: list[Judged]) -> None:
+    (one,) = cost(runs[:1], 0.5, PRICE).runs
+    assert one.spent is not None
+    assert (one.nodes, one.devices) == (2, 4)
+    assert one.spent.node_hours == pytest.approx(2 * one.spent.seconds / 3600)
+    assert one.spent.money == pytest.approx(12.5 * one.spent.node_hours)
+    assert one.spent.joules == pytest.approx(4 * 300.0 * one.spent.seconds)
+    assert one.whole.joules == read_usage(runs[0].files, runs[0].replay).joules
+    assert one.whole.seconds == 60.0
+
+
+def test_the_master_may_have_a_node_of_its_own(tmp_path: Path) -> None:
+    alone = [(t, replace(e, host="login") if isinstance(e, LegBegan) else e) for t, e in told(Scene())]
+    beside = [(t, replace(e, host="node1") if isinstance(e, LegBegan) else e) for t, e in told(Scene())]
+    counted = {}
+    for name, timed in (("alone", alone), ("beside", beside), ("silent", told(Scene()))):
+        run = examine(journals.write_run(tmp_path / name, timed))
+        counted[name] = node_hours(run.replay) / run.replay.span_seconds * 3600
+        says = "These journals do not name the master's node" in "".join(cost_text(cost([run], 0.5, None)))
+        assert says == (name == "silent")
+    assert counted == pytest.approx({"alone": 3.0, "beside": 2.0, "silent": 2.0})
+
+
+def test_the_legs_of_a_run_follow_one_another(tmp_path: Path) -> None:
+    """A leg of two nodes, then one of which the master sits elsewhere: two, then three nodes."""
+    timed = [
+        (t, replace(e, host="login") if isinstance(e, LegBegan) and e.index else e)
+        for t, e in told(Scene(killed_at=20.0))
+    ]
+    run = examine(journals.write_run(tmp_path / "run", timed))
+    first, second = (leg.span_seconds for leg in run.replay.legs)
+    assert second > 1
+    assert node_hours(run.replay) * 3600 == pytest.approx(2 * first + 3 * second)
+    assert node_hours(run.replay, first + 1) * 3600 == pytest.approx(2 * first + 3)
+    assert node_hours(run.replay, first - 1) * 3600 == pytest.approx(2 * (first - 1))
+    times = [fall.seconds for fall in falls(run.replay)]
+    assert times == sorted(times)
+
+
+def test_reached_means_in_a_validation_and_in_the_test(runs: list[Judged]) -> None:
+    (run, *_) = runs
+    tested = run.replay.tested
+    assert tested is not None
+    (one,) = cost([run], 0.5, None).runs
+    assert (one.why_not, one.is_reached) == ("", True)
+    validated = falls(run.replay)[-1].error
+    between = (validated + tested.tally.error) / 2
+    assert validated < between < tested.tally.error
+    (one,) = cost([run], between, None).runs
+    assert (one.why_not, one.to_error) == ("not reached in the test", None)
+    assert one.first is not None
+    (one,) = cost([run], validated * 0.9, None).runs
+    assert (one.why_not, one.first) == ("not reached", None)
+
+
+def test_a_run_that_was_not_tested_has_not_reached_it(tmp_path: Path) -> None:
+    run = examine(journals.write_run(tmp_path / "run", told(Scene())[:-1]))
+    (one,) = cost([run], 0.5, None).runs
+    assert (one.why_not, one.test_error, one.to_error) == ("not tested", None, None)
+    assert "Not to be used as results: simulated is " in "".join(cost_text(cost([run], 0.5, None)))
+
+
+def test_the_olympic_mean_of_five_seeds(runs: list[Judged]) -> None:
+    """Chosen so that one seed does not reach it."""
+    worst = sorted(run.replay.tested.tally.error for run in runs if run.replay.tested)
+    found = cost(runs, (worst[-1] + worst[-2]) / 2, PRICE)
+    times = sorted(one.to_error.seconds for one in found.runs if one.to_error)
+    assert len(times) == 4
+    rows = {row[0]: row for row in cost_table(found).rows}
+    column = list(cost_table(found).columns).index("hours")
+    assert float(rows["olympic mean"][column]) == pytest.approx(sum(times[1:]) / 3 / 3600, rel=1e-3)
+    assert float(rows["median"][column]) == pytest.approx(times[2] / 3600, rel=1e-3)
+    assert rows["variation"][column] == "1 not reached"
+
+
+def test_the_terminal_shows_it(runs: list[Judged]) -> None:
+    study = cost([runs[0]], 0.5, PRICE)
+    assert cost_text(study) == [
+        "An error of 50.00 % was reached.",
+        REACHED,
+        "Price: 12.5 USD per node-hour.",
+        "These journals do not name the master's node: it is taken to be one of those with ranks.",
+    ]
+    (row,) = whole_table(study).rows
+    assert row == ["seed-1", "2", "4", "1:00", "0.01667", "0.03333", "0.4167", "72.00 kJ"]
+    (line,) = table_text(cost_table(study)).splitlines()[1:]
+    assert line.split()[:4] == ["seed-1", "1", "trial", "0"]
+
+
+def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) -> None:
+    study = cost(runs, 0.3, PRICE)
+    over_time, over_money = cost_pictures(study)
+    for picture in (over_time, over_money):
+        drawn = inline(picture)
+        assert drawn.wide.count("<svg") == drawn.narrow.count("<svg") == 1
+        assert [key.text for key in picture.legend][:5] == [f"seed-{seed}" for seed in range(1, 6)]
+        assert picture.table is not None
+        assert len(picture.table.rows) == sum(len(falls(run.replay)) for run in runs)
+    page = cost_html(study, runs)
+    assert "Error 30.00 %" in page
+    assert page.count("<figure") == 2
+    assert [one.name for one in cost_pictures(cost(runs, 0.3, None))] == ["over-time"]
+
+
+def test_what_makes_no_mean_is_refused(runs: list[Judged], tmp_path: Path) -> None:
+    with pytest.raises(AiperfError, match="give each run once"):
+        cost([runs[0], runs[0]], 0.5, None)
+    larger = examine(write_run(tmp_path / "larger", resized(CIFAR, 1.0), Machine(groups=3)))
+    with pytest.raises(AiperfError, match=r"larger has 3 nodes and 6 devices and .* has 2 nodes and 4 dev"):
+        cost([runs[0], larger], 0.5, None)
+    longer = examine(write_run(tmp_path / "longer", resized(CIFAR, 1.5), Machine(groups=2)))
+    with pytest.raises(AiperfError, match="is not of one kind"):
+        cost([runs[0], longer], 0.5, None)
+
+
+def test_what_was_not_measured_is_marked(tmp_path: Path) -> None:
+    machine = Machine(groups=1, origin=Origin.SIMULATED)
+    run = examine(write_run(tmp_path / "run", resized(CIFAR, 0.5), machine))
+    study = cost([run], 0.9, PRICE)
+    assert isinstance(study, CostStudy)
+    assert cost_table(study).rows[0][0] == "run, simulated"
+    assert all(picture.title.endswith(", simulated") for picture in cost_pictures(study))
+    assert "Not to be used as results: run is SIMULATED" in "".join(cost_text(study))

@@ -1,0 +1,103 @@
+"""DAWNBench's JSON and TSV, whole, and what makes none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from aiperf.journal import events
+from aiperf.journal.events import Origin
+from analysis.exports.dawnbench import dawnbench, write_entry
+from analysis.readings.judged import Judged, examine
+from launch.price import Price
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, of_origin, told, within
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    timed = [(t, within(e, top5=1190) if isinstance(e, events.Tested) else e) for t, e in told(Scene())]
+    return examine(journals.write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
+
+
+def test_the_entry_whole(digits: Judged, tmp_path: Path) -> None:
+    assert digits.replay.tested is not None
+    trial, correct = digits.replay.tested.trial, digits.replay.tested.tally.numbers[1]
+    entry = dawnbench(digits, "Example Site", "you@example.org", Price(2.0, "USD"))
+    paths = write_entry(entry, tmp_path / "new")
+    name = f"Example-Site_aiperf-hpc-trial{trial}_2xNVIDIA-H200-on-2-hosts_pytorch"
+    assert [path.name for path in paths] == [f"{name}.json", f"{name}.tsv"]
+    assert json.loads(paths[0].read_text(encoding="utf-8")) == {
+        "version": "v1.0",
+        "author": "Example Site",
+        "authorEmail": "you@example.org",
+        "framework": "PyTorch 2.13.0",
+        "model": f"aiperf-hpc 0.1.0, trial {trial} of a search",
+        "hardware": "2 × NVIDIA H200 on 2 hosts",
+        "costPerHour": 4.0,
+        "timestamp": "2026-01-01",
+        "misc": {
+            "task": "none of DAWNBench's",
+            "data": "scikit-learn's digits, as the preset splits them",
+            "accuracies of the TSV": "of the best so far, on 400 validation images",
+            "test top1Accuracy": 100 * (correct / 1197),
+            "test top5Accuracy": 100 * 1190 / 1197,
+            "test images": 1197,
+            "nodes": 2,
+            "epoch": "passes over the training images by all networks of the search",
+            "run": "simulated",
+            "journal": digits.replay.last_chain,
+            "verdict": {"valid": True, "class": "smoke"},
+        },
+    }
+
+
+def test_the_first_row_at_an_accuracy_is_the_time_to_it(digits: Judged) -> None:
+    """As DAWNBench reads it."""
+    entry = dawnbench(digits, "a", "b", None)
+    assert "costPerHour" not in entry.record
+    rows = list(csv.DictReader(io.StringIO(entry.tsv), delimiter="\t"))
+    closed = [
+        (v.end - 12.0, v.segment) for a in digits.replay.attempts if a.chosen_from for v in a.validations
+    ]
+    for wanted in (40.0, 60.0, 75.0):
+        first = min(end for end, segment in closed if 100 * (1 - segment.error) >= wanted)
+        row = next(row for row in rows if float(row["top1Accuracy"]) >= wanted)
+        assert float(row["hours"]) * 3600 == pytest.approx(first)
+        every = [v for a in digits.replay.attempts for v in a.validations if v.end - 12.0 <= first]
+        trained = sum(v.segment.train_examples for v in every)
+        assert float(row["epoch"]) == pytest.approx(trained / 200)
+
+
+def test_a_set_of_dawnbenchs_is_named(tmp_path: Path) -> None:
+    run = examine(write_run(tmp_path / "run", resized(CIFAR, 0.5), Machine(groups=1)))
+    pinned = {
+        **run.replay.manifest,
+        "sha256": "d64fd926dfcb6da308df200c0ddb08afd533d0af48daa97521c8e721f955eba0",
+    }
+    run.replay.ranks[0].ready.data.clear()  # type: ignore[attr-defined]
+    run.replay.ranks[0].ready.data.update(pinned)  # type: ignore[attr-defined]
+    assert dawnbench(run, "a", "b", None).record["misc"]["task"] == "CIFAR10"
+
+
+def test_what_makes_no_entry(digits: Judged, tmp_path: Path) -> None:
+    with pytest.raises(AiperfError, match="costPerHour is in USD"):
+        dawnbench(digits, "a", "b", Price(2.0))
+    for name, timed, why in (
+        ("pretended", of_origin(told(Scene()), Origin.PRETENDED), "written as a DAWNBench entry"),
+        ("untested", told(Scene())[:-1], "it makes no entry"),
+    ):
+        run = examine(journals.write_run(tmp_path / name, timed))
+        with pytest.raises(AiperfError, match=why):
+            dawnbench(run, "a", "b", None)
+    recorded = Path(__file__).parents[2] / "recorded" / "language"
+    text = examine(replace(digits.files, directory=recorded))
+    with pytest.raises(AiperfError, match=r"predicted text|makes no entry"):
+        dawnbench(text, "a", "b", None)

@@ -78,14 +78,17 @@ def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
             f"{config.size} bytes; give a text of {found.enough_bytes:,} bytes or more, or lower data.size"
         )
     counts = {"training": found.training, "validation": found.validation, "test": found.test}
-    for name in ("training", "validation"):
-        wanted = getattr(config, f"{name}_examples")
-        if wanted > counts[name]:
-            raise DataError(
-                f"{where}: data.{name}_examples is {wanted:,}, but the {name} part has {counts[name]:,} "
-                f"windows of {config.size} bytes; lower it"
-            )
-        counts[name] = wanted or counts[name]
+    wanted = {name: getattr(config, f"{name}_examples") for name in ("training", "validation")}
+    short = [name for name, number in wanted.items() if number > counts[name]]
+    if short:
+        told = "; ".join(
+            f"data.{name}_examples is {wanted[name]:,}, but the {name} part has {counts[name]:,} windows of "
+            f"{config.size} bytes"
+            for name in short
+        )
+        lower = " ".join(f"--set data.{name}_examples={counts[name]}" for name in short)
+        raise DataError(f"{where}: {told}; lower {'them' if short[1:] else 'it'}: {lower}")
+    counts |= {name: number for name, number in wanted.items() if number}
     return list(counts.values())
 
 

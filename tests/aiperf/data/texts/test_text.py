@@ -175,11 +175,18 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
         ),
         (
             {"training": 45},
-            "data.training_examples is 45, but the training part has 44 windows of 4 bytes; lower it",
+            (
+                "data.training_examples is 45, but the training part has 44 windows of 4 bytes; lower it: "
+                "--set data.training_examples=44"
+            ),
         ),
         (
-            {"validation": 3},
-            "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes; lower it",
+            {"training": 1000, "validation": 3},
+            (
+                "data.training_examples is 1,000, but the training part has 44 windows of 4 bytes; "
+                "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes; lower "
+                "them: --set data.training_examples=44 --set data.validation_examples=2"
+            ),
         ),
     ],
 )

@@ -109,6 +109,14 @@ def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
 
 def rebuild(replay: Replay, number: int) -> Graph:
     """One trial's architecture. Raises JournalError where its lineage does not give one."""
+    return line_of_graphs(replay, number)[-1][1]
+
+
+def line_of_graphs(replay: Replay, number: int) -> list[tuple[Trial | None, Graph]]:
+    """The seed, which belongs to no trial, then the trial's ancestors, and at last itself.
+
+    Raises JournalError where its lineage does not give one.
+    """
     lineage: list[Trial] = []
     wanted: int | None = number
     while wanted is not None:
@@ -118,13 +126,13 @@ def rebuild(replay: Replay, number: int) -> Graph:
         trial = replay.trials[wanted].attempts[0].trial
         lineage.append(trial)
         wanted = trial.parent
-    graph = _seed(replay)
+    line: list[tuple[Trial | None, Graph]] = [(None, _seed(replay))]
     for trial in reversed(lineage):
-        entry = _child(trial, graph)
+        entry = _child(trial, line[-1][1])
         if entry.graph is None:
             raise JournalError(f"trial {trial.number} cannot be rebuilt: {entry.reason}")
-        graph = entry.graph
-    return graph
+        line.append((trial, entry.graph))
+    return line
 
 
 def _seed(replay: Replay) -> Graph:

@@ -9,12 +9,14 @@ from pathlib import Path
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
-from aiperf.score.lineage import rebuild
+from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import clock, moment
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
+from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
+from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
 from analysis.pages.figures.quality import error_over_time, regulated_over_time
 from analysis.pages.figures.series import throughput
@@ -24,6 +26,7 @@ from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.head import PageHead, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
+from analysis.readings.architecture import architecture
 from analysis.readings.devices import (
     ceiling_text,
     device_table,
@@ -112,6 +115,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
         yield "quality", regulated_over_time(so_far, score)
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
+    yield "search", pareto(found, task_of_run(replay))
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
     measured = read_telemetry(judged.files, replay)
@@ -119,10 +123,11 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
         yield "telemetry-section", telemetry(measured)
     if best is not None:
         try:
-            graph = rebuild(replay, best.number)
+            line = line_of_graphs(replay, best.number)
         except JournalError:  # the rule "operations" says so
             return
-        yield "operations", operations_by_layer(graph, judged.layers)
+        yield "architecture-section", architecture_picture(architecture(line), best.number)
+        yield "operations", operations_by_layer(line[-1][1], judged.layers)
 
 
 def _report(judged: Judged) -> Report:
@@ -161,6 +166,7 @@ def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
         "throughput-section": "Throughput",
         "quality": "Quality",
         "search": "Search",
+        "architecture-section": "Architecture",
         "time-section": "Time",
         "operations": "Operations",
         "telemetry-section": "Telemetry",

@@ -21,7 +21,9 @@ from analysis.readings.judged import Judged, examine
 from analysis.readings.progress import progress
 from analysis.readings.trials import rows
 
-NAMES = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
+NAMES = (
+    *("throughput", "error", "regulated", "lineage", "pareto", "groups", "time", "architecture", "layers"),
+)
 
 
 @pytest.fixture(scope="module")

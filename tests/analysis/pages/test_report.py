@@ -72,7 +72,7 @@ def test_nothing_but_its_own_script_may_run(html: str) -> None:
 
 
 def test_every_section_and_finding_is_there(html: str, judged: Judged) -> None:
-    for name in ("throughput", "error", "regulated", "lineage", "groups", "time", "layers"):
+    for name in ("throughput", "error", "lineage", "pareto", "time", "architecture", "layers"):
         assert f'<figure id="{name}">' in html
     for finding in judged.verdict.findings:
         assert finding.rule in html

@@ -1,0 +1,149 @@
+"""Error against operations: what a lower error costs, and the networks that no other one beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
+
+from aiperf.tasks.task import Task
+from aiperf.wording import percent, scaled
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
+from analysis.pages.figures.quality import error_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.readings.trials import TrialRow
+from analysis.table import Cell, Table
+
+RASTERISED = 4_000
+"""More dots than this are drawn as an image."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A trial with a validation whose architecture could be counted."""
+
+    operations: int
+    error: float
+    row: TrialRow
+
+
+def dots(found: Sequence[TrialRow]) -> list[Dot]:
+    return [
+        Dot(row.operations, row.error, row)
+        for row in found
+        if row.operations is not None and row.error is not None
+    ]
+
+
+def front(found: Sequence[Dot]) -> list[Dot]:
+    """Those for which no other has as few operations and as low an error, by rising operations.
+
+    Of equals in both it is the first.
+    """
+    best: list[Dot] = []
+    for dot in sorted(found, key=lambda dot: (dot.operations, dot.error, dot.row.number)):
+        if not best or dot.error < best[-1].error:
+            best.append(dot)
+    return best
+
+
+def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
+    placed = dots(found)
+    best = front(placed)
+    above = [dot.error for dot in placed if dot.error > 0]
+    floor = min(above) / 2 if above else 1e-4
+
+    def draw(frame: Frame) -> Drawing:
+        figure, (axes,) = canvas(frame, 280 if frame.narrow else 400)
+        x, y = _places(placed, floor)
+        line_x, line_y = _places(best, floor)
+        axes.step(line_x, line_y, where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
+        on_front = np.array([dot in best for dot in placed], bool)
+        for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):
+            axes.plot(
+                x[chosen],
+                y[chosen],
+                "o",
+                color=COLOURS[colour],
+                ms=4 if frame.narrow else 5.5,
+                mec=COLOURS["paper"],
+                mew=0.5,
+                alpha=0.9,
+                zorder=3,
+                rasterized=len(placed) > RASTERISED,
+            )
+        error_axis(axes)
+        axes.set_ylim(y.min() * 0.85, y.max() * 1.35)
+        _operations_axis(axes, x)
+        axes.set_xlabel(f"operations of a training {task.example}")
+        return Drawing(figure, lambda: Marks(marks_of(axes, x, x, y), [dot.row.number for dot in placed]))
+
+    return Picture(
+        name="pareto",
+        title="Validation error against operations",
+        says=_says(placed, best, task),
+        draw=draw,
+        table=_table(best, task) if best else None,
+        legend=[
+            Key("blue", "a trial", "dot"),
+            Key("amber", "no other trial has as few operations and as low an error", "line"),
+        ],
+        empty=not placed,
+    )
+
+
+def _places(found: Sequence[Dot], floor: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """An error of nothing has no place on a logarithmic axis; it is drawn a little below the lowest."""
+    return np.array([float(dot.operations) for dot in found]), np.array(
+        [max(dot.error, floor) for dot in found]
+    )
+
+
+def _operations_axis(axes: Axes, x: NDArray[np.float64]) -> None:
+    """Logarithmic, and named at even distances within what there is."""
+    axes.set_xscale("log")
+    low, high = x.min() * 0.93, x.max() * 1.07
+    axes.set_xlim(low, high)
+    axes.set_xticks(np.geomspace(x.min(), x.max(), 4) if high > 1.3 * low else [x.min()])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OP", 2)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="minor", length=0)
+
+
+def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
+    if not best:
+        return "No trial has both a validation and a counted architecture."
+    num = f"{len(placed):,} trial{'' if len(placed) == 1 else 's'}"
+    ends = [
+        f"trial {dot.row.number} ({scaled(dot.operations, 'OP')}, {percent(dot.error)})"
+        for dot in (best[0], best[-1])
+    ]
+    if len(best) == 1:
+        return f"Of {num} {ends[0]} has both the fewest operations and the lowest error."
+    return (
+        f"Of {num} {len(best)} are beaten by none in both, from {ends[0]} to {ends[1]}; operations are those "
+        f"of a training {task.example}. Trials differ in length, too."
+    )
+
+
+def _table(best: Sequence[Dot], task: Task) -> Table:
+    base = best[0].operations
+    cells: list[list[Cell]] = [
+        [
+            str(dot.row.number),
+            dot.row.origin,
+            (f"{dot.operations:,}", dot.operations),
+            (f"{dot.operations / base:.2f}", dot.operations),
+            (f"{dot.row.parameters:,}", dot.row.parameters),
+            (percent(dot.error), dot.error),
+            (str(dot.row.epochs), dot.row.epochs),
+        ]
+        for dot in best
+    ]
+    head = ("trial", "morphism", f"operations of a training {task.example}", "times the first")
+    figures = (True, False, True, True, True, True, True)
+    return Table.of((*head, "parameters", "validation error", "epochs planned"), cells, figures)

@@ -220,7 +220,7 @@ def rank_words(context: click.Context) -> tuple[str, ...]:
     """The words of `rank_options` that a person gave, to be given again."""
     words: list[str] = []
     for option in _RANK_NAMES:
-        if _typed(option, context):
+        if is_typed(option, context):
             words += [f"--{option.replace('_', '-')}", str(context.params[option])]
     return tuple(words)
 
@@ -229,7 +229,7 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
     """Raises UsageError where one of these options of the command was typed without the other one."""
     context = click.get_current_context()
     for option in options:
-        if not is_given and _typed(option, context):
+        if not is_given and is_typed(option, context):
             names = next(each.opts for each in context.command.params if each.name == option)
             raise click.UsageError(f"{max(names, key=len)} is for {other}", context)
 
@@ -245,5 +245,7 @@ def writing(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _typed(option: str, context: click.Context) -> bool:
+def is_typed(option: str, context: click.Context | None = None) -> bool:
+    """Whether a person typed this option of the command that runs, or of `context`."""
+    context = context or click.get_current_context()
     return context.get_parameter_source(option) is ParameterSource.COMMANDLINE

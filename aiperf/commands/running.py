@@ -12,11 +12,13 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.like import config_like, told
 from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import (
     PATH,
     Number,
     config_options,
+    is_typed,
     only_with,
     pretend_option,
     rank_options,
@@ -58,6 +60,12 @@ def preset(name: str | None) -> None:
 
 @click.command()
 @config_options
+@click.option(
+    "--like",
+    metavar="RUN|PACKAGE",
+    type=PATH,
+    help="Take every setting of that run in place of a preset's; options that are typed go on top.",
+)
 @click.option("--directory", type=PATH, help="Where the run is written; default: runs/<time>-<preset>.")
 @click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one.")
 @rank_options
@@ -71,6 +79,7 @@ def preset(name: str | None) -> None:
 )
 def run(
     asked: Asked,
+    like: Path | None,
     directory: Path | None,
     again: bool,
     wanted: Wanted,
@@ -87,8 +96,12 @@ def run(
 
     def lead(ranks: Ranks) -> int:
         if again and not dry_run and directory is not None and _was_begun(RunFiles(directory)):
-            return _go_on(RunFiles(directory), ranks, asked)
-        config = asked.config()
+            return _go_on(RunFiles(directory), ranks, asked, like)
+        if like is None:
+            config = asked.config()
+        else:
+            config, differences = config_like(like, asked.given())
+            click.echo(plain(told(like, differences)), err=True)
         files = RunFiles(directory or Path("runs") / new_run_id(config))
         if dry_run:
             from aiperf.run.rehearsal import rehearsal_text
@@ -98,6 +111,8 @@ def run(
         return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
     only_with("--dry-run", dry_run, "examples_per_second")
+    if like is not None and is_typed("name"):
+        raise click.UsageError("give --preset or --like, not both", click.get_current_context())
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()
@@ -121,13 +136,15 @@ def _pretending(wanted: Wanted, pretend: str | None) -> Wanted:
     return replace(wanted, pretend=assumed(pretend)) if pretend else wanted
 
 
-def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None) -> int:
+def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path | None = None) -> int:
     """It may be done already: a scheduler that queues its job again gives the same command again."""
     replay = replayed(read_journal(files.journal))
     if replay.opened.origin is Origin.SIMULATED:
         refuse_marked(replay.opened.origin, files.directory, "be continued, begin another")
     if asked is not None:
-        _refuse_other_options(replay.opened.config, asked, files)
+        config, given = replay.opened.config, asked.given()
+        wanted = with_overrides(config, given) if like is None else config_like(like, given)[0]
+        _refuse_other_options(config, wanted, files)
     if not can_go_on(replay):
         click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
@@ -141,9 +158,9 @@ def _was_begun(files: RunFiles) -> bool:
     return os.path.lexists(files.journal) and not never_begun(files.journal)
 
 
-def _refuse_other_options(config: Config, asked: Asked, files: RunFiles) -> None:
+def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:
     """A run is one configuration; an option given now that would be ignored is reported."""
-    wanted, _ = resolved(with_overrides(config, asked.given()))
+    wanted, _ = resolved(wanted)
     was = leaves(config)
     if other := [
         f"{key} is {was[key]!r} there, not {now!r}"

@@ -33,6 +33,9 @@ RUN = [
 
 REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20", "prometheus-client>=0.20"]
 SIMULATE = ["simpy>=4.1"]
+INFER = ["mlcommons-loadgen>=6.0.17"]
+# Of these it has wheels; elsewhere pip compiles it.
+HAS_LOADGEN = "platform_machine == 'x86_64' and python_version < '3.14'"
 SIGN = ["cryptography>=42"]
 ONNX = ["onnx>=1.16"]
 
@@ -47,6 +50,7 @@ EXTRAS = {
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
     "onnx": ONNX,
+    "infer": INFER,
     "report": REPORT,
     "simulate": SIMULATE,
     "sign": SIGN,
@@ -69,6 +73,7 @@ EXTRAS = {
         *SIGN,
         *ONNX,
         "onnxruntime>=1.20",
+        f"{INFER[0]}; {HAS_LOADGEN}",
     ],
 }
 

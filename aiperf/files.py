@@ -96,6 +96,18 @@ class RunFiles:
         return list(self.directory.glob("logs/*.steps.jsonl"))
 
     @property
+    def inference_directory(self) -> Path:
+        """What `infer` found: of each trial and scenario a file, and a folder of LoadGen's logs."""
+        return self.directory / "inference"
+
+    def inference(self, trial: int, scenario: str) -> Path:
+        return self.inference_directory / f"{trial}-{scenario}.json"
+
+    def inference_logs(self, trial: int, scenario: str) -> Path:
+        """Folders `performance`, `accuracy` and one for each rate of a search; user.conf; telemetry."""
+        return self.inference_directory / f"{trial}-{scenario}"
+
+    @property
     def report(self) -> Path:
         return self.directory / "report.html"
 

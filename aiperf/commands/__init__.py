@@ -10,6 +10,7 @@ from aiperf.commands.architectures import count, graph
 from aiperf.commands.cluster.launching import launch
 from aiperf.commands.examining import doctor
 from aiperf.commands.images.command import data
+from aiperf.commands.inferring import infer
 from aiperf.commands.looking.accepting import accept
 from aiperf.commands.looking.comparing import compare, scaling
 from aiperf.commands.looking.costing import cost
@@ -27,7 +28,7 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
     "Run": (run, resume, preset, data, nni),
-    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph),
+    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph, infer),
     "Check": (doctor, peak, validate, accept),
     "Publish": (package, key, rank),
     "Cluster": (launch, simulate),

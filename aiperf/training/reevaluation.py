@@ -6,21 +6,18 @@ which the network was chosen they give no more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from aiperf.data import Split, load
-from aiperf.device import bind
-from aiperf.errors import DataError, JournalError
+from aiperf.data import Split
+from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.tally import Classified, Tally
-from aiperf.tasks.known import task_of
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Look, Top5, evaluate
-from aiperf.training.kept_trial import kept_trial
-from nas.modules import Network
+from aiperf.training.found_network import find_network
 
 
 @dataclass(frozen=True)
@@ -64,27 +61,14 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     validated = replay.trials[tested.trial].best_validation if tested.trial in replay.trials else None
     if validated is None:
         raise JournalError(f"{files.journal}: trial {tested.trial}, which was tested, was never validated")
-    kept = kept_trial(replay, files, tested.trial)
-    config = replay.opened.config
-    device = bind(kind, 0)
-    device.declare(config.training.format)
-    data_config = replace(config.data, path=path or config.data.path, stage="")
-    data = load(data_config, device.torch, config.random_seed)
-    if data.manifest != dict(replay.manifest):
-        raise DataError(
-            f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give the "
-            "same by --data"
-        )
-    network = Network(kept.graph)
-    network.load(kept.weights)
-    network.place(device.torch)
-    rank = Rank(device, data, config.training, Solo())
-
-    top5 = Top5(network, device.torch)
+    found = find_network(replay, files, tested.trial, kind, path)
+    data = found.data
+    rank = Rank(found.device, data, found.training, Solo())
+    top5 = Top5(found.network, found.device.torch)
 
     def again(split: Split, recorded: Tally, look: Look = lambda outputs, targets: None) -> Again:
-        found, _ = evaluate(rank, network, split, look=look)
-        return Again(found, recorded)
+        seen, _ = evaluate(rank, found.network, split, look=look)
+        return Again(seen, recorded)
 
     test = again(data.test, tested.tally, top5.look)
     validation = again(data.validation, validated.segment.tally)

@@ -11,6 +11,8 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import clock, moment
+from analysis.exports.inference import load_all
+from analysis.exports.inference_text import inference_table
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.gantt import gantt
@@ -180,7 +182,7 @@ def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
         )
         for anchor, title in titles.items()
         if anchor in by_section
-    ] + [_devices(judged)]
+    ] + [_devices(judged), *_inference(judged)]
 
 
 def _devices(judged: Judged) -> Section:
@@ -198,6 +200,12 @@ def _devices(judged: Judged) -> Section:
     facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []
     return Section("devices", "Devices", [], facts=facts, tables=tables)
+
+
+def _inference(judged: Judged) -> list[Section]:
+    """Where `infer` measured a network of the run."""
+    kept = load_all(judged.files, judged.replay)
+    return [Section("inference", "Inference", [], facts=inference_table(kept))] if kept else []
 
 
 def _kinds(judged: Judged) -> Table:

@@ -7,9 +7,10 @@ not enough, is unknown, and then so is the sum over all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,11 +104,22 @@ def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
     return f"no power of {who} is known over the whole span"
 
 
+def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:
+    """Of one device between two times of day, from what was recorded into a file."""
+    return _use("", device, _readings(file, [device])[device], [span])
+
+
 def _of_host(
     files: RunFiles, clock: HostClock, host: str, devices: Mapping[str, None]
 ) -> Iterator[DeviceUse]:
+    for device, readings in _readings(files.telemetry(host), devices).items():
+        yield _use(host, device, readings, clock.spans(device))
+
+
+def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float, dict[str, Any]]]]:
+    """Of each device its readings, with the times of day of the host."""
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
-    for record in records(files.telemetry(host)):
+    for record in records(file):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
         if not _measures(at) or not isinstance(told, list):
             continue
@@ -115,8 +127,7 @@ def _of_host(
             if isinstance(reading, dict) and reading.get("id") in samples:
                 own = reading.get("wall_seconds")  # when it was read, if it says so
                 samples[reading["id"]].append((float((own if _measures(own) else at) or 0.0), reading))
-    for device, readings in samples.items():
-        yield _use(host, device, readings, clock.spans(device))
+    return samples
 
 
 def _use(

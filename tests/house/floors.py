@@ -16,14 +16,18 @@ from tests.house.tree import PACKAGES, ROOT, module_name
 FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
     {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch", "nas.portable": "numpy"},
-    {"aiperf.wire": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
+    {"aiperf.wire": "", "aiperf.scenarios": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
     {"aiperf.journal": "numpy"},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
     {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.pretending": "tomli_w"},
     {"aiperf.parallel": "torch", "aiperf.engines": "torch", "analysis.readings": "numpy"},
     {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
     {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
-    {"aiperf.ranks": "mpi4py", "analysis.pages": "numpy jinja2 markupsafe matplotlib"},
+    {
+        "aiperf.ranks": "mpi4py",
+        "aiperf.inference": "torch",
+        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
+    },
     {
         "aiperf.run": "rich",
         "aiperf.doctor": "torch mpi4py",
@@ -44,6 +48,7 @@ LAZY: Mapping[str, str] = {
     "nas": "sklearn optuna nni",
     "nas.portable": "onnx",
     "aiperf.on_nni": "nni",
+    "aiperf.inference": "mlperf_loadgen",
 }
 
 # What trains and what starts it, by the extra `run`. All other packages are pure: reading results needs no
@@ -51,7 +56,7 @@ LAZY: Mapping[str, str] = {
 RUNNING = frozenset(
     {
         *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.engines"),
-        *("nas.modules", "aiperf.measuring"),
+        *("nas.modules", "aiperf.measuring", "aiperf.inference"),
         *("aiperf.training", "aiperf.ranks", "aiperf.run", "aiperf.doctor", "aiperf.on_nni"),
         *("aiperf.simulation", "aiperf.commands", *ROOF),
     }

@@ -32,6 +32,7 @@ RUNNING = [
     "resume never",
     "doctor",
     "peak",
+    "infer never",
     "count --roofline",
     "validate . --reevaluate",
     "nni master --directory never",

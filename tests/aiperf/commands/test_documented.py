@@ -22,6 +22,7 @@ ELSEWHERE = {
     "resume",
     "data",
     "peak",
+    "infer",
     "launch",
     "serve",
     "doctor",

@@ -1,0 +1,153 @@
+"""The sub-command that puts a found network under the queries of MLPerf's LoadGen."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from math import isfinite
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.looking.networks import best_trial
+from aiperf.commands.options import Number, device_option, run_argument, writing
+from aiperf.errors import AiperfError, MissingExtra
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.mark import refuse_marked
+from aiperf.journal.replay import Replay, replay
+from aiperf.ranks.process import environment
+from aiperf.scenarios.measured import Measured, Request
+from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
+from analysis.exports.inference import Inference, found, save
+from analysis.exports.inference_text import inference_text
+from nas.record import decode, encode
+
+ALL, SEARCH = "all", "search"
+LOADGEN = "mlperf_loadgen"
+
+
+def _rate(context: click.Context, param: click.Parameter, value: str) -> float | None:
+    """A positive number, or None for a search."""
+    if value == SEARCH:
+        return None
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = 0.0
+    if not (isfinite(rate) and rate > 0):
+        raise click.BadParameter(f"{value!r} is neither a positive number nor {SEARCH}.", context, param)
+    return rate
+
+
+@click.command()
+@run_argument
+@click.argument("trial", type=click.IntRange(0), required=False)
+@click.option(
+    "--scenario",
+    type=click.Choice((*SCENARIOS, ALL)),
+    default=ALL,
+    show_default=True,
+    help="How queries arrive.",
+)
+@click.option(
+    "--seconds",
+    type=Number(1, 36_000),
+    default=RULE_SECONDS,
+    show_default=True,
+    help="Of each test [s]; MLPerf asks for 600.",
+)
+@click.option(
+    "--latency-ms",
+    type=Number(0, 60_000, min_open=True),
+    default=15.0,
+    show_default=True,
+    help="server: 99 % of queries must be answered within [ms].",
+)
+@click.option(
+    "--qps",
+    callback=_rate,
+    default=SEARCH,
+    show_default=True,
+    metavar=f"RATE|{SEARCH}",
+    help="server: queries per second; search finds the highest within the bound.",
+)
+@click.option("--accuracy", is_flag=True, help="Answer all test examples too, and compare with the journal.")
+@click.option("--data", default="", help="The images or the text, where not the run's.")
+@device_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+def infer(
+    directory: Path,
+    trial: int | None,
+    scenario: str,
+    seconds: float,
+    latency_ms: float,
+    qps: float | None,
+    accuracy: bool,
+    data: str,
+    device: str,
+    as_json: bool,
+) -> int:
+    """Measure how fast a found network answers, by MLPerf's LoadGen: latencies, rates, accuracy.
+
+    TRIAL is the best network where none is given; its weights must lie in the run directory. Results and
+    LoadGen's logs are written into RUN/inference. Exit code 1 where LoadGen's verdict on a test is INVALID,
+    where no rate is within the bound, or where the accuracy is not the journal's.
+    """
+    refuse_no_run()
+    from aiperf.training.kept_trial import kept_trial
+
+    if find_spec(LOADGEN) is None:
+        raise MissingExtra(LOADGEN, "infer")
+    files = RunFiles(directory)
+    run = replay(read_journal(files.journal))
+    refuse_marked(run.opened.origin, directory, "be measured at inference")
+    number = best_trial(run, files) if trial is None else trial
+    kept_trial(run, files, number)  # in good time: each scenario reads it again, in a process of its own
+    results = []
+    for name in SCENARIOS if scenario == ALL else (scenario,):
+        request = Request(
+            str(directory), number, name, seconds, latency_ms / 1000, qps, accuracy, device, data
+        )
+        results.append(_measured(files, run, request))
+        if not as_json:
+            click.echo(f"{inference_text(results[-1])}\nresult{'':18}{files.inference(number, name)}\n")
+    if as_json:
+        click.echo(json.dumps([encode(result) for result in results]))
+    return 0 if all(map(_holds, results)) else 1
+
+
+def _measured(files: RunFiles, run: Replay, request: Request) -> Inference:
+    """In a process of its own; what lay there of an earlier one is gone afterwards. Raises AiperfError."""
+    logs, result = (of(request.trial, request.scenario) for of in (files.inference_logs, files.inference))
+    with writing(logs):
+        result.unlink(missing_ok=True)
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True)
+    what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
+    click.echo(f"{what}, logs in {logs}", err=True)
+    command = [sys.executable, "-m", "aiperf.inference", json.dumps(encode(request))]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(os.environ)
+    )
+    if done.returncode:
+        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed, as said above"
+        raise AiperfError(f"{request.scenario}: the process that measures {how}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in answer:
+        raise AiperfError(answer["refused"])
+    inference = found(files, run, request.trial, request.scenario, decode(Measured, answer))
+    with writing(result):
+        save(files, inference)
+    return inference
+
+
+def _holds(inference: Inference) -> bool:
+    detail, accuracy = inference.measured.detail, inference.measured.accuracy
+    agrees = accuracy is None or accuracy.recorded is None or accuracy.found.agrees(accuracy.recorded)
+    return detail is not None and detail.valid and agrees

@@ -1,0 +1,71 @@
+"""The Server scenario at the highest rate whose latencies stay within the bound."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from aiperf.inference.scene import Scene
+from aiperf.scenarios.detail_log import Detail
+from aiperf.scenarios.measured import PERFORMANCE, Probe
+from aiperf.scenarios.rate_search import highest_rate
+from aiperf.scenarios.scenario import SERVER_QUERIES
+
+SHORT_TEST = 1 / 20
+"""Of the full length, a test of one rate in a search; `LEAST_SECONDS` at the least."""
+LEAST_SECONDS = 2.0
+FIRST_LOAD, LEAST_LOAD = 0.5, 0.05
+"""Where a search begins, as a share of the rate in large batches, and where it ends, as a share of the rate
+at which one sample follows the other: below, hardly any sample waits for another."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to."""
+
+    rate: float | None
+    """None: why stands in `nothing`."""
+    detail: Detail | None
+    """Of the test in full length."""
+    span: tuple[float, float]
+    probes: tuple[Probe, ...]
+    nothing: str = ""
+
+
+def search(scene: Scene) -> Found:
+    """Tests rates until one holds in full length, or none does."""
+    one, bound = scene.speed.one_seconds, scene.request.latency_seconds
+    none = f"no rate within the bound of {1000 * bound:.4g} ms"
+    if one > bound:  # half of all queries would be late even if none waited
+        return Found(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
+    probes, last = list[Probe](), list[tuple[Detail, tuple[float, float]]]()
+
+    def passes(rate: float, full: bool) -> bool:
+        last.append(_tested(scene, f"rate-{len(probes)}", rate, full))
+        probes.append(_probe(scene, rate, last[-1][0]))
+        return probes[-1].valid
+
+    first = FIRST_LOAD * scene.speed.samples_per_second
+    rate = highest_rate(passes, first, min(first, LEAST_LOAD / one))
+    if rate is None:
+        lowest = min(probe.queries_per_second for probe in probes)
+        return Found(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
+    (scene.folder / f"rate-{len(probes) - 1}").rename(scene.folder / PERFORMANCE)
+    return Found(rate, *last[-1], tuple(probes))
+
+
+def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:
+    settings, whole = scene.bench.settings, scene.request.seconds
+    seconds = whole if full else min(whole, max(LEAST_SECONDS, SHORT_TEST * whole))
+    settings.server_target_qps, settings.min_duration_ms = rate, round(1000 * seconds)
+    return scene.test(name)
+
+
+def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
+    """Said in a line as well, for a search takes minutes."""
+    seconds = max(scene.bench.settings.min_duration_ms / 1000, SERVER_QUERIES / rate)
+    found = Probe(rate, seconds, detail.valid, detail.latencies.percentiles["99.00"])
+    verdict = "VALID" if found.valid else "INVALID"
+    told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
+    print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
+    return found

@@ -1,0 +1,124 @@
+"""LoadGen's `mlperf_log_detail.txt`: its verdict on a test, and its latencies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.scenarios.latencies import PERCENTILES, Latencies
+from nas.bounded import lines, opened
+
+PREFIX = b":::MLLOG "
+LONGEST_LINE = 1 << 26
+"""Bytes: the list of the samples that were loaded stands on one line."""
+NANO = 1e-9
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A test as LoadGen judged it."""
+
+    version: str
+    valid: bool
+    reason: str
+    """Why it is not valid; empty where it is."""
+    early_stopping: str
+    """What early stopping found, in LoadGen's words; empty in the scenario that has none."""
+    queries: int
+    latencies: Latencies
+    """Of queries, of one sample or of 8; of a sample where all are in one query."""
+    samples_per_second: float
+    """Of a test that stated it; in MultiStream 8 over the mean latency of a query."""
+    early_stopping_percentile: float | None
+    """Seconds: the percentile of the scenario that holds with a confidence of 99 %; None where none does."""
+    errors: int
+    """That LoadGen itself logged."""
+
+
+def read_detail(path: Path) -> Detail:
+    """Raises AiperfError where the log cannot be read, or is not that of a test which ended."""
+    try:
+        with opened(path) as file:
+            return detail_of(_values(lines(file, LONGEST_LINE)))
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise AiperfError(f"{path} is not LoadGen's log of a test that ended: {what}") from None
+
+
+def detail_of(found: Mapping[str, Any]) -> Detail:
+    """From the values of the log by key. Raises KeyError for a key that is missing."""
+    scenario = found["effective_scenario"]
+    per_query = "per_query_" if scenario == "MultiStream" else ""
+    mean_key = f"result_mean_{'query_' if per_query else ''}latency_ns"
+    queries, mean = int(found["result_query_count"]), NANO * found[mean_key]
+    samples = queries * int(found["effective_samples_per_query"])
+    latencies = Latencies(
+        number=queries if per_query else samples,
+        mean=mean,
+        least=NANO * found[mean_key.replace("mean", "min")],
+        most=NANO * found[mean_key.replace("mean", "max")],
+        percentiles={
+            name: NANO * found[f"result_{name}_percentile_{per_query}latency_ns"] for name in PERCENTILES
+        },
+    )
+    valid = found["result_validity"] == "VALID"
+    early = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
+    estimate = found[early[scenario]] if scenario in early else 0
+    return Detail(
+        version=str(found["loadgen_version"]).partition(" ")[0],
+        valid=valid,
+        reason="" if valid else _reason(found),
+        early_stopping=_words(found.get("early_stopping_result", "")),
+        queries=queries,
+        latencies=latencies,
+        samples_per_second=_rate(found, scenario, mean),
+        early_stopping_percentile=NANO * estimate if estimate else None,
+        errors=int(found["num_errors"]),
+    )
+
+
+def _values(logged: Any) -> dict[str, Any]:
+    """By key; of a key that stands several times the last."""
+    found: dict[str, Any] = {}
+    for line in logged:
+        if line.startswith(PREFIX):
+            record = json.loads(line[len(PREFIX) :])
+            found[record["key"]] = record["value"]
+    return found
+
+
+def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:
+    if scenario == "MultiStream":
+        return float(found["effective_samples_per_query"] / mean)
+    keys = {
+        "SingleStream": "result_qps_with_loadgen_overhead",
+        "Server": "result_completed_samples_per_sec",
+        "Offline": "result_samples_per_second",
+    }
+    return float(found[keys[scenario]])
+
+
+def _reason(found: Mapping[str, Any]) -> str:
+    """LoadGen gives advice only; what was not met stands in keys of its own."""
+    unmet = [
+        text
+        for key, text in (
+            ("result_min_duration_met", "it ended too soon"),
+            ("result_min_queries_met", "it had too few queries"),
+            ("result_perf_constraints_met", "the latency is above the bound"),
+            ("early_stopping_met", "early stopping is not met"),
+        )
+        if not found.get(key, True)
+    ]
+    advice = _words(found.get("result_invalid_reason", ""))
+    return ", ".join(unmet) + (f" (LoadGen: {advice})" if advice else "")
+
+
+def _words(text: str) -> str:
+    return " ".join(text.replace("*", " ").split())

@@ -1,0 +1,37 @@
+"""A distribution of latencies, with the percentiles that LoadGen reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import fsum
+
+PERCENTILES: Mapping[str, float] = {
+    "50.00": 0.5,
+    "90.00": 0.9,
+    "95.00": 0.95,
+    "97.00": 0.97,
+    "99.00": 0.99,
+    "99.90": 0.999,
+}
+"""By the name that they have in LoadGen's log."""
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """In seconds."""
+
+    number: int
+    mean: float
+    least: float
+    most: float
+    percentiles: Mapping[str, float]
+    """By the names of `PERCENTILES`."""
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Latencies:
+        """At least one. A percentile is the value at the place int(n * p), as in LoadGen's results.cc."""
+        found = sorted(seconds)
+        number = len(found)
+        percentiles = {name: found[int(number * share)] for name, share in PERCENTILES.items()}
+        return cls(number, fsum(found) / number, found[0], found[-1], percentiles)

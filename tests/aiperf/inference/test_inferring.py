@@ -1,0 +1,149 @@
+"""`infer`, by the real LoadGen, on a network that a run kept; and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import Origin
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.scenarios.scenario import SCENARIOS
+from analysis.exports.inference import Inference, load_all
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.inference.kept_run import kept_run
+from tests.aiperf.journals import Scene, of_origin, told, write_run
+
+pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
+
+SECONDS = 2.0
+RATE = 300.0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFiles, int]:
+    return kept_run(tmp_path_factory.mktemp("runs") / "kept", Scene(groups=1, minutes=0.1))
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+def results(files: RunFiles) -> dict[str, Inference]:
+    run = replay(read_journal(files.journal))
+    return {found.scenario: found for found in load_all(files, run)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_loadgen_and_our_own_stopwatch_see_the_same_in_every_scenario(
+    run: tuple[RunFiles, int], typed: Typed
+) -> None:
+    files, number = run
+    words = ("--seconds", SECONDS, "--latency-ms", 60_000, "--qps", RATE, "--accuracy", "--device", "cpu")
+    assert typed("infer", files.directory, *words) == 0, typed.err
+    found = results(files)
+    assert list(found) == list(SCENARIOS)
+    for name, inference in found.items():
+        detail, own = inference.measured.detail, inference.measured.stopwatch
+        assert (inference.trial, inference.is_short) == (number, True)
+        assert f"{name:<24}VALID by LoadGen 6" in typed.out
+        assert detail is not None
+        assert own is not None
+        assert own.number == detail.latencies.number
+        # Our interval lies inside LoadGen's, which begins before the call and ends in it.
+        assert own.mean <= detail.latencies.mean
+        assert own.mean > 0.5 * detail.latencies.mean
+        accuracy = inference.measured.accuracy
+        assert accuracy is not None
+        assert accuracy.recorded is not None
+        assert accuracy.found.agrees(accuracy.recorded)
+        log = files.inference_logs(number, name) / "performance" / "mlperf_log_detail.txt"
+        # Each scenario had a process of its own: the seeds of mlperf.conf, and the length that was asked for.
+        assert '"effective_qsl_rng_seed", "value": 2085463073848966840,' in log.read_text()
+        assert '"effective_min_duration_ms", "value": 2000,' in log.read_text()
+    server = found["server"].measured
+    assert (server.queries_per_second, server.probes) == (RATE, ())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_bound_that_nothing_meets_ends_the_search(run: tuple[RunFiles, int], typed: Typed) -> None:
+    files, _ = run
+    words = ("--scenario", "server", "--seconds", SECONDS, "--latency-ms", 0.001, "--device", "cpu")
+    assert typed("infer", files.directory, *words) == 1
+    assert "no rate within the bound of 0.001 ms: one sample alone takes" in typed.out
+    assert results(files)["server"].measured.detail is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_highest_rate_passed_in_full_length(run: tuple[RunFiles, int], typed: Typed) -> None:
+    files, number = run
+    words = ("--scenario", "server", "--seconds", SECONDS, "--latency-ms", 400, "--device", "cpu")
+    typed("infer", files.directory, *words)
+    found = results(files)["server"].measured
+    if found.detail is None:  # beside programs that keep the processor busy
+        assert found.nothing.startswith("no rate within the bound of 400 ms")
+        return
+    assert found.detail.valid
+    assert found.detail.latencies.percentiles["99.00"] <= 0.4
+    assert found.probes[-1].queries_per_second == found.queries_per_second
+    assert found.probes[-1].valid
+    logs = files.inference_logs(number, "server")
+    assert len(list(logs.glob("*/mlperf_log_detail.txt"))) == len(found.probes)
+
+
+def test_a_trial_that_is_not_there(run: tuple[RunFiles, int], typed: Typed) -> None:
+    files, _ = run
+    assert typed("infer", files.directory, 9999) == 1
+    assert "9999" in typed.err
+    assert typed.err.count("\n") == 1
+
+
+def test_weights_that_were_not_kept(run: tuple[RunFiles, int], typed: Typed, tmp_path: Path) -> None:
+    files, number = run
+    other = 0 if number else 1
+    assert typed("infer", files.directory, other) == 1
+    assert f"the weights of trial {other} were not kept" in typed.err
+    assert typed.err.endswith(f"trials with weights: {number}\n")
+    bare = RunFiles(tmp_path)
+    shutil.copy(files.journal, bare.journal)
+    assert typed("infer", bare.directory) == 1
+    assert typed.err.endswith("trials with weights: none\n")
+
+
+def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None:
+    files = write_run(tmp_path / "pretended", of_origin(told(Scene()), Origin.PRETENDED))
+    assert typed("infer", files.directory) == 1
+    assert "cannot be measured at inference: the run is pretended: no network was trained" in typed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--qps", "nan"), "'nan' is neither a positive number nor search."),
+        (("--qps", "-3"), "'-3' is neither a positive number nor search."),
+        (("--qps", "inf"), "'inf' is neither a positive number nor search."),
+        (("--latency-ms", "nan"), "'nan' is no number."),
+        (("--latency-ms", "0"), "0.0 is not in the range"),
+        (("--seconds", "0"), "0.0 is not in the range"),
+        (("--scenario", "burst"), "'burst' is not one of"),
+    ],
+)
+def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) -> None:
+    assert typed("infer", "never", *words) == 2
+    assert why in typed.err
+
+
+@pytest.mark.slow
+def test_data_that_are_not_at_hand(run: tuple[RunFiles, int], typed: Typed) -> None:
+    files, _ = run
+    words = ("--scenario", "offline", "--data", "/nowhere", "--device", "cpu")
+    assert typed("infer", files.directory, *words) == 1
+    assert "aiperf-hpc: data.path is '/nowhere'" in typed.err
+    assert "offline" not in results(files)

@@ -1,0 +1,62 @@
+"""The highest rate: near the one that is known, tested in full length, or none."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.scenarios.rate_search import FINISHED, FULL, FULL_TESTS, highest_rate
+
+positive = st.floats(1e-2, 1e6)
+
+
+@given(most=positive, first=positive)
+def test_it_comes_near_the_highest_rate_that_passes(most: float, first: float) -> None:
+    calls: list[tuple[float, bool]] = []
+
+    def passes(rate: float, full: bool) -> bool:
+        calls.append((rate, full))
+        return rate <= most
+
+    found = highest_rate(passes, first, least=1e-3)
+    assert found is not None
+    assert most / (FINISHED * 1.0001) <= found <= most
+    assert calls[-1] == (found, True)
+    assert [full for _, full in calls].count(True) == 1
+
+
+def test_nothing_is_tested_below_the_least() -> None:
+    tested: list[float] = []
+
+    def never(rate: float, full: bool) -> bool:
+        tested.append(rate)
+        return False
+
+    assert highest_rate(never, 100.0, 10.0) is None
+    assert tested == [100.0, 50.0, 25.0, 12.5]
+
+
+def test_what_holds_in_a_short_test_only_is_lowered_in_full_length() -> None:
+    full_tests: list[float] = []
+
+    def passes(rate: float, full: bool) -> bool:
+        if full:
+            full_tests.append(rate)
+        return rate <= (90.0 if full else 100.0)
+
+    found = highest_rate(passes, 100.0, 1.0)
+    assert found == full_tests[-1]
+    assert 90.0 * FULL <= found <= 90.0
+    assert all(rate > 90.0 for rate in full_tests[:-1])
+
+
+def test_full_tests_are_few() -> None:
+    full_tests: list[float] = []
+
+    def short_only(rate: float, full: bool) -> bool:
+        if full:
+            full_tests.append(rate)
+        return not full and rate <= 100.0
+
+    assert highest_rate(short_only, 100.0, 1.0) is None
+    assert len(full_tests) == FULL_TESTS

@@ -1,0 +1,212 @@
+"""What `infer` found: its words, its file, and the report that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.scenarios.detail_log import read_detail
+from aiperf.scenarios.latencies import Latencies
+from aiperf.scenarios.measured import Accuracy, Measured, Probe
+from aiperf.tally import Classified, Predicted
+from analysis.exports.inference import Inference, found, load_all, save
+from analysis.exports.inference_text import inference_table, inference_text
+from analysis.pages.report import report_html
+from analysis.readings.judged import examine
+from tests.aiperf.scenarios.test_detail_log import LOGS
+
+OWN = Latencies.of(0.001 * number for number in range(1, 101))
+
+
+def measured(log: str, **changes: object) -> Measured:
+    whole = Measured(
+        device="AMD EPYC",
+        threads=2,
+        format="bf16",
+        software={},
+        tensor_ops=1_000_000,
+        test_seconds=3.0,
+        latency_seconds=0.4,
+        detail=read_detail(LOGS / f"{log}.txt"),
+        stopwatch=OWN,
+        span=(0.0, 3.0),
+        device_id="",
+        queries_per_second=None,
+        probes=(),
+        nothing="",
+        accuracy=None,
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def inference(scenario: str, log: str = "", **changes: object) -> Inference:
+    return Inference("a run", "abc", 7, "image", scenario, measured(log or scenario, **changes), None, None)
+
+
+def test_a_scenario_on_a_few_lines() -> None:
+    right = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
+    one = replace(inference("single-stream", accuracy=right), ceiling_ops_per_second=190.7e9)
+    assert inference_text(one).splitlines() == [
+        "single-stream           VALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for",
+        "figure                  21.56 ms (90th percentile)",
+        (
+            "latencies               mean 6.415 ms, percentiles 50th 0.9738 ms, 90th 21.56 ms, "
+            "99th 29.68 ms; 0.7716 ms to 33.61 ms"
+        ),
+        "early stopping          23.82 ms with a confidence of 99 %",
+        (
+            "by our stopwatch        90th percentile 91 ms from issue to completion, +322.08 % of LoadGen's: "
+            "DISAGREES"
+        ),
+        "throughput              154.3 images/s in 464 queries",
+        "of the ceiling          0.1 % of 190.7 GOPS, the fastest work that the run saw; tensor operations",
+        "energy                  unknown (this device has no sensor that is read)",
+        "accuracy                838 of 1,197 wrong in the test part; equal to the journal's",
+        "one at a time           50.5 ms per image; 10,000 take 8:25, from 100",
+        "device                  AMD EPYC, bf16, 2 threads",
+    ]
+
+
+def test_a_server_says_how_its_rate_was_chosen_and_why_it_is_not_valid() -> None:
+    late = inference_text(inference("server", "server-late", queries_per_second=61.7))
+    assert late.splitlines()[:3] == [
+        (
+            "server                  INVALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for; "
+            "the latency is above the bound, early stopping is not met (LoadGen: Reduce target QPS to improve "
+            "latency.)"
+        ),
+        "figure                  61.7 queries/s, the rate asked for; 24.23 ms (99th percentile)",
+        "bound                   99 % of queries within 400 ms",
+    ]
+    probes = (Probe(1361.0, 3.0, True, 0.2867),)
+    searched = inference_text(
+        inference("server", queries_per_second=1361.0, probes=probes, test_seconds=600.0)
+    )
+    assert searched.splitlines()[:2] == [
+        "server                  VALID by LoadGen 6.0.17",
+        "figure                  1,361 queries/s, the highest rate found; 286.7 ms (99th percentile)",
+    ]
+    none = inference("server", detail=None, stopwatch=None, nothing="no rate within the bound of 1 ms")
+    assert inference_text(none) == "server                  no rate within the bound of 1 ms"
+
+
+@pytest.mark.parametrize(
+    ("found", "recorded", "words"),
+    [
+        (
+            Classified(1000, 600),
+            Classified(1000, 602),
+            "400 of 1,000 wrong in the test part; agrees with the journal's, 398 of 1,000 wrong",
+        ),
+        (
+            Classified(1000, 600),
+            Classified(1000, 603),
+            "400 of 1,000 wrong in the test part; DIFFERS from the journal's, 397 of 1,000 wrong",
+        ),
+        (
+            Predicted(10, 3 << 20, 1),
+            None,
+            "3.0000 bits per byte, of 1 bytes in the test part; not tested in the journal",
+        ),
+    ],
+)
+def test_the_accuracy_beside_the_journals(found: Classified, recorded: Classified | None, words: str) -> None:
+    text = inference_text(inference("offline", accuracy=Accuracy(found, recorded, OWN)))
+    assert f"accuracy                {words}\n" in text
+
+
+def test_energy_and_ceiling_of_a_sample() -> None:
+    """464 samples of 8 in a query: 662 queries of 8 samples."""
+    stream = replace(inference("multi-stream", device_id="GPU-1"), joules=662 * 8 * 0.5)
+    assert stream.joules_per_sample == pytest.approx(0.5)
+    assert "energy                  0.5 J/image; 2.648 kJ, the device only\n" in inference_text(stream)
+    one = replace(inference("offline", device_id="GPU-1"), ceiling_ops_per_second=1e9)
+    assert one.measured.detail is not None
+    assert one.share_of_ceiling == pytest.approx(one.measured.detail.samples_per_second * 1e6 / 1e9)
+    assert "unknown (its power is not known over the whole test)" in inference_text(one)
+
+
+def test_a_row_of_the_page() -> None:
+    right = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
+    none = inference("server", detail=None, stopwatch=None, nothing="no rate within the bound of 1 ms")
+    assert inference_table([inference("single-stream", accuracy=right), none]).rows == [
+        [
+            *("7", "single-stream", "VALID, short (3 s)", "21.56 ms (90th percentile)", "154.3"),
+            *("equal to the journal's", "unknown", "unknown"),
+        ],
+        [
+            *("7", "server", "no rate within the bound, short (3 s)", "none", "unknown"),
+            *("not measured", "unknown", "unknown"),
+        ],
+    ]
+
+
+@pytest.fixture
+def replayed(copied: RunFiles) -> Replay:
+    return replay(read_journal(copied.journal))
+
+
+def kept(files: RunFiles, run: Replay, scenario: str, trial: int = 2) -> Inference:
+    files.inference_directory.mkdir(exist_ok=True)
+    one = found(files, run, trial, scenario, measured(scenario))
+    save(files, one)
+    return one
+
+
+def test_it_is_kept_beside_the_journal(copied: RunFiles, replayed: Replay) -> None:
+    assert load_all(copied, replayed) == []
+    wanted = [
+        kept(copied, replayed, *of) for of in (("offline", 2), ("single-stream", 10), ("multi-stream", 2))
+    ]
+    assert load_all(copied, replayed) == [wanted[2], wanted[0], wanted[1]]
+
+
+def test_the_report_shows_it(copied: RunFiles, replayed: Replay, undrawn: None) -> None:
+    assert 'id="inference"' not in report_html(examine(copied))
+    kept(copied, replayed, "offline")
+    page = report_html(examine(copied))
+    assert 'id="inference"' in page
+    section = page[page.index('<section id="inference"') :]
+    assert "VALID, short (3 s)" in section[: section.index("</section>")].replace("\u00a0", " ")
+
+
+def test_of_another_run_or_damaged_it_is_refused(copied: RunFiles, replayed: Replay) -> None:
+    other = replace(kept(copied, replayed, "offline"), begin_chain="another")
+    save(copied, other)
+    with pytest.raises(AiperfError, match=r"2-offline\.json is of another run; remove it"):
+        load_all(copied, replayed)
+    path = copied.inference(2, "offline")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(AiperfError, match=r"2-offline\.json is not what `infer` writes"):
+        load_all(copied, replayed)
+
+
+def test_joules_are_those_of_the_test_alone(copied: RunFiles, replayed: Replay) -> None:
+    """A device of 100 W, read once a second from two seconds before the test to two after it."""
+    logs = copied.inference_logs(2, "offline")
+    logs.mkdir(parents=True)
+    lines = [
+        f'{{"wall_seconds":{second},"devices":[{{"id":"GPU-1","power_watts":100.0}}]}}\n'
+        for second in range(-2 + 1000, 6 + 1000)
+    ]
+    (logs / "telemetry.jsonl").write_text("".join(lines), encoding="utf-8")
+    one = measured("offline", device_id="GPU-1", span=(1000.5, 1003.5))
+    assert found(copied, replayed, 2, "offline", one).joules == pytest.approx(300.0)
+    unread = replace(one, device_id="GPU-2")
+    assert found(copied, replayed, 2, "offline", unread).joules is None
+
+
+def test_a_ceiling_is_of_the_same_device_in_the_same_format(tmp_path: Path, copied: RunFiles) -> None:
+    run = replay(read_journal(copied.journal))
+    ceilings = [each for leg in run.legs for each in leg.ceilings.values()]
+    one = measured("offline")
+    for device, format in (("AMD EPYC", "bf16"), *((each.device, each.format) for each in ceilings[:1])):
+        seen = found(copied, run, 2, "offline", replace(one, device=device, format=format))
+        is_alike = bool(ceilings) and (ceilings[0].device, ceilings[0].format) == (device, format)
+        assert (seen.ceiling_ops_per_second is not None) == is_alike

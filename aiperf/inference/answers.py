@@ -18,7 +18,7 @@ Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerKind:
     """Of a kind of output."""
 
     of: Callable[[Objective, Tensor, Tensor], Tensor]
@@ -36,9 +36,9 @@ def _bits(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.stack([objective.judged(*each) for each in zip(outputs.split(1), targets.split(1))])
 
 
-ANSWERS: Mapping[type[Head], Answer] = {
-    Classes: Answer(_class, lambda answer, target: (int(answer[0] == int(target)),)),
-    NextSymbol: Answer(_bits, lambda answer, target: answer),
+ANSWERS: Mapping[type[Head], AnswerKind] = {
+    Classes: AnswerKind(_class, lambda answer, target: (int(answer[0] == int(target)),)),
+    NextSymbol: AnswerKind(_bits, lambda answer, target: answer),
 }
 
 

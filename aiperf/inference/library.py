@@ -21,7 +21,7 @@ class Library:
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.total = split.num_images
+        self.total = split.num_examples
         first, _ = next(iter(split.sweep(1)))
         self.loadable = max(1, min(self.total, MOST_BYTES // (first.element_size() * first.numel())))
         self._row = [-1] * self.total

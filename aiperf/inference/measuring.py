@@ -10,7 +10,7 @@ from aiperf.files import RunFiles
 from aiperf.inference.answers import Answering
 from aiperf.inference.bench import Bench, load_loadgen, logged_answers
 from aiperf.inference.library import Library
-from aiperf.inference.rates import Found, search
+from aiperf.inference.rates import RateFound, search
 from aiperf.inference.scene import Scene, warmed_up
 from aiperf.inference.systems import QueuedSystem, System
 from aiperf.journal.file import read_journal
@@ -69,7 +69,7 @@ def _measured(scene: Scene, run: Replay) -> Measured:
             found = search(scene)
         else:
             settings.server_target_qps = request.queries_per_second or 1.0
-            found = Found(request.queries_per_second, *scene.test(PERFORMANCE), ())
+            found = RateFound(request.queries_per_second, *scene.test(PERFORMANCE), ())
     tested = found.detail is not None
     return Measured(
         device=device.name,

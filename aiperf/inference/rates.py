@@ -20,7 +20,7 @@ at which one sample follows the other: below, hardly any sample waits for anothe
 
 
 @dataclass(frozen=True)
-class Found:
+class RateFound:
     """What a search came to."""
 
     rate: float | None
@@ -32,12 +32,12 @@ class Found:
     nothing: str = ""
 
 
-def search(scene: Scene) -> Found:
+def search(scene: Scene) -> RateFound:
     """Tests rates until one holds in full length, or none does."""
     one, bound = scene.speed.one_seconds, scene.request.latency_seconds
     none = f"no rate within the bound of {1000 * bound:.4g} ms"
     if one > bound:  # half of all queries would be late even if none waited
-        return Found(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
+        return RateFound(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
     probes, last = list[Probe](), list[tuple[Detail, tuple[float, float]]]()
 
     def passes(rate: float, full: bool) -> bool:
@@ -49,9 +49,9 @@ def search(scene: Scene) -> Found:
     rate = highest_rate(passes, first, min(first, LEAST_LOAD / one))
     if rate is None:
         lowest = min(probe.queries_per_second for probe in probes)
-        return Found(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
+        return RateFound(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
     (scene.folder / f"rate-{len(probes) - 1}").rename(scene.folder / PERFORMANCE)
-    return Found(rate, *last[-1], tuple(probes))
+    return RateFound(rate, *last[-1], tuple(probes))
 
 
 def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:

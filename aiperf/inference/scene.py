@@ -25,7 +25,7 @@ TELEMETRY_SECONDS = 2.5
 
 
 @dataclass(frozen=True)
-class Speed:
+class WarmSpeed:
     """Of a warm network, before any test."""
 
     one_seconds: float
@@ -46,7 +46,7 @@ class Scene:
     library: Library
     system: System
     bench: Bench
-    speed: Speed
+    speed: WarmSpeed
 
     def test(self, name: str) -> tuple[Detail, tuple[float, float]]:
         """LoadGen's verdict on a test with the settings as they are now, and the time of day around it."""
@@ -71,7 +71,7 @@ class Scene:
             recorder.close()
 
 
-def warmed_up(system: System, samples_per_query: int) -> Speed:
+def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
     """Answers samples of all numbers that the tests will ask for, until nothing is made for the first time.
 
     Where the number of threads is ours to choose, the fastest for a query stays.
@@ -84,7 +84,7 @@ def warmed_up(system: System, samples_per_query: int) -> Speed:
     if seconds:
         system.device.use_threads(min(seconds, key=lambda count: seconds[count]))
     one, query, many = (_times(system, number) for number in (1, samples_per_query, system.most))
-    return Speed(median(one), min(query), system.most / min(many))
+    return WarmSpeed(median(one), min(query), system.most / min(many))
 
 
 def _times(system: System, number: int) -> Sequence[float]:

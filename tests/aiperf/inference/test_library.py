@@ -62,5 +62,5 @@ def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
             rows = answering(library.samples(places)).tolist()
             answers.update({place: tuple(row) for place, row in zip(places, rows)})
     tally = answering.tally(answers, library.targets())
-    assert tally.of == split.num_images == len(answers)
+    assert tally.of == split.num_examples == len(answers)
     assert tally.agrees(found)

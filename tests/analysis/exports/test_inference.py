@@ -77,9 +77,9 @@ def test_a_server_says_how_its_rate_was_chosen_and_why_it_is_not_valid() -> None
     late = inference_text(inference("server", "server-late", queries_per_second=61.7))
     assert late.splitlines()[:3] == [
         (
-            "server                  INVALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for; "
-            "the latency is above the bound, early stopping is not met (LoadGen: Reduce target QPS to improve "
-            "latency.)"
+            "server                  INVALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for"
+            "; the latency is above the bound, early stopping is not met (LoadGen: Reduce target QPS to "
+            "improve latency.)"
         ),
         "figure                  61.7 queries/s, the rate asked for; 24.23 ms (99th percentile)",
         "bound                   99 % of queries within 400 ms",

@@ -20,6 +20,7 @@ from aiperf.commands.looking.results import score, status, validate
 from aiperf.commands.looking.serving import serve
 from aiperf.commands.measuring import peak
 from aiperf.commands.nni import nni
+from aiperf.commands.profiling import profile
 from aiperf.commands.running import preset, resume, run
 from aiperf.commands.simulated.command import simulate
 from aiperf.commands.submitting import key, package, rank
@@ -28,7 +29,7 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
     "Run": (run, resume, preset, data, nni),
-    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph, infer),
+    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph, profile, infer),
     "Check": (doctor, peak, validate, accept),
     "Publish": (package, key, rank),
     "Cluster": (launch, simulate),

@@ -156,3 +156,9 @@ class Device(ABC):
             "system": platform.platform(),
         }
         return found | ({"driver": self.driver} if self.driver else {})
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """On the host torch has no class for it, only words (c10/core/impl/alloc_cpu.cpp)."""
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -71,9 +71,18 @@ def forecast(
 
 def memory_bytes(graph: Graph, training: TrainingConfig, examples: int) -> int:
     """Of a device that trains on so many examples at once: a model."""
-    kept_and_gradient = FP32_BYTES * (numbers_kept(graph, training) + graph.num_parameters)
-    activations = ELEMENT_BYTES[training.format] * graph.num_activations
-    return kept_and_gradient + activations * examples
+    return sum(memory_parts(graph, training, examples).values())
+
+
+def memory_parts(graph: Graph, training: TrainingConfig, examples: int) -> dict[str, int]:
+    """The same by what it holds."""
+    weights = FP32_BYTES * graph.num_parameters
+    return {
+        "weights": weights,
+        "gradients": weights,
+        "optimizer_state": FP32_BYTES * numbers_kept(graph, training) - weights,
+        "activations": ELEMENT_BYTES[training.format] * graph.num_activations * examples,
+    }
 
 
 def numbers_kept(graph: Graph, training: TrainingConfig) -> int:

@@ -26,12 +26,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from aiperf.code import code_hash
 from aiperf.config import EAGER, ENGINES
 from aiperf.data import load
 from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
@@ -369,7 +368,7 @@ class Worker:
                 attempt=attempt,
                 state=State.FAILED,
                 reason=self._signed(f"{type(error).__name__}: {error}"),
-                out_of_memory=_is_out_of_memory(error),
+                out_of_memory=is_out_of_memory(error),
                 traceback=text,
             )
         )
@@ -389,12 +388,6 @@ class Worker:
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """On the host torch has no class for it, only words (c10/core/impl/alloc_cpu.cpp)."""
-    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
 
 class _SocketChannel:

@@ -33,6 +33,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.doctor": "torch mpi4py",
         "aiperf.on_nni": "",
         "aiperf.simulation": "numpy simpy",
+        "aiperf.profiling": "torch",
         "analysis.submissions": "jsonschema cryptography",
     },
     {"aiperf.commands": "click rich"},
@@ -56,7 +57,7 @@ LAZY: Mapping[str, str] = {
 RUNNING = frozenset(
     {
         *("aiperf.data", "aiperf.telemetry", "aiperf.device", "aiperf.parallel", "aiperf.engines"),
-        *("nas.modules", "aiperf.measuring", "aiperf.inference"),
+        *("nas.modules", "aiperf.measuring", "aiperf.inference", "aiperf.profiling"),
         *("aiperf.training", "aiperf.ranks", "aiperf.run", "aiperf.doctor", "aiperf.on_nni"),
         *("aiperf.simulation", "aiperf.commands", *ROOF),
     }

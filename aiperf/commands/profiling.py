@@ -1,0 +1,206 @@
+"""`profile`: where the time and the memory of a training step go."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from aiperf.commands.extras import extra, refuse_no_run
+from aiperf.commands.options import PATH, device_option, only_with, output_option, writing
+from aiperf.config import WANTED_FORMATS
+from aiperf.errors import ConfigError
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.profiling.started import profiled
+from aiperf.profiling.work import AUTO, TRACE, Work, of_seed
+from aiperf.score.lineage import rebuild
+from aiperf.wire.recorded import Ceilings
+from analysis.exports.profile import profile_json, profile_text
+from analysis.readings.limits import read_limits
+from analysis.readings.profile.profile import Profile
+from nas.graph import Graph
+from nas.layers import Shape
+from nas.record import graph_to_json
+from nas.seeds import SEEDS, resolve_seed
+from nas.text_seeds import TEXT_SEEDS
+
+BATCH = 32
+"""Of a seed."""
+JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is profiled, on examples of each size, from the smallest."""
+
+    name: str
+    works: Sequence[Work]
+
+
+def _sizes(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    words = value.split(",")
+    if not all(word.strip().isdigit() and int(word) for word in words):
+        raise click.BadParameter(
+            f"{value!r} is not a list of sizes; write them as 64,128,224", context, param
+        )
+    return tuple(sorted({int(word) for word in words}))
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", type=PATH, required=False)
+@click.argument("trial", metavar="[TRIAL]", type=click.IntRange(0), required=False)
+@click.option(
+    "--seed",
+    metavar="NAME|FILE",
+    help=f"Instead of a run: one of {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph; on "
+    "generated examples.",
+)
+@click.option(
+    "--sizes",
+    metavar="N,N,…",
+    callback=_sizes,
+    help="For --seed: sides of the images, or positions of the text; default: the seed's own.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    help=f"Examples a step, over all ranks. [default: the trial's own, or {BATCH}]",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(WANTED_FORMATS),
+    help="Of the multiplications; auto takes the fastest. [default: the run's own, or auto]",
+)
+@click.option("--data", "path", help="For RUN: where its examples are now.")
+@device_option
+@click.option(
+    "--devices",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Ranks that train together on this host, by DDP; the first one is shown.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Plain and profiled steps, in turn, of each so many.",
+)
+@click.option(
+    "--ceiling",
+    type=PATH,
+    help="What `peak -o` wrote, or a run's directory; default: measured now, each rank's share.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@output_option(f"Also write {JSON_FILE}, {PAGE_FILE} and a trace for Perfetto into this folder.")
+def profile(
+    run: Path | None,
+    trial: int | None,
+    seed: str | None,
+    sizes: tuple[int, ...],
+    batch: int | None,
+    format_: str | None,
+    path: str | None,
+    device: str,
+    devices: int,
+    steps: int,
+    ceiling: Path | None,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Show where the time of a training step goes: by phase, kind of operation and layer; and its memory.
+
+    Of the network of a trial (default: the best one), on the data of its run, or of a seed. The network has
+    its starting weights, and the steps are eager. Times of layers stand beside the roofline's.
+    """
+    refuse_no_run()
+    if (run is None) == (seed is None):
+        raise click.UsageError("give a RUN, or --seed NAME", click.get_current_context())
+    only_with("--seed", seed is not None, "sizes")
+    only_with("RUN", run is not None, "path")
+    asked = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
+    works = [replace(work, rounds=steps, device=device, ranks=devices) for work in asked.works]
+    if format_:
+        works = [replace(work, training=replace(work.training, format=format_)) for work in works]
+    given = None if ceiling is None else _ceilings(ceiling, works[0].training.format)
+    if output is not None:
+        with writing(output):
+            output.mkdir(parents=True, exist_ok=True)
+    found = [_profiled(replace(work, ceilings=given), output) for work in works]
+    record = json.dumps(profile_json(found, asked.name), indent=1)
+    click.echo(record if as_json else profile_text(found, asked.name))
+    if output is not None:
+        _write(output, record, found, asked.name)
+
+
+def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | None) -> _Asked:
+    """Raises JournalError where there is no such trial."""
+    run = replay(read_journal(RunFiles(directory).journal))
+    number = trial if trial is not None else run.best.number if run.best else 0
+    graph, config = rebuild(run, number), run.opened.config
+    hyper = run.trials[number].attempts[-1].trial.hyper
+    return _Asked(
+        f"trial {number} of {run.opened.run_id}",
+        [
+            Work(
+                graph=graph_to_json(graph),
+                data=replace(config.data, path=path or config.data.path),
+                training=config.training,
+                hyper=replace(hyper, batch_size=batch or hyper.batch_size),
+                random_seed=config.random_seed,
+            )
+        ],
+    )
+
+
+def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _Asked:
+    """Raises ConfigError for an unknown seed, and for a size that it cannot read."""
+    try:
+        own = resolve_seed(seed)
+        graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]
+    except ValueError as error:
+        raise ConfigError(f"{f'--sizes {sizes}: ' if len(sizes) > 1 else ''}{error}") from None
+    return _Asked(f"seed {seed}", [of_seed(graph, batch or BATCH) for graph in graphs])
+
+
+def _input(own: Graph, size: int) -> Shape:
+    return (size,) if len(own.input) == 1 else (own.input[0], size, size)
+
+
+def _ceilings(path: Path, format: str) -> Ceilings:
+    if format == AUTO:
+        raise click.UsageError("--ceiling is of one format: give --format too", click.get_current_context())
+    limits = read_limits(path, (format,))
+    return Ceilings(limits.ops_per_second, limits.bytes_per_second)
+
+
+def _profiled(work: Work, output: Path | None) -> Profile:
+    with TemporaryDirectory() as folder:
+        found = Profile.of(profiled(replace(work, trace=output is not None), Path(folder)))
+        if output is None:
+            return found
+        name = f"trace-{found.size}.json"
+        with writing(output):
+            shutil.copyfile(Path(folder) / TRACE, output / name)
+        return Profile(replace(found.recorded, trace=name), found.graph)
+
+
+def _write(output: Path, record: str, found: Sequence[Profile], name: str) -> None:
+    with extra("report"):
+        from analysis.pages.profile_page import profile_html
+    with writing(output):
+        (output / JSON_FILE).write_text(f"{record}\n", encoding="utf-8")
+        (output / PAGE_FILE).write_text(profile_html(found, name), encoding="utf-8")
+    for name in (JSON_FILE, PAGE_FILE, *(profile.recorded.trace for profile in found)):
+        click.echo(str(output / name), err=True)

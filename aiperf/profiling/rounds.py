@@ -1,0 +1,95 @@
+"""Plain and profiled steps in turn, so that both meet the same machine, and what the profiler saw of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+
+from torch.profiler import ProfilerActivity, profile
+
+from aiperf.data import Batch, Split
+from aiperf.profiling.marked import Steps, raw_events
+from aiperf.wire.recorded import COLLECTIVES, STEP, Events
+
+
+@dataclass(frozen=True)
+class Rounds:
+    plain_seconds: tuple[float, ...]
+    profiled_seconds: tuple[float, ...]
+    chosen: int
+    """Of the profiled steps that of median length."""
+    steps: tuple[Events, ...]
+    _profiler: profile
+    """Of the chosen step."""
+
+    def write_trace(self, path: Path) -> None:
+        """Of the chosen step, as JSON that Perfetto and chrome://tracing open."""
+        self._profiler.export_chrome_trace(str(path))
+
+
+def run_rounds(steps: Steps, rounds: int) -> Rounds:
+    """One of each before them is not timed: torch loads and compiles what they need."""
+    timed = [(_timed(steps, steps.plain_step, nullcontext()), *_profiled(steps)) for _ in range(1 + rounds)][
+        1:
+    ]
+    plain, profiled, profilers, layers = zip(*timed)
+    chosen = sorted(range(rounds), key=profiled.__getitem__)[(rounds - 1) // 2]
+    events = tuple(_events(*each) for each in zip(profilers, layers))
+    return Rounds(plain, profiled, chosen, events, profilers[chosen])
+
+
+def _profiled(steps: Steps) -> tuple[float, profile, tuple[int, ...]]:
+    profiler = profile(activities=[ProfilerActivity.CPU])
+    seconds = _timed(steps, steps.marked_step, profiler)
+    return seconds, profiler, tuple(steps.marked.layers)
+
+
+def _timed(steps: Steps, step: Callable[[], None], around: AbstractContextManager[object]) -> float:
+    """Seconds of one step, which all ranks of the group begin together."""
+    device = steps.rank.device
+    with around:
+        steps.rank.parallel.total(0)
+        device.synchronise()
+        began = perf_counter()
+        step()
+        device.synchronise()
+        return perf_counter() - began
+
+
+def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
+    found = raw_events(profiler)
+    (step,) = (event for event in found if event.name() == STEP)
+    begin, length, thread = step.start_ns(), step.duration_ns(), step.start_thread_id()
+    kept = [
+        event
+        for event in found
+        if 0 <= event.start_ns() - begin < length
+        and (event.start_thread_id() == thread or event.name().startswith(COLLECTIVES))
+    ]
+    names = {name: place for place, name in enumerate(dict.fromkeys(event.name() for event in kept))}
+    return Events(
+        names=tuple(names),
+        name=tuple(names[event.name()] for event in kept),
+        begin=tuple(event.start_ns() - begin for event in kept),
+        end=tuple(event.start_ns() + event.duration_ns() - begin for event in kept),
+        sequence=tuple(event.sequence_nr() for event in kept),
+        layers=layers,
+    )
+
+
+class FirstBatch(Split):
+    """Of a split, what one batch holds."""
+
+    def __init__(self, split: Split, batch_size: int) -> None:
+        self._split = split
+        self.num_examples = min(batch_size, split.num_examples)
+
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        return self._split.stream(batch_size, seed, rank, ranks)
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        return islice(self._split.sweep(batch_size, rank, ranks), 1)

@@ -1,0 +1,100 @@
+"""What is to be profiled, as plain data that is handed to the processes of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiperf.config import BYTES, DataConfig, TrainingConfig
+from aiperf.errors import ConfigError, WorldError
+from aiperf.proposing.forecast import memory_bytes
+from aiperf.trial import HyperParameters
+from aiperf.wire.layout import LEAST_BATCH
+from aiperf.wire.recorded import Ceilings
+from aiperf.wording import bytes_text
+from nas.graph import Graph
+from nas.record import graph_to_json
+
+WORK, MEETING, ANSWER, LOG, TRACE = "work.json", "meeting.json", "answer-{}.json", "rank-{}.log", "trace.json"
+"""Files in the directory that the ranks of a group share."""
+AUTO = "auto"
+LEARNING_RATE = 1e-3
+"""Of a seed: no figure depends on it, but a loss that is no number might end the steps."""
+BATCHES = 4
+"""Of synthetic examples, that are there."""
+
+
+@dataclass(frozen=True)
+class Work:
+    graph: Mapping[str, Any]
+    data: DataConfig
+    training: TrainingConfig
+    """Its format may be auto: then the fastest that the device has natively."""
+    hyper: HyperParameters
+    random_seed: int
+    rounds: int = 5
+    """Plain and profiled steps, of each so many."""
+    device: str = AUTO
+    ranks: int = 1
+    ceilings: Ceilings | None = None
+    """None: measured."""
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        batch = self.hyper.batch_size
+        if batch % self.ranks or batch < LEAST_BATCH * self.ranks:
+            near = max(LEAST_BATCH, batch // self.ranks) * self.ranks
+            raise ConfigError(
+                f"a batch of {batch} cannot be shared evenly by {self.ranks} ranks, of which each needs "
+                f"{LEAST_BATCH} examples; use --batch {near}"
+                if self.ranks > 1
+                else f"--batch {batch} is too small: batch norm needs {LEAST_BATCH} examples"
+            )
+
+
+def of_seed(graph: Graph, batch_size: int) -> Work:
+    """On generated examples; texts are trained by AdamW, images by SGD, as in the presets."""
+    is_text = graph.head.symbols_in
+    if is_text and graph.classes != BYTES:
+        raise ConfigError(f"generated text has {BYTES} symbols, and this seed {graph.classes}")
+    if not is_text and graph.input[1] != graph.input[2]:
+        raise ConfigError(f"generated images are square, and this seed reads {graph.input[1:]}")
+    data = DataConfig(
+        name="synthetic-text" if is_text else "synthetic",
+        channels=1 if is_text else graph.input[0],
+        size=graph.input[-1],
+        classes=graph.classes,
+        training_examples=BATCHES * batch_size,
+        validation_examples=batch_size,
+        test_examples=1,
+    )
+    training = TrainingConfig(
+        format=AUTO,
+        batch_size=batch_size,
+        learning_rate=LEARNING_RATE,
+        epochs=(1,),
+        validate_every_examples=BATCHES * batch_size,
+        optimizer="adamw" if is_text else "sgd",
+    )
+    return Work(
+        graph=graph_to_json(graph),
+        data=data,
+        training=training,
+        hyper=HyperParameters(LEARNING_RATE, batch_size),
+        random_seed=1,
+    )
+
+
+def refuse_too_large(graph: Graph, work: Work, device_bytes: int) -> None:
+    """Raises WorldError where the step would need more memory than the device has, by the model of
+    `run --dry-run`; all ranks of a host share a processor's."""
+    format = "bf16" if work.training.format == AUTO else work.training.format
+    own = work.hyper.batch_size // work.ranks
+    needed = work.ranks * memory_bytes(graph, replace(work.training, format=format), own)
+    if needed > device_bytes:
+        examples = f"{work.hyper.batch_size} {graph.head.example}s"
+        raise WorldError(
+            f"a step of {examples} needs about {bytes_text(needed)} (modelled), and the device has "
+            f"{bytes_text(device_bytes)}; use a smaller --batch"
+        )

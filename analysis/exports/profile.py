@@ -1,0 +1,228 @@
+"""A profile as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from aiperf.wording import bytes_text, percent, rate, scaled
+from analysis.readings.profile.nodes import NodeTime
+from analysis.readings.profile.profile import MemoryRow, Part, Profile
+from analysis.table import aligned
+
+FORM = "aiperf-hpc/profile/1"
+NODES_SHOWN, OPERATIONS_SHOWN = 20, 10
+"""On a terminal: those that take longest. JSON and page have all."""
+PHASES_NOTE = (
+    "Every moment stands in one row. A phase beside all-reduce is time in which both worked; all-reduce\n"
+    "alone is time in which the step waited for it."
+)
+NODES_NOTE = (
+    "Time of a node is the median of the profiled steps. Operations are counted from the architecture,\n"
+    "forward and backward. Roofline: as long as the measured ceilings allow, if nothing is found in a cache."
+)
+MEMORY_NOTE = (
+    "Measured: what torch allocated. Modelled: as `run --dry-run` foresees it. Predicted: by MemTracker,\n"
+    "of torch, at the peak, with temporary tensors among the activations."
+)
+
+
+def profile_text(profiles: Sequence[Profile], trial: str) -> str:
+    """Of one network on examples of each size; operations and nodes of the largest."""
+    largest = profiles[-1]
+    parts = [
+        _head(largest, trial),
+        _sizes(profiles) if len(profiles) > 1 else "",
+        f"{_at(largest)}{_summary(largest)}",
+        aligned([["phase", "time", "share"], *[_part(part) for part in largest.phases], _whole(largest)]),
+        PHASES_NOTE,
+        aligned(
+            [["kind of operation", "calls", "time", "share"], *[_called(part) for part in largest.kinds]]
+        ),
+        aligned(
+            [
+                ["longest operations", "calls", "time", "share"],
+                *[_called(part) for part in largest.operations[:OPERATIONS_SHOWN]],
+            ]
+        ),
+        aligned([NODE_COLUMNS, *[node_cells(node) for node in _longest(largest)]]),
+        NODES_NOTE,
+        aligned([MEMORY_COLUMNS, *[memory_cells(row) for row in largest.memory]]),
+        MEMORY_NOTE,
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+NODE_COLUMNS = [
+    *("node", "layer", "forward", "backward", "share", "operations", "OPS"),
+    *("roofline", "measured / roofline", "bound by"),
+]
+MEMORY_COLUMNS = ["memory of a rank", "measured", "modelled", "predicted"]
+
+
+def node_cells(node: NodeTime) -> list[str]:
+    times = node.times_roofline
+    return [
+        node.name,
+        node.layer,
+        seconds_text(node.forward_seconds),
+        seconds_text(node.backward_seconds),
+        percent(node.share, 1),
+        "" if node.operations is None else scaled(node.operations, "OP", 3),
+        "" if node.ops_per_second is None else scaled(node.ops_per_second, "OPS", 3),
+        "" if node.roofline_seconds is None else seconds_text(node.roofline_seconds),
+        "" if times is None else f"{times:,.2f}",
+        node.bound,
+    ]
+
+
+def memory_cells(row: MemoryRow) -> list[str]:
+    return [
+        row.name,
+        *(
+            "" if value is None else bytes_text(value)
+            for value in (row.measured, row.modelled, row.predicted)
+        ),
+    ]
+
+
+def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
+    """What was profiled, where and how."""
+    recorded, example = found.recorded, found.graph.head.example
+    ranks = "1 rank" if recorded.ranks == 1 else f"the first of {recorded.ranks} ranks (DDP)"
+    ceilings = found.limits
+    return [
+        ("network", f"{trial}, {found.graph.num_parameters:,} parameters, {len(found.graph.nodes)} nodes"),
+        ("examples", f"{recorded.examples} {example}s of {shape_text(found)} a step and rank"),
+        ("device", f"{recorded.device}, {recorded.threads} threads, {recorded.format}; {ranks}"),
+        (
+            "software",
+            f"torch {recorded.software.get('torch', 'unknown')}; eager steps, whatever engine a run has",
+        ),
+        (
+            "ceilings",
+            "not measured"
+            if ceilings is None
+            else f"{rate(ceilings.ops_per_second)} of matrix products, "
+            f"{scaled(ceilings.bytes_per_second, 'B/s')} of memory",
+        ),
+    ]
+
+
+def shape_text(found: Profile) -> str:
+    shape = found.graph.input
+    return f"{shape[0]:,} positions" if len(shape) == 1 else " x ".join(map(str, shape))
+
+
+def summary(found: Profile) -> list[tuple[str, str]]:
+    """The figures that stand for the whole step."""
+    recorded, example = found.recorded, found.graph.head.example
+    plain, profiled, one = map(
+        seconds_text, (found.plain_seconds, found.step_seconds, found.evaluate_seconds)
+    )
+    examples_per_second = f"{recorded.examples / found.plain_seconds:,.4g} {example}s per second"
+    pairs = f"median of {len(recorded.plain_seconds)} pairs"
+    rows = f"the rows are {percent(found.stopwatch_share, 2)} of the stopwatch's time"
+    validated = f"{recorded.validated} {example}s, not profiled"
+    return [
+        ("plain step", f"{plain}: {examples_per_second}, {rate(found.ops_per_second)}"),
+        ("profiled step", f"{profiled}: {found.slowdown:.3f} x a plain one ({pairs}); {rows}"),
+        ("validation", f"{one} per {example}, {rate(found.evaluate_ops_per_second)} ({validated})"),
+    ]
+
+
+def seconds_text(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return (
+                f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
+            )
+    return f"{seconds / 1e-9:.3g} ns" if seconds else "0"
+
+
+def _head(found: Profile, trial: str) -> str:
+    return "\n".join(f"{name + ' ':.<14} {text}" for name, text in facts(found, trial))
+
+
+def _summary(found: Profile) -> str:
+    return "\n".join(f"{name + ' ':.<14} {text}" for name, text in summary(found))
+
+
+def _at(found: Profile) -> str:
+    return f"Examples of {shape_text(found)}\n"
+
+
+def _sizes(profiles: Sequence[Profile]) -> str:
+    rows = [["size", "plain step", "OPS", "activations", "modelled", "predicted", "peak", "predicted"]]
+    for found in profiles:
+        memory = {row.name: memory_cells(row) for row in found.memory}
+        activations, peak = memory["activations"], memory["peak"]
+        rows.append(
+            [
+                f"{found.size:,}",
+                seconds_text(found.plain_seconds),
+                rate(found.ops_per_second),
+                *activations[1:],
+                peak[1],
+                peak[3],
+            ]
+        )
+    return aligned(rows)
+
+
+def _part(part: Part) -> list[str]:
+    return [part.name, seconds_text(part.seconds), percent(part.share, 1)]
+
+
+def _whole(found: Profile) -> list[str]:
+    return ["step", seconds_text(found.step_seconds), percent(1.0, 1)]
+
+
+def _called(part: Part) -> list[str]:
+    return [part.name, f"{part.calls:,}", seconds_text(part.seconds), percent(part.share, 1)]
+
+
+def _longest(found: Profile) -> list[NodeTime]:
+    """In the order of the graph."""
+    kept = sorted(found.nodes, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
+    return [node for node in found.nodes if node in kept]
+
+
+def profile_json(profiles: Sequence[Profile], trial: str) -> dict[str, Any]:
+    return {"form": FORM, "network": trial, "sizes": [_size_json(found) for found in profiles]}
+
+
+def _size_json(found: Profile) -> dict[str, Any]:
+    recorded = found.recorded
+    return {
+        "size": found.size,
+        "graph_key": found.graph.key,
+        "device": recorded.device,
+        "threads": recorded.threads,
+        "format": recorded.format,
+        "ranks": recorded.ranks,
+        "examples": recorded.examples,
+        "software": dict(recorded.software),
+        "ceilings": asdict(recorded.ceilings) if recorded.ceilings else None,
+        "plain_seconds": list(recorded.plain_seconds),
+        "profiled_seconds": list(recorded.profiled_seconds),
+        "profiled_over_plain": found.slowdown,
+        "step_seconds": found.step_seconds,
+        "rows_over_stopwatch": found.stopwatch_share,
+        "ops_per_second": found.ops_per_second,
+        "validation": {
+            "examples": recorded.validated,
+            "seconds": recorded.validate_seconds,
+            "ops_per_second": found.evaluate_ops_per_second,
+        },
+        "phases": [asdict(part) for part in found.phases],
+        "kinds": [asdict(part) for part in found.kinds],
+        "operations": [asdict(part) for part in found.operations],
+        "nodes": [
+            asdict(node) | {"ops_per_second": node.ops_per_second, "times_roofline": node.times_roofline}
+            for node in found.nodes
+        ],
+        "memory": [asdict(row) for row in found.memory],
+        "trace": recorded.trace or None,
+    }

@@ -1,0 +1,1 @@
+"""Where the time and the memory of a training step go, from what a profiler recorded."""

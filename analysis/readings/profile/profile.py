@@ -1,0 +1,170 @@
+"""A recorded step as values: time by phase, kind and operation; memory beside what was predicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from aiperf.wire.recorded import PHASES, Recorded
+from analysis.readings.limits import Limits
+from analysis.readings.profile.kinds import kinds
+from analysis.readings.profile.nodes import NodeTime, node_times
+from analysis.readings.profile.spans import ALL_REDUCE, BESIDE, BETWEEN, NANO, Span, spans
+from nas.graph import Graph
+from nas.ops import OPS
+from nas.record import graph_from_json
+
+ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_REDUCE, BETWEEN)
+"""Of the table of phases, those that took no time left out."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of the step, apart from all others."""
+
+    name: str
+    seconds: float
+    share: float
+    calls: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Bytes of one kind; None where nothing says."""
+
+    name: str
+    measured: int | None
+    modelled: int | None
+    predicted: int | None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Of a network on examples of one size."""
+
+    recorded: Recorded
+    graph: Graph
+
+    @classmethod
+    def of(cls, recorded: Recorded) -> Profile:
+        return cls(recorded, graph_from_json(dict(recorded.graph)))
+
+    @property
+    def size(self) -> int:
+        """Of the examples: the side of an image, the positions of a text."""
+        return self.graph.input[-1]
+
+    @cached_property
+    def _steps(self) -> Sequence[Sequence[Span]]:
+        names = [node.name for node in self.graph.nodes]
+        return [spans(events, names) for events in self.recorded.steps]
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Of the chosen step."""
+        return self._steps[self.recorded.chosen]
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """The sum of all spans."""
+        return sum(span.nanoseconds for span in self.spans) / NANO
+
+    @property
+    def stopwatch_share(self) -> float:
+        """The sum over what a stopwatch said of the same step."""
+        return self.step_seconds / self.recorded.profiled_seconds[self.recorded.chosen]
+
+    @property
+    def plain_seconds(self) -> float:
+        """Of a step as training makes it."""
+        return median(self.recorded.plain_seconds)
+
+    @property
+    def slowdown(self) -> float:
+        """Profiled over plain: the median of pairs."""
+        pairs = zip(self.recorded.profiled_seconds, self.recorded.plain_seconds)
+        return median(profiled / plain for profiled, plain in pairs)
+
+    @property
+    def ops_per_second(self) -> float:
+        """Of plain steps of this rank."""
+        return self.recorded.examples * self.graph.operations / self.plain_seconds
+
+    @property
+    def evaluate_seconds(self) -> float:
+        """Of one validated example."""
+        return self.recorded.validate_seconds / self.recorded.validated
+
+    @property
+    def evaluate_ops_per_second(self) -> float:
+        return self.graph.cost.evaluate.price(OPS) / self.evaluate_seconds
+
+    @cached_property
+    def phases(self) -> Sequence[Part]:
+        """Exclusive: they add up to the step."""
+        found: Counter[str] = Counter()
+        for span in self.spans:
+            for row, nanoseconds in span.rows:
+                found[row] += nanoseconds
+        return [self._part(row, found[row]) for row in ROWS if found[row]]
+
+    @cached_property
+    def kinds(self) -> Sequence[Part]:
+        """Of operations, the longest first: they add up to the step."""
+        found, calls = Counter[str](), Counter[str]()
+        for span in self.spans:
+            for kind, nanoseconds in kinds(span):
+                found[kind] += nanoseconds
+                calls[kind] += span.opens
+        return [self._part(kind, nanoseconds, calls[kind]) for kind, nanoseconds in found.most_common()]
+
+    @cached_property
+    def operations(self) -> Sequence[Part]:
+        """Torch's own, each without those that it calls, the longest first."""
+        found, calls = Counter[str](), Counter[str]()
+        for span in self.spans:
+            if "::" in span.operation and not span.operation.startswith("autograd::"):
+                found[span.operation] += span.nanoseconds
+                calls[span.operation] += span.opens
+        return [self._part(name, nanoseconds, calls[name]) for name, nanoseconds in found.most_common()]
+
+    @cached_property
+    def nodes(self) -> Sequence[NodeTime]:
+        """In the order of the graph, then what is no node."""
+        return node_times(self._steps, self.graph, self.limits, self.recorded.examples, self.step_seconds)
+
+    @property
+    def limits(self) -> Limits | None:
+        ceilings, recorded = self.recorded.ceilings, self.recorded
+        if ceilings is None:
+            return None
+        rates = ceilings.ops_per_second, ceilings.bytes_per_second
+        return Limits(recorded.device, recorded.format, *rates)
+
+    @property
+    def memory(self) -> Sequence[MemoryRow]:
+        """What lies there when the backward pass begins, what else lies there at the peak, and the peak."""
+        found, modelled, predicted = self.recorded.memory, self.recorded.modelled, self.recorded.predicted
+        kinds = ("weights", "statistics", "gradients", "optimizer_state", "examples", "activations")
+        rows = [
+            MemoryRow(
+                kind.replace("_", " "),
+                getattr(found, kind),
+                modelled.get(kind),
+                getattr(predicted, kind) if predicted else None,
+            )
+            for kind in kinds
+        ]
+        rest = found.peak - sum(getattr(found, kind) for kind in kinds)
+        return [
+            *rows,
+            MemoryRow("more at the peak", rest, None, None),
+            MemoryRow("peak", found.peak, sum(modelled.values()), predicted.peak if predicted else None),
+        ]
+
+    def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> Part:
+        seconds = nanoseconds / NANO
+        return Part(name, seconds, seconds / self.step_seconds, calls)

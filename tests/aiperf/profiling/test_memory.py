@@ -1,0 +1,60 @@
+"""Memory of a step: what was measured is what must be there, and what was predicted is near it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.device import bind
+from aiperf.profiling.memory import measure_memory, predict_memory
+from nas.graph import Graph, Node
+from nas.head import NextSymbol
+from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Linear, ReLU
+from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of, work_of
+
+FP32 = 4
+
+
+def test_a_network_whose_memory_is_known_by_hand() -> None:
+    """Its backward pass needs what the second convolution reads, which is also what the ReLU needs, and what
+    the classifier reads; the examples are there anyway."""
+    graph = Graph(
+        (1, 16, 16),
+        (
+            Node("first", Conv2d(8), ("input",)),
+            Node("relu", ReLU(), ("first",)),
+            Node("second", Conv2d(4), ("relu",)),
+            Node("pool", GlobalPool(), ("second",)),
+            Node("classifier", Dense(3), ("pool",)),
+        ),
+    )
+    found = measure_memory(steps_of(graph))
+    weights = FP32 * graph.num_parameters
+    assert (found.weights, found.gradients, found.optimizer_state) == (weights, weights, weights)
+    assert (found.statistics, found.examples) == (0, BATCH * (FP32 * 256 + 8))
+    kept = FP32 * BATCH * 8 * 256
+    assert kept <= found.activations <= 1.1 * kept  # and some hundred numbers of the head
+    known = found.weights + found.gradients + found.optimizer_state + found.examples + found.activations
+    # The gradient of the ReLU's output, for a moment twice.
+    assert known + kept <= found.peak <= known + 2.5 * kept
+
+
+@pytest.mark.parametrize(("name", "format"), [("images", "bf16"), ("text", "fp32")])
+def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None:
+    graph = NETWORKS[name]
+    predicted = predict_memory(graph, work_of(graph, format), bind("cpu", 0), BATCH)
+    measured = measure_memory(steps_of(graph, format))
+    assert predicted is not None
+    assert (predicted.weights, predicted.statistics) == (measured.weights, measured.statistics)
+    assert predicted.optimizer_state == measured.optimizer_state
+    assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
+
+
+def test_experts_are_not_predicted() -> None:
+    nodes = (
+        Node("embedding", Embedding(256, 8), ("input",)),
+        Node("experts", Experts(4, 2, 16), ("embedding",)),
+        Node("symbols", Linear(256), ("experts",)),
+    )
+    graph = Graph((16,), nodes, head=NextSymbol())
+    assert predict_memory(graph, work_of(graph), bind("cpu", 0), BATCH) is None
+    assert measure_memory(steps_of(graph)).peak > 0

@@ -1,0 +1,66 @@
+"""A profile of one rank and of two, in processes of their own; what keeps one from its steps is one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import ConfigError, WorldError
+from aiperf.profiling.started import profiled
+from aiperf.profiling.work import of_seed
+from aiperf.wire.recorded import Ceilings
+from analysis.readings.profile.profile import Profile
+from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
+
+pytestmark = pytest.mark.torch
+CEILINGS = Ceilings(1e11, 1e10)
+PASSES = {"load", "forward", "loss", "backward", "optimizer", "between phases"}
+
+
+def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
+    work = replace(work_of(IMAGES, ranks=2), ceilings=CEILINGS, trace=True)
+    found = Profile.of(profiled(work, tmp_path))
+    assert (found.recorded.ranks, found.recorded.examples) == (2, BATCH)
+    phases = {part.name: part.seconds for part in found.phases}
+    assert phases.keys() - {"backward beside all-reduce"} == PASSES | {"all-reduce"}
+    assert sum(phases.values()) == pytest.approx(found.step_seconds)
+    assert found.stopwatch_share == pytest.approx(1, abs=0.02)
+    assert found.slowdown > 0
+    assert '"gloo:all_reduce"' in (tmp_path / found.recorded.trace).read_text()
+
+
+def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path) -> None:
+    found = Profile.of(profiled(work_of(TEXT), tmp_path))
+    assert {part.name for part in found.phases} == PASSES
+    assert found.recorded.trace == ""
+    assert found.limits is not None
+    nodes = {node.name: node for node in found.nodes}
+    times = nodes["block1.attention"].times_roofline
+    assert times is not None
+    assert times > 0
+    assert found.recorded.predicted is not None
+
+
+def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    work = replace(of_seed(IMAGES, 1 << 30), device="cpu")
+    with pytest.raises(WorldError, match=r"a step of 1073741824 images needs about .* use a smaller --batch"):
+        profiled(work, tmp_path)
+
+
+def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    work = replace(work_of(IMAGES), graph={"input": [1]})
+    with pytest.raises(
+        WorldError, match=r"the profiling process of rank 0 ended with code 1; its last words: "
+    ):
+        profiled(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("batch", "ranks", "remedy"),
+    [(1, 1, "needs 2 examples"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
+)
+def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        replace(of_seed(IMAGES, 8), ranks=ranks, hyper=replace(of_seed(IMAGES, 8).hyper, batch_size=batch))

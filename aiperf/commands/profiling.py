@@ -19,7 +19,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.profiling.started import profiled
-from aiperf.profiling.work import AUTO, TRACE, Work, of_seed
+from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
 from aiperf.wire.recorded import Ceilings
 from analysis.exports.profile import profile_json, profile_text
@@ -41,7 +41,7 @@ class _Asked:
     """What is profiled, on examples of each size, from the smallest."""
 
     name: str
-    works: Sequence[Work]
+    works: Sequence[ProfileWork]
 
 
 def _sizes(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
 )
 @click.option(
     "--batch",
-    type=click.IntRange(1),
+    type=click.IntRange(2),
     help=f"Examples a step, over all ranks. [default: the trial's own, or {BATCH}]",
 )
 @click.option(
@@ -153,7 +153,7 @@ def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | N
     return _Asked(
         f"trial {number} of {run.opened.run_id}",
         [
-            Work(
+            ProfileWork(
                 graph=graph_to_json(graph),
                 data=replace(config.data, path=path or config.data.path),
                 training=config.training,
@@ -185,7 +185,7 @@ def _ceilings(path: Path, format: str) -> Ceilings:
     return Ceilings(limits.ops_per_second, limits.bytes_per_second)
 
 
-def _profiled(work: Work, output: Path | None) -> Profile:
+def _profiled(work: ProfileWork, output: Path | None) -> Profile:
     with TemporaryDirectory() as folder:
         found = Profile.of(profiled(replace(work, trace=output is not None), Path(folder)))
         if output is None:

@@ -51,7 +51,7 @@ class Marked(Engine):
         return loss.detach()
 
 
-class Steps:
+class TrialSteps:
     """The steps of a trial, as training makes them, plain or marked."""
 
     def __init__(self, rank: Rank, attempt: BuiltTrial) -> None:

@@ -12,8 +12,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.profiling.marked import Steps, raw_events
-from aiperf.profiling.work import Work
+from aiperf.profiling.marked import TrialSteps, raw_events
+from aiperf.profiling.work import ProfileWork
 from aiperf.training.optimizers import make_optimizer
 from aiperf.wire.recorded import FORWARD, LOSS, PHASE, MeasuredMemory, PredictedMemory
 from nas.graph import Graph
@@ -27,7 +27,7 @@ STEPS = 2
 """What the first one leaves, gradients and the state of the optimizer, belongs to every later one."""
 
 
-def measure_memory(steps: Steps) -> MeasuredMemory:
+def measure_memory(steps: TrialSteps) -> MeasuredMemory:
     """Of the second of two steps. What was there before them is summed up tensor by tensor, and what comes
     and goes is added up from the allocations, those of libraries left out that torch does not make."""
     attempt = steps.attempt
@@ -69,7 +69,7 @@ def measure_memory(steps: Steps) -> MeasuredMemory:
     )
 
 
-def predict_memory(graph: Graph, work: Work, device: Device, examples: int) -> PredictedMemory | None:
+def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: int) -> PredictedMemory | None:
     """By MemTracker, on tensors that have a shape and no memory; None for a mixture of experts, where the
     number of an expert's rows depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):

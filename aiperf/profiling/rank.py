@@ -19,10 +19,10 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, lead
-from aiperf.profiling.marked import Steps
+from aiperf.profiling.marked import TrialSteps
 from aiperf.profiling.memory import measure_memory, predict_memory
 from aiperf.profiling.rounds import FirstBatch, run_rounds
-from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, Work, refuse_too_large
+from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
 from aiperf.proposing.forecast import memory_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
@@ -41,7 +41,7 @@ PROCESSOR = "cpu"
 
 def main() -> int:
     directory, position = Path(sys.argv[1]), int(sys.argv[2])
-    work = decode(Work, json.loads((directory / WORK).read_text(encoding="utf-8")))
+    work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
     answer = directory / ANSWER.format(position)
     try:
         found = {"recorded": encode(_profiled(work, directory, position))}
@@ -56,7 +56,7 @@ def main() -> int:
     return "refused" in found
 
 
-def _profiled(work: Work, directory: Path, position: int) -> Recorded:
+def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     device = _bound(work)
     graph = graph_from_json(dict(work.graph))
     refuse_too_large(graph, work, device.memory_bytes)
@@ -69,7 +69,7 @@ def _profiled(work: Work, directory: Path, position: int) -> Recorded:
     rank = Rank(device, data, training, parallel)
     trial = Trial(0, None, (), work.hyper, 1, 1, work.random_seed)
     attempt = build(rank, trial, 1, Kept(graph, initial(graph, work.random_seed), {}))
-    steps = Steps(rank, attempt)
+    steps = TrialSteps(rank, attempt)
     rounds = run_rounds(steps, work.rounds)
     if work.trace and position == 0:
         rounds.write_trace(directory / TRACE)
@@ -102,7 +102,7 @@ def _profiled(work: Work, directory: Path, position: int) -> Recorded:
     )
 
 
-def _bound(work: Work) -> Device:
+def _bound(work: ProfileWork) -> Device:
     """Raises WorldError for what is no processor: its host runs ahead of it, and the times of the host's
     operations would be shown as those of the device."""
     kind = chosen_kind(work.device)
@@ -114,7 +114,7 @@ def _bound(work: Work) -> Device:
     return bind(kind, 0, work.ranks)
 
 
-def _joined(work: Work, device: Device, directory: Path, position: int) -> Parallel:
+def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
     if work.ranks == 1:
         return Solo()
     meeting = directory / MEETING
@@ -133,7 +133,7 @@ def _joined(work: Work, device: Device, directory: Path, position: int) -> Paral
     return Ddp(device, place, work.training.compression, say, hear)
 
 
-def _format(work: Work, device: Device, parallel: Parallel) -> str:
+def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
     """The leader's choice, on every rank."""
     if work.training.format != AUTO:
         return work.training.format

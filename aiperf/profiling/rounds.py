@@ -12,7 +12,7 @@ from time import perf_counter
 from torch.profiler import ProfilerActivity, profile
 
 from aiperf.data import Batch, Split
-from aiperf.profiling.marked import Steps, raw_events
+from aiperf.profiling.marked import TrialSteps, raw_events
 from aiperf.wire.recorded import COLLECTIVES, STEP, Events
 
 
@@ -31,7 +31,7 @@ class Rounds:
         self._profiler.export_chrome_trace(str(path))
 
 
-def run_rounds(steps: Steps, rounds: int) -> Rounds:
+def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
     """One of each before them is not timed: torch loads and compiles what they need."""
     timed = [(_timed(steps, steps.plain_step, nullcontext()), *_profiled(steps)) for _ in range(1 + rounds)][
         1:
@@ -42,13 +42,13 @@ def run_rounds(steps: Steps, rounds: int) -> Rounds:
     return Rounds(plain, profiled, chosen, events, profilers[chosen])
 
 
-def _profiled(steps: Steps) -> tuple[float, profile, tuple[int, ...]]:
+def _profiled(steps: TrialSteps) -> tuple[float, profile, tuple[int, ...]]:
     profiler = profile(activities=[ProfilerActivity.CPU])
     seconds = _timed(steps, steps.marked_step, profiler)
     return seconds, profiler, tuple(steps.marked.layers)
 
 
-def _timed(steps: Steps, step: Callable[[], None], around: AbstractContextManager[object]) -> float:
+def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextManager[object]) -> float:
     """Seconds of one step, which all ranks of the group begin together."""
     device = steps.rank.device
     with around:

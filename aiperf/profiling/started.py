@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import WorldError
-from aiperf.profiling.work import ANSWER, LOG, WORK, Work
+from aiperf.profiling.work import ANSWER, LOG, WORK, ProfileWork
 from aiperf.ranks.process import environment
 from aiperf.wire.recorded import Recorded
 from nas.record import decode, encode
@@ -23,7 +23,7 @@ WORDS = 400
 """Of a process's last line, that are told."""
 
 
-def profiled(work: Work, directory: Path) -> Recorded:
+def profiled(work: ProfileWork, directory: Path) -> Recorded:
     """Waits for it. The trace, where the work asks for one, lies in the directory then.
 
     Raises WorldError for whatever keeps a rank from its steps.

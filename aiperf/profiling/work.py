@@ -26,7 +26,7 @@ BATCHES = 4
 
 
 @dataclass(frozen=True)
-class Work:
+class ProfileWork:
     graph: Mapping[str, Any]
     data: DataConfig
     training: TrainingConfig
@@ -46,14 +46,12 @@ class Work:
         if batch % self.ranks or batch < LEAST_BATCH * self.ranks:
             near = max(LEAST_BATCH, batch // self.ranks) * self.ranks
             raise ConfigError(
-                f"a batch of {batch} cannot be shared evenly by {self.ranks} ranks, of which each needs "
-                f"{LEAST_BATCH} examples; use --batch {near}"
-                if self.ranks > 1
-                else f"--batch {batch} is too small: batch norm needs {LEAST_BATCH} examples"
+                f"a batch of {batch} cannot be shared evenly by {self.ranks} ranks of at least {LEAST_BATCH} "
+                f"examples; use --batch {near}"
             )
 
 
-def of_seed(graph: Graph, batch_size: int) -> Work:
+def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
     """On generated examples; texts are trained by AdamW, images by SGD, as in the presets."""
     is_text = graph.head.symbols_in
     if is_text and graph.classes != BYTES:
@@ -77,7 +75,7 @@ def of_seed(graph: Graph, batch_size: int) -> Work:
         validate_every_examples=BATCHES * batch_size,
         optimizer="adamw" if is_text else "sgd",
     )
-    return Work(
+    return ProfileWork(
         graph=graph_to_json(graph),
         data=data,
         training=training,
@@ -86,7 +84,7 @@ def of_seed(graph: Graph, batch_size: int) -> Work:
     )
 
 
-def refuse_too_large(graph: Graph, work: Work, device_bytes: int) -> None:
+def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
     """Raises WorldError where the step would need more memory than the device has, by the model of
     `run --dry-run`; all ranks of a host share a processor's."""
     format = "bf16" if work.training.format == AUTO else work.training.format

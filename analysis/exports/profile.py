@@ -8,7 +8,7 @@ from typing import Any
 
 from aiperf.wording import bytes_text, percent, rate, scaled
 from analysis.readings.profile.nodes import NodeTime
-from analysis.readings.profile.profile import MemoryRow, Part, Profile
+from analysis.readings.profile.profile import MemoryRow, Profile, StepPart
 from analysis.table import aligned
 
 FORM = "aiperf-hpc/profile/1"
@@ -37,9 +37,7 @@ def profile_text(profiles: Sequence[Profile], trial: str) -> str:
         f"{_at(largest)}{_summary(largest)}",
         aligned([["phase", "time", "share"], *[_part(part) for part in largest.phases], _whole(largest)]),
         PHASES_NOTE,
-        aligned(
-            [["kind of operation", "calls", "time", "share"], *[_called(part) for part in largest.kinds]]
-        ),
+        aligned([["kind of operation", "time", "share"], *[_part(part) for part in largest.kinds]]),
         aligned(
             [
                 ["longest operations", "calls", "time", "share"],
@@ -92,10 +90,11 @@ def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
     recorded, example = found.recorded, found.graph.head.example
     ranks = "1 rank" if recorded.ranks == 1 else f"the first of {recorded.ranks} ranks (DDP)"
     ceilings = found.limits
+    threads = "1 thread" if recorded.threads == 1 else f"{recorded.threads} threads"
     return [
         ("network", f"{trial}, {found.graph.num_parameters:,} parameters, {len(found.graph.nodes)} nodes"),
         ("examples", f"{recorded.examples} {example}s of {shape_text(found)} a step and rank"),
-        ("device", f"{recorded.device}, {recorded.threads} threads, {recorded.format}; {ranks}"),
+        ("device", f"{recorded.device}, {threads}, {recorded.format}; {ranks}"),
         (
             "software",
             f"torch {recorded.software.get('torch', 'unknown')}; eager steps, whatever engine a run has",
@@ -171,7 +170,7 @@ def _sizes(profiles: Sequence[Profile]) -> str:
     return aligned(rows)
 
 
-def _part(part: Part) -> list[str]:
+def _part(part: StepPart) -> list[str]:
     return [part.name, seconds_text(part.seconds), percent(part.share, 1)]
 
 
@@ -179,7 +178,7 @@ def _whole(found: Profile) -> list[str]:
     return ["step", seconds_text(found.step_seconds), percent(1.0, 1)]
 
 
-def _called(part: Part) -> list[str]:
+def _called(part: StepPart) -> list[str]:
     return [part.name, f"{part.calls:,}", seconds_text(part.seconds), percent(part.share, 1)]
 
 

@@ -22,7 +22,7 @@ from analysis.exports.profile import (
 from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
 from analysis.pages.page import drawn, page
-from analysis.readings.profile.profile import Part, Profile
+from analysis.readings.profile.profile import Profile, StepPart
 from analysis.table import Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")
@@ -155,15 +155,17 @@ def _sizes(profiles: Sequence[Profile]) -> Table:
     return Table(columns, rows, (True,) * len(columns))
 
 
-def _parts(title: str, parts: Sequence[Part]) -> Table:
-    rows = [
+def _parts(title: str, parts: Sequence[StepPart]) -> Table:
+    """With the calls where they are counted."""
+    counted = any(part.calls is not None for part in parts)
+    cells = [
         [
             part.name,
-            "" if part.calls is None else f"{part.calls:,}",
-            seconds_text(part.seconds),
-            percent(part.share),
+            *([(f"{part.calls:,}", part.calls)] if part.calls is not None else []),
+            (seconds_text(part.seconds), part.seconds),
+            (percent(part.share), part.share),
         ]
         for part in parts
     ]
-    keys = [[None, part.calls, part.seconds, part.share] for part in parts]
-    return Table((title, "calls", "time", "share"), rows, (False, True, True, True), keys)
+    columns = (title, *(["calls"] if counted else []), "time", "share")
+    return Table.of(columns, cells, (False, *[True] * (len(columns) - 1)))

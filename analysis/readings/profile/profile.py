@@ -22,7 +22,7 @@ ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_R
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """A share of the step, apart from all others."""
 
     name: str
@@ -103,7 +103,7 @@ class Profile:
         return self.graph.cost.evaluate.price(OPS) / self.evaluate_seconds
 
     @cached_property
-    def phases(self) -> Sequence[Part]:
+    def phases(self) -> Sequence[StepPart]:
         """Exclusive: they add up to the step."""
         found: Counter[str] = Counter()
         for span in self.spans:
@@ -112,17 +112,16 @@ class Profile:
         return [self._part(row, found[row]) for row in ROWS if found[row]]
 
     @cached_property
-    def kinds(self) -> Sequence[Part]:
+    def kinds(self) -> Sequence[StepPart]:
         """Of operations, the longest first: they add up to the step."""
-        found, calls = Counter[str](), Counter[str]()
+        found = Counter[str]()
         for span in self.spans:
             for kind, nanoseconds in kinds(span):
                 found[kind] += nanoseconds
-                calls[kind] += span.opens
-        return [self._part(kind, nanoseconds, calls[kind]) for kind, nanoseconds in found.most_common()]
+        return [self._part(kind, nanoseconds) for kind, nanoseconds in found.most_common()]
 
     @cached_property
-    def operations(self) -> Sequence[Part]:
+    def operations(self) -> Sequence[StepPart]:
         """Torch's own, each without those that it calls, the longest first."""
         found, calls = Counter[str](), Counter[str]()
         for span in self.spans:
@@ -165,6 +164,6 @@ class Profile:
             MemoryRow("peak", found.peak, sum(modelled.values()), predicted.peak if predicted else None),
         ]
 
-    def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> Part:
+    def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> StepPart:
         seconds = nanoseconds / NANO
-        return Part(name, seconds, seconds / self.step_seconds, calls)
+        return StepPart(name, seconds, seconds / self.step_seconds, calls)

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "data",
     "peak",
     "infer",
+    "profile",
     "launch",
     "serve",
     "doctor",

@@ -59,7 +59,7 @@ def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("batch", "ranks", "remedy"),
-    [(1, 1, "needs 2 examples"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
+    [(8, 3, "use --batch 6"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
 )
 def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):

@@ -9,8 +9,8 @@ import torch
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
-from aiperf.profiling.marked import Steps
-from aiperf.profiling.work import Work, of_seed
+from aiperf.profiling.marked import TrialSteps
+from aiperf.profiling.work import ProfileWork, of_seed
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.trial import Trial
@@ -26,12 +26,12 @@ NETWORKS = {"images": IMAGES, "text": TEXT}
 BATCH = 4
 
 
-def work_of(graph: Graph, format: str = "fp32", ranks: int = 1) -> Work:
+def work_of(graph: Graph, format: str = "fp32", ranks: int = 1) -> ProfileWork:
     work = of_seed(graph, BATCH * ranks)
     return replace(work, training=replace(work.training, format=format), device="cpu", ranks=ranks, rounds=2)
 
 
-def steps_of(graph: Graph, format: str = "fp32") -> Steps:
+def steps_of(graph: Graph, format: str = "fp32") -> TrialSteps:
     work = work_of(graph, format)
     device = bind("cpu", 0)
     torch.manual_seed(1)
@@ -39,4 +39,4 @@ def steps_of(graph: Graph, format: str = "fp32") -> Steps:
     rank = Rank(device, data, work.training, Solo())
     own = graph_from_json(dict(work.graph))
     trial = Trial(0, None, (), work.hyper, round=1, epochs=1, seed=1)
-    return Steps(rank, build(rank, trial, 1, Kept(own, initial(own, 1), {})))
+    return TrialSteps(rank, build(rank, trial, 1, Kept(own, initial(own, 1), {})))

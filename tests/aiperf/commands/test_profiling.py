@@ -1,0 +1,99 @@
+"""`profile` as a person types it: what it shows and writes, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.profiling.work import TRACE, ProfileWork
+from aiperf.wire.recorded import Recorded
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import Scene, told, write_run
+from tests.analysis.readings.profile.recorded import RECORDED
+
+SEED = ("profile", "--seed", "residual-4-8-16")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ProfileWork]:
+    """What would be profiled; what comes of it is a record of another step."""
+    found: list[ProfileWork] = []
+
+    def profiled(work: ProfileWork, directory: Path) -> Recorded:
+        found.append(work)
+        (directory / TRACE).write_text("{}")
+        return replace(RECORDED, trace=TRACE if work.trace else "")
+
+    monkeypatch.setattr("aiperf.commands.profiling.profiled", profiled)
+    return found
+
+
+def test_each_size_is_profiled_from_the_smallest(
+    typed: Typed, asked: list[ProfileWork], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert (
+        typed(*SEED, "--sizes", "32,16", "--batch", 8, "--devices", 2, "--steps", 3, "--json", "-o", out) == 0
+    )
+    assert [(work.data.size, work.hyper.batch_size, work.ranks, work.rounds) for work in asked] == [
+        (16, 8, 2, 3),
+        (32, 8, 2, 3),
+    ]
+    assert [work.graph["input"] for work in asked] == [[1, 16, 16], [1, 32, 32]]
+    written = json.loads(typed.out)
+    assert json.loads((out / "profile.json").read_text()) == written
+    assert written["network"] == "seed residual-4-8-16"
+    assert len(written["sizes"]) == 2
+    assert (out / "profile.html").read_text().startswith("<!doctype html>")
+    assert (out / "trace-4.json").read_text() == "{}"
+
+
+def test_a_trial_is_rebuilt_with_its_batch_and_data(
+    typed: Typed, asked: list[ProfileWork], tmp_path: Path
+) -> None:
+    write_run(tmp_path / "run", told(Scene(groups=1)))
+    assert typed("profile", tmp_path / "run", 1, "--format", "fp32") == 0
+    assert typed.out.startswith("network ...... trial 1 of ")
+    (work,) = asked
+    assert work.training.format == "fp32"
+    typed("graph", tmp_path / "run", 1)
+    assert json.loads(typed.out) == work.graph
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give a RUN, or --seed NAME"),
+        (("run", "--seed", "resnet50"), "give a RUN, or --seed NAME"),
+        (("--seed", "resnet51"), "'resnet51' is neither a seed nor a file"),
+        (
+            ("--seed", "resnet50", "--sizes", "64,big"),
+            "'64,big' is not a list of sizes; write them as 64,128",
+        ),
+        (("--seed", "resnet50", "--sizes", "0"), "'0' is not a list of sizes"),
+        (("--seed", "resnet50", "--batch", "1"), "Invalid value for '--batch': 1 is not in the range x>=2"),
+        (("--seed", "resnet50", "--batch", "3", "--devices", "2"), "cannot be shared evenly by 2 ranks"),
+        (("--seed", "resnet50", "--data", "here"), "--data is for RUN"),
+        (("run", "--sizes", "64"), "--sizes is for --seed"),
+        (("run", "99"), "there is no trial 99 in this run"),
+        (("nowhere",), "nowhere"),
+        (("--seed", "resnet50", "--ceiling", "peak.json"), "--ceiling is of one format: give --format too"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    words: tuple[str, ...],
+    said: str,
+    typed: Typed,
+    asked: list[ProfileWork],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", told(Scene(groups=1)))
+    assert typed("profile", *words) != 0
+    assert said in typed.err
+    assert len(typed.err.splitlines()) == 1
+    assert asked == []

@@ -240,12 +240,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AiperfError(
-            f"{path} cannot be written: {error.strerror}; make room, or give another place"
-        ) from None
+        raise AiperfError(f"{path} cannot be written: {error.strerror}; use another path") from None
 
 
 def is_typed(option: str, context: click.Context | None = None) -> bool:
     """Whether a person typed this option of the command that runs, or of `context`."""
-    context = context or click.get_current_context()
-    return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+    source = (context or click.get_current_context()).get_parameter_source(option)
+    return source is ParameterSource.COMMANDLINE

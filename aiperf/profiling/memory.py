@@ -78,9 +78,10 @@ def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: in
         network = Network(graph)
     with FakeTensorMode():
         _fake(network)
-        optimizer = make_optimizer(work.training.optimizer, network, work.hyper, device)
+        training = work.training
+        optimizer = make_optimizer(training.optimizer, network, work.hyper, device, training.format)
         scaler = torch.amp.GradScaler(device.kind, enabled=False)
-        engine = Engine(Passes(network, device, work.training.format, scaler, work.hyper.label_smoothing))
+        engine = Engine(Passes(network, device, training.format, scaler, work.hyper.label_smoothing))
         batch = _batch(graph, examples)
         tracker = MemTracker()
         tracker.track_external(network, optimizer, *batch)

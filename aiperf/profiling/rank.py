@@ -103,7 +103,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
 
 
 def _bound(work: ProfileWork) -> Device:
-    """Raises WorldError for what is no processor: its host runs ahead of it, and the times of the host's
+    """Raises WorldError for what is not a processor: its host runs ahead of it, and the times of the host's
     operations would be shown as those of the device."""
     kind = chosen_kind(work.device)
     if kind != PROCESSOR:

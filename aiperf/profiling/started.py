@@ -66,7 +66,7 @@ def _reason(directory: Path, position: int, code: int) -> str:
         return "the profiling process was killed, mostly because memory ran out; use a smaller --batch"
     lines = (directory / LOG.format(position)).read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "nothing")
-    return f"the profiling process of rank {position} ended with code {code}; its last words: {last[:WORDS]}"
+    return f"the profiling process of rank {position} ended with code {code}; error: {last[:WORDS]}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ WORK, MEETING, ANSWER, LOG, TRACE = "work.json", "meeting.json", "answer-{}.json
 """Files in the directory that the ranks of a group share."""
 AUTO = "auto"
 LEARNING_RATE = 1e-3
-"""Of a seed: no figure depends on it, but a loss that is no number might end the steps."""
+"""Of a seed: no figure depends on it, but a loss that is not a number might end the steps."""
 BATCHES = 4
 """Of synthetic examples, that are there."""
 

@@ -66,7 +66,7 @@ class Measured:
 
     device: str
     threads: int
-    """0 where the device is no processor."""
+    """0 where the device is not a processor."""
     format: str
     software: Mapping[str, str]
     tensor_ops: int

@@ -23,7 +23,7 @@ from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
 from analysis.pages.page import drawn, page
 from analysis.readings.profile.profile import Profile, StepPart
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")
 
@@ -158,7 +158,7 @@ def _sizes(profiles: Sequence[Profile]) -> Table:
 def _parts(title: str, parts: Sequence[StepPart]) -> Table:
     """With the calls where they are counted."""
     counted = any(part.calls is not None for part in parts)
-    cells = [
+    cells: list[list[Cell]] = [
         [
             part.name,
             *([(f"{part.calls:,}", part.calls)] if part.calls is not None else []),

@@ -28,7 +28,7 @@ from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.head import PageHead, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
-from analysis.readings.architecture import architecture
+from analysis.readings.architecture.architecture import architecture
 from analysis.readings.devices import (
     ceiling_text,
     device_table,

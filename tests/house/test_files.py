@@ -24,6 +24,7 @@ LONG: Mapping[str, str] = {
     "aiperf/on_nni/world.py": "one group of places; who stands, waits and trains in them shares one lock",
     "aiperf/journal/replay.py": "one fold over all events of a journal",
     "aiperf/training/worker.py": "one rank's life: two threads share what is prepared and written",
+    "analysis/pages/report.py": "every section of one page, in its order",
     "tests/aiperf/rules/test_verdict.py": "every rule of a verdict broken in turn, from one run",
 }
 

@@ -2,80 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Rectangle
 
+from analysis.pages.figures.architecture_boxes import (
+    GAP,
+    Box,
+    Layout,
+    centre,
+    draw_part,
+    height_of,
+    places_of,
+    shown,
+    write,
+)
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture
 from analysis.pages.figures.style import COLOURS, Frame, canvas
-from analysis.readings.architecture import SEED, Architecture, Block, Repeated, Unit
+from analysis.readings.architecture.architecture import SEED, Architecture, LayerUnit
 from analysis.table import Table
-from nas.layers import Shape
-
-ROW, BOX = 25.0, 18.0
-"""Heights: of a row of units, and of the box in it."""
-GAP, INSET = 11.0, 6.0
-"""Between two blocks, where their line shows; and around the units of one."""
-HALF = (ROW - BOX) / 2
-LINES_APART, MOST_BESIDE = 6, 3
-"""Of lines that pass beside all boxes of a block; more than so many share their places."""
-BESIDE = 20.0
-LETTER = 0.58
-"""Of the font's size: the mean width of a letter of DejaVu Sans."""
-WIDEST = 260.0
-"""Of a lane."""
-Box = tuple[float, float, float]
-"""Where it begins, where it ends, and at which height."""
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the columns of a frame are."""
-
-    frame: Frame
-    left: float
-    """Of the lanes; blocks' names stand before it, or above the block where the frame is narrow."""
-    right: float
-    """Shapes stand behind it."""
-    lanes: int
-
-    @property
-    def lane(self) -> float:
-        return min(WIDEST, (self.right - self.left - 2 * INSET - BESIDE) / self.lanes)
-
-    @property
-    def font(self) -> float:
-        return self.frame.font_size - 2.5
-
-    @property
-    def heading(self) -> float:
-        return 14.0 if self.frame.narrow else 0.0
 
 
 def architecture_picture(found: Architecture, best: int) -> Picture:
     """Of the network of trial `best`."""
-    lanes = max(max(lane for _, lane in _places(block)) + 1 for part in found.parts for block in part.blocks)
+    lanes = max(
+        max(lane for _, lane in places_of(block)) + 1 for part in found.parts for block in part.blocks
+    )
 
     def draw(frame: Frame) -> Drawing:
         narrow = frame.narrow
-        layout = _Layout(frame, 8 if narrow else 150, frame.width - (8 if narrow else 130), lanes)
-        height = 34 + sum(_height(part, layout) + GAP for part in found.parts)
+        layout = Layout(frame, 8 if narrow else 150, frame.width - (8 if narrow else 130), lanes)
+        height = 34 + sum(height_of(part, layout) + GAP for part in found.parts)
         figure, (axes,) = canvas(frame, height)
         figure.set_layout_engine("none")
         axes.set_position((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(0, frame.width)
         axes.set_ylim(height, 0)
-        centre = _centre(layout, 0)
-        _text(axes, centre, 8, _shown(found.input), layout, "soft", ha="center")
+        middle = centre(layout, 0)
+        write(axes, middle, 8, shown(found.input), layout, "soft", ha="center")
         top, boxes = 18.0, list[Box]()
         for part in found.parts:
-            axes.plot([centre, centre], [top - 2, top + GAP], color=COLOURS["soft"], lw=1, zorder=1)
-            top, new = _part(axes, part, top + GAP, layout, best)
+            axes.plot([middle, middle], [top - 2, top + GAP], color=COLOURS["soft"], lw=1, zorder=1)
+            top, new = draw_part(axes, part, top + GAP, layout, best)
             boxes += new
         return Drawing(figure, lambda: Marks(np.array(boxes), range(len(boxes))))
 
@@ -95,15 +64,15 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
     )
 
 
-def _all(found: Architecture) -> Iterator[Unit]:
+def _all(found: Architecture) -> Iterator[LayerUnit]:
     for part in found.parts:
         for block in part.blocks:
             yield from block.units
 
 
-def _label(unit: Unit) -> str:
+def _label(unit: LayerUnit) -> str:
     """What a pointer is told."""
-    lines = [unit.name, " · ".join([unit.text, *unit.after]), f"puts out {_shown(unit.shape)}"]
+    lines = [unit.name, " · ".join([unit.text, *unit.after]), f"puts out {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:
         what = "new in" if touch.is_new else "changed by"
@@ -139,163 +108,4 @@ def _steps(found: Architecture) -> Table:
     ]
     return Table(
         ("trial", "morphism", "new", "changed", "parameters"), rows, (True, False, False, False, True)
-    )
-
-
-def _places(block: Block) -> list[tuple[int, int]]:
-    """Of each unit its row and its lane: below all that it reads, in the lane of the first where that is
-    free."""
-    places: list[tuple[int, int]] = []
-    taken: set[tuple[int, int]] = set()
-    for unit in block.units:
-        inside = [places[read] for read in unit.reads if read is not None]
-        row = max((above + 1 for above, _ in inside), default=0)
-        lane = min((lane for _, lane in inside), default=0)
-        while (row, lane) in taken:
-            lane += 1
-        taken.add((row, lane))
-        places.append((row, lane))
-    return places
-
-
-def _height(part: Repeated, layout: _Layout) -> float:
-    rows = [max(row for row, _ in _places(block)) + 1 for block in part.blocks]
-    inside = GAP * (len(rows) - 1)
-    return sum(ROW * num + 2 * INSET for num in rows) + inside + layout.heading
-
-
-def _part(axes: Axes, part: Repeated, top: float, layout: _Layout, best: int) -> tuple[float, list[Box]]:
-    """Draws it below `top`, and gives its lower edge and its boxes."""
-    bottom = top + _height(part, layout)
-    right = layout.left + 2 * INSET + layout.lane * layout.lanes + BESIDE
-    if part.times > 1:
-        corner = layout.left - 4, top - 4 + layout.heading
-        size = right - layout.left + 8, bottom - top + 8 - layout.heading
-        axes.add_patch(
-            Rectangle(corner, *size, fill=False, ec=COLOURS["soft"], lw=0.9, ls=(0, (4, 3)), zorder=0)
-        )
-    name = _name(part)
-    if layout.frame.narrow:
-        _text(axes, layout.left, top + 5, f"{name}  → {_shown(part.blocks[-1].shape)}", layout, "soft")
-    else:
-        _text(axes, layout.left - 14, top + INSET + ROW / 2, name, layout, "soft", ha="right")
-        _text(axes, right + 14, bottom - INSET - ROW / 2, _shown(part.blocks[-1].shape), layout, "soft")
-    below = top + layout.heading
-    boxes: list[Box] = []
-    for place, block in enumerate(part.blocks):
-        if place:
-            centre = _centre(layout, 0)
-            axes.plot([centre, centre], [below - 2, below + GAP], color=COLOURS["soft"], lw=1, zorder=1)
-            below += GAP
-        below, new = _block(axes, block, below, right, layout, best)
-        boxes += new
-    return bottom, boxes
-
-
-def _block(
-    axes: Axes, block: Block, top: float, right: float, layout: _Layout, best: int
-) -> tuple[float, list[Box]]:
-    places = _places(block)
-    height = ROW * (max(row for row, _ in places) + 1) + 2 * INSET
-    ground = (layout.left, top), right - layout.left, height
-    axes.add_patch(Rectangle(*ground, fc=COLOURS["faint"], alpha=0.45, lw=0, zorder=0))
-    beside, boxes = 0, list[Box]()
-    for unit, (row, lane) in zip(block.units, places):
-        x, y = _centre(layout, lane), top + INSET + ROW * (row + 0.5)
-        for read in unit.reads:
-            from_row, from_lane = (-1, 0) if read is None else places[read]
-            begin = _centre(layout, from_lane)
-            start = top if read is None else top + INSET + ROW * (from_row + 0.5) + BOX / 2
-            in_the_way = {(other, from_lane) for other in range(from_row + 1, row)}
-            if row - from_row > 1 and (from_lane != lane or not in_the_way.isdisjoint(places)):
-                gutter = right - 7 - LINES_APART * (beside % MOST_BESIDE)
-                beside += 1
-                points = [(begin, start), (begin, start + HALF), (gutter, start + HALF)]
-                if any(other == row and further > lane for other, further in places):
-                    points += [(gutter, y - BOX / 2 - HALF), (x, y - BOX / 2 - HALF), (x, y)]
-                else:
-                    points += [(gutter, y), (x, y)]
-            else:
-                bend = y - BOX / 2 - HALF
-                points = [(begin, start), (begin, bend), (x, bend), (x, y - BOX / 2)]
-            axes.plot(*zip(*points), color=COLOURS["soft"], lw=1, zorder=1, solid_joinstyle="round")
-        _box(axes, unit, x, y, layout, best)
-        boxes.append((x - layout.lane / 2 + 5, x + layout.lane / 2 - 5, y))
-    last_row, last_lane = places[-1]
-    bottom = top + height
-    points = [
-        (_centre(layout, last_lane), top + INSET + ROW * (last_row + 0.5)),
-        (_centre(layout, last_lane), bottom - 3),
-        (_centre(layout, 0), bottom - 3),
-        (_centre(layout, 0), bottom),
-    ]
-    axes.plot(*zip(*points), color=COLOURS["soft"], lw=1, zorder=1)
-    return bottom, boxes
-
-
-def _box(axes: Axes, unit: Unit, x: float, y: float, layout: _Layout, best: int) -> None:
-    touch, width = unit.touch, layout.lane - 10
-    colour = None if touch.trial == SEED else "amber" if touch.trial == best else "sky"
-    edge, line = COLOURS["soft" if colour is None else colour], 0.8 if colour is None else 2.0
-    grounds = [(COLOURS["paper"], 1.0, line)]
-    if colour is not None:  # a tint, on which ink is read by day and by night
-        grounds.append((COLOURS[colour], 0.25, 0.0))
-    for ground, alpha, width_of_edge in grounds:
-        corner = x - width / 2 + 2, y - BOX / 2 + 2
-        box = FancyBboxPatch(corner, width - 4, BOX - 4, boxstyle="round,pad=2", zorder=2)
-        box.set(facecolor=ground, edgecolor=edge, alpha=alpha, linewidth=width_of_edge)
-        axes.add_patch(box)
-    number = f" · {touch.trial}" if touch.trial not in (SEED, best) else ""
-    for text in _texts(unit, touch.trial == best):
-        if len(text + number) * LETTER * layout.font <= width - 6:
-            break
-    room = int((width - 6) / (LETTER * layout.font)) - len(number)
-    text = text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
-    _text(axes, x, y, text + number, layout, "ink", ha="center")
-
-
-def _texts(unit: Unit, is_last: bool) -> Sequence[str]:
-    """From the fullest to the shortest."""
-    short = unit.text.replace(" in ", " g").replace(" groups", "")
-    tail = "".join(f" · {kind}" for kind in unit.after)
-    mark = ""
-    if is_last:
-        mark = " (new)" if unit.touch.is_new else f" (was {unit.touch.was})" if unit.touch.was else ""
-    brief = tail.replace("batch norm", "BN")
-    numbers = short.replace(" conv", "").replace("linear ", "").replace("depthwise", "dw")
-    return (unit.text + mark + tail, unit.text + mark + brief, unit.text + mark, unit.text, short, numbers)
-
-
-def _centre(layout: _Layout, lane: int) -> float:
-    return layout.left + INSET + layout.lane * (lane + 0.5)
-
-
-def _name(part: Repeated) -> str:
-    first = part.blocks[0].name
-    if part.times == 1:
-        return first
-    shared = 0
-    while shared < min(len(first), len(part.last)) and first[shared] == part.last[shared]:
-        shared += 1
-    name = first if first == part.last else f"{first}–{part.last[shared:]}"
-    return f"{part.times} × {name}"
-
-
-def _shown(shape: Shape) -> str:
-    return " × ".join(f"{side:,}" for side in shape)
-
-
-def _text(axes: Axes, x: float, y: float, text: str, layout: _Layout, colour: str, ha: str = "left") -> None:
-    """On its own ground where a line may pass below it."""
-    ground: Any = {"facecolor": COLOURS["paper"], "linewidth": 0, "pad": 1} if colour == "soft" else None
-    axes.text(
-        x,
-        y,
-        text,
-        color=COLOURS[colour],
-        ha=ha,
-        va="center_baseline",
-        fontsize=layout.font,
-        bbox=ground,
-        zorder=3,
     )

@@ -24,7 +24,7 @@ NOT_KEPT = (
     "the weights of trial 3 were not kept, only those of the best network and of what can still be a parent; "
     "trials with weights: 0"
 )
-UNWRITTEN = "written: No such file or directory; make room, or give another place"
+UNWRITTEN = "written: No such file or directory; use another path"
 FOREIGN = """
 import sys
 import numpy as np

@@ -55,7 +55,7 @@ def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles
     assert typed("report", run.directory, "-o", tmp_path / "absent" / "r.html") == 1
     assert typed.err == (
         f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; "
-        "make room, or give another place\n"
+        "use another path\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_export_writes_a_file(typed: Typed, run: RunFiles, tmp_path: Path) -> No
 
 def test_export_of_nothing_says_what_there_is(typed: Typed, run: RunFiles) -> None:
     assert typed("export", run.directory) == 2
-    assert "--csv, --mllog or --openmetrics" in typed.err
+    assert "--csv, --mllog, --openmetrics or --dawnbench" in typed.err
 
 
 def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path) -> None:

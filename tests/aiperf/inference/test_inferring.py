@@ -129,7 +129,7 @@ def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None
         (("--qps", "nan"), "'nan' is neither a positive number nor search."),
         (("--qps", "-3"), "'-3' is neither a positive number nor search."),
         (("--qps", "inf"), "'inf' is neither a positive number nor search."),
-        (("--latency-ms", "nan"), "'nan' is no number."),
+        (("--latency-ms", "nan"), "'nan' is not a number."),
         (("--latency-ms", "0"), "0.0 is not in the range"),
         (("--seconds", "0"), "0.0 is not in the range"),
         (("--scenario", "burst"), "'burst' is not one of"),

@@ -9,12 +9,12 @@ are one, with their number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import singledispatch
+from dataclasses import dataclass
 from itertools import pairwise
 
 from aiperf.trial import Trial
 from aiperf.wording import spoken
+from analysis.readings.architecture.layer_words import kind_of, words
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
     AdaptiveAveragePool,
@@ -33,7 +33,6 @@ from nas.layers import (
     RMSNorm,
     Shape,
 )
-from nas.layers.windows import both
 
 LONGEST_PERIOD = 4
 """Blocks in a row that may be repeated together: attention and MLP of a transformer are two."""
@@ -42,7 +41,6 @@ BEGIN = (
     *(MaxPool, AveragePool, AdaptiveAveragePool, GlobalPool),
 )
 """Layers that are the main one of a unit; the others are where they do not follow one alone."""
-SPELT = {"ReLU", "ReLU6", "GELU", "SiLU", "RMSNorm"}
 SEED = -1
 """Of a node that is as the seed has it, in place of a trial's number."""
 
@@ -58,7 +56,7 @@ class Touch:
 
 
 @dataclass(frozen=True)
-class Unit:
+class LayerUnit:
     """A layer and what follows it on its own way."""
 
     name: str
@@ -74,10 +72,10 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Block:
+class UnitBlock:
     """Units in order, between two tensors that everything passes through."""
 
-    units: tuple[Unit, ...]
+    units: tuple[LayerUnit, ...]
     name: str
     """What the names of its nodes begin with."""
     shape: Shape
@@ -93,7 +91,7 @@ class Block:
 class Repeated:
     """Blocks that follow one another so many times."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[UnitBlock, ...]
     times: int
     last: str
     """The name of the last block."""
@@ -168,7 +166,7 @@ def _begins(layer: Layer) -> bool:
     return isinstance(layer, BEGIN)
 
 
-def _blocks(graph: Graph, touched: Mapping[str, Touch]) -> list[Block]:
+def _blocks(graph: Graph, touched: Mapping[str, Touch]) -> list[UnitBlock]:
     units = _units(graph)
     ends = {node.name: place for place, unit in enumerate(units) for node in unit}
     ends[INPUT] = -1
@@ -192,7 +190,7 @@ def _block(
     places: range,
     ends: Mapping[str, int],
     touched: Mapping[str, Touch],
-) -> Block:
+) -> UnitBlock:
     made = []
     for place in places:
         first, *others = units[place]
@@ -205,9 +203,9 @@ def _block(
         )
         after = tuple(kind_of(node.layer) for node in others)
         shape = graph.shapes[units[place][-1].name]
-        made.append(Unit(first.name, words(first.layer), after, reads, shape, latest))
+        made.append(LayerUnit(first.name, words(first.layer), after, reads, shape, latest))
     names = [node.name for place in places for node in units[place]]
-    return Block(tuple(made), _beginning(names), made[-1].shape)
+    return UnitBlock(tuple(made), _beginning(names), made[-1].shape)
 
 
 def _beginning(names: Sequence[str]) -> str:
@@ -221,7 +219,7 @@ def _beginning(names: Sequence[str]) -> str:
     return ".".join(shared) or names[-1].rpartition(".")[0] or names[-1]
 
 
-def _repeated(blocks: Sequence[Block]) -> list[Repeated]:
+def _repeated(blocks: Sequence[UnitBlock]) -> list[Repeated]:
     forms = [block.form for block in blocks]
     found, place = [], 0
     while place < len(blocks):
@@ -237,77 +235,3 @@ def _repeated(blocks: Sequence[Block]) -> list[Repeated]:
         found.append(Repeated(tuple(blocks[place : place + period]), times, last))
         place += period * times
     return found
-
-
-@singledispatch
-def words(layer: Layer) -> str:
-    """A layer in a few words: its kind and what was chosen of it."""
-    chosen = [getattr(layer, each.name) for each in fields(layer)]
-    shown = [f"{value:g}" for value in chosen if type(value) in (int, float)]
-    return " ".join([kind_of(layer), *shown])
-
-
-def kind_of(layer: Layer) -> str:
-    name = type(layer).__name__
-    return name if name in SPELT else spoken(name)
-
-
-@words.register(RMSNorm)
-@words.register(LayerNorm)
-def _(layer: RMSNorm | LayerNorm) -> str:
-    return kind_of(layer)
-
-
-@words.register
-def _(layer: Conv2d) -> str:
-    groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
-    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}"
-
-
-@words.register
-def _(layer: DepthwiseConv2d) -> str:
-    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}"
-
-
-@words.register(MaxPool)
-@words.register(AveragePool)
-def _(layer: MaxPool | AveragePool) -> str:
-    kind = "max pool" if isinstance(layer, MaxPool) else "average pool"
-    return f"{_sides(layer.kernels)} {kind}{_stride(layer.strides)}"
-
-
-@words.register
-def _(layer: AdaptiveAveragePool) -> str:
-    return f"average pool to {_sides(both(layer.size))}"
-
-
-@words.register(Dense)
-@words.register(Linear)
-def _(layer: Dense | Linear) -> str:
-    return f"{kind_of(layer)} {layer.features}"
-
-
-@words.register
-def _(layer: Embedding) -> str:
-    return f"embedding {layer.features}"
-
-
-@words.register
-def _(layer: Attention) -> str:
-    groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
-    return f"attention {layer.heads} heads{groups}"
-
-
-@words.register
-def _(layer: Experts) -> str:
-    return f"experts {layer.chosen} of {layer.experts}, {layer.hidden}"
-
-
-def _sides(sides: tuple[int, int]) -> str:
-    return f"{sides[0]}×{sides[1]}"
-
-
-def _stride(strides: tuple[int, int]) -> str:
-    if strides == (1, 1):
-        return ""
-    return f" /{strides[0]}" if strides[0] == strides[1] else f" /{_sides(strides)}"

@@ -1,0 +1,1 @@
+"""An architecture as a reader sees it."""

@@ -105,7 +105,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
             2,
             "no option --minuts; did you mean '--minutes'? Options: --preset",
         ),
-        (("rum",), 2, "Commands: compare, count, "),
+        (("rum",), 2, "Commands: accept, compare, cost, count, "),
         (("launch", "slrum"), 2, "Commands: init-site, lsf, "),
         (
             ("launch", "slurm", "--", "--presett", "x"),

@@ -22,7 +22,7 @@ from analysis.readings.progress import falls, node_hours
 from analysis.readings.usage import read_usage
 from launch.price import Price
 from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests.aiperf.journals import Scene, told, within
 from tests.analysis.synthetic import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 
 PRICE = Price(12.5, "USD")
@@ -64,6 +64,19 @@ def test_the_first_validation_at_the_error_is_its_time(runs: list[Judged]) -> No
             (one,) = cost([run], error, PRICE).runs
             assert (one.first and one.first.seconds) == pytest.approx(first)
             assert (one.spent is None) == (first is None)
+
+
+def test_a_trial_that_failed_leaves_no_network_at_the_error(tmp_path: Path) -> None:
+    """The same journal twice: the trial with the lowest error ends by itself, then by a failure."""
+    whole = examine(journals.write_run(tmp_path / "whole", told(Scene())))
+    best = falls(whole.replay)[-1]
+    failed = [
+        (t, within(e, state=State.FAILED) if isinstance(e, Ended) and e.finished.trial == best.trial else e)
+        for t, e in told(Scene())
+    ]
+    other = falls(examine(journals.write_run(tmp_path / "failed", failed)).replay)
+    assert best.trial not in {fall.trial for fall in other}
+    assert other[-1].error > best.error
 
 
 def test_all_nodes_are_paid_and_all_devices_counted(runs: list[Judged]) -> None:

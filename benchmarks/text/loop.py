@@ -1,11 +1,11 @@
 """A GPT trained on bytes by a loop of its own, which imports nothing of aiperf: to compare it with.
 
-    python benchmarks/text/loop.py FILE WINDOWS STEPS SEED
+    python benchmarks/text/loop.py FILE STEPS SEED
 
 Four blocks of four heads and width 128 at a context of 64, batch 12, AdamW at 1e-3 with betas (0.9, 0.95),
 weight decay 0.1, clipping at 1, a warm-up of 5 % and a cosine to zero: what nanoGPT's README trains on a
-processor, there with betas up to 0.99 and a last rate of 1e-4. Trains on the first WINDOWS windows of the
-file's first 90 %, validates on the next 5 %, and prints JSON: nats a byte, and seconds of the steps.
+processor, there with betas up to 0.99 and a last rate of 1e-4. Trains on the file's first 90 %, validates on
+the next 5 %, and prints JSON: nats per byte, and seconds of the steps.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Gpt(nn.Module):
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)  # as nanoGPT; torch's own are random
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         hidden = self.norm(self.blocks(self.symbols(x) + self.places.weight))
@@ -55,7 +57,7 @@ class Gpt(nn.Module):
 
 
 def main() -> None:
-    path, windows, steps, seed = Path(sys.argv[1]), *map(int, sys.argv[2:5])
+    path, steps, seed = Path(sys.argv[1]), *map(int, sys.argv[2:4])
     torch.manual_seed(seed)
     text = torch.from_numpy(np.fromfile(path, np.uint8).astype(np.int64))
     train, held_out = (
@@ -68,7 +70,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(groups, PEAK, (0.9, 0.95), fused=True)
     began, warmup = time.perf_counter(), int(WARMUP * steps)
     for step in range(steps):
-        starts = torch.randint(min(windows * CONTEXT, len(train) - 1) - CONTEXT, (BATCH,)).tolist()
+        starts = torch.randint(len(train) - 1 - CONTEXT, (BATCH,)).tolist()
         x, y = (torch.stack([train[i + by : i + by + CONTEXT] for i in starts]) for by in (0, 1))
         done = (step - warmup) / (steps - warmup)
         rate = (step + 1) / warmup if step < warmup else (1 + math.cos(math.pi * done)) / 2

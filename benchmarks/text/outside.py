@@ -2,7 +2,7 @@
 
     python benchmarks/text/outside.py FILE [--repeats 3] [--steps 2000] [--threads 1] [--format fp32]
 
-Both train the same network on the same windows with the same steps, in turns; the loop is loop.py. Of
+Both train the same network on the same text with the same steps, in turns; the loop is loop.py. Of
 the program it is one trial of a run, and seconds are those of its steps. nanoGPT's README
 (github.com/karpathy/nanoGPT) states a validation loss of 1.88 nats a character for tiny Shakespeare after
 2,000 such steps.
@@ -60,7 +60,7 @@ def main() -> None:
     found = []
     for seed in range(1, options.repeats + 1):
         own = _own(options.file, windows, seed, options.format, environment)
-        bare = _bare(options.file, windows, options.steps, seed, environment)
+        bare = _bare(options.file, options.steps, seed, environment)
         found.append((*own, *bare))
         print(
             f"seed {seed}: program {own[0]:.4f} nats a byte in {own[1]:.1f} s, "
@@ -94,10 +94,8 @@ def _own(
     return tally.bits_per_byte * math.log(2), sum(segment.train_seconds for segment in segments)
 
 
-def _bare(
-    file: Path, windows: int, steps: int, seed: int, environment: dict[str, str]
-) -> tuple[float, float]:
-    command = [sys.executable, str(LOOP), str(file), str(windows), str(steps), str(seed)]
+def _bare(file: Path, steps: int, seed: int, environment: dict[str, str]) -> tuple[float, float]:
+    command = [sys.executable, str(LOOP), str(file), str(steps), str(seed)]
     answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(answer.stdout)
     return found["nats"], found["seconds"]

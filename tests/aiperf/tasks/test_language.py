@@ -74,14 +74,14 @@ def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
     found = manifest()
     assert found["sha256"] == BUNDLED_TEXT.sha256
     assert (found["training_examples"], found["validation_examples"], found["test_examples"]) == (
-        1000,
-        256,
+        250,
+        128,
         525,
     )
     assert list(LANGUAGE.data.contradictions(TEXT, found)) == []
     assert LANGUAGE.data.is_known(found)
     assert LANGUAGE.data.summary(found) == (
-        "text, windows of 256 bytes: 1,000 training, 256 validation, 525 test"
+        "text, windows of 256 bytes: 250 training, 128 validation, 525 test"
     )
 
 
@@ -94,8 +94,8 @@ def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
         ({"bytes": 10**9}, "bytes is 1000000000, and the bundled text has 2690563"),
         ({"bytes": True}, "bytes is True, not a length"),
         ({"test_examples": 10**6}, "test_examples is 1000000; 525 follow from the text"),
-        ({"training_examples": 9458}, "training_examples is 9458; 1,000 follow"),
-        ({"validation_examples": 1}, "validation_examples is 1; 256 follow"),
+        ({"training_examples": 9458}, "training_examples is 9458; 250 follow"),
+        ({"validation_examples": 1}, "validation_examples is 1; 128 follow"),
         ({"official_training_examples": 5}, "official_training_examples is 5; 9,983 follow"),
         ({"bytes_left_out": None}, "bytes_left_out is None;"),
     ],

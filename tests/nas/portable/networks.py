@@ -9,21 +9,19 @@ import torch
 from torch import Tensor
 
 from nas.graph import Graph
-from nas.layers import Layer
+from nas.layers import ReLU
 from nas.modules import Network
 
 BATCH = 3
 
 
 @dataclass(frozen=True)
-class Unheard(Layer):
-    """A layer of somebody else's."""
+class Unheard:
+    """Behaves as a ReLU. Not a subclass of Layer: of these all are known to whoever reads a graph, in every
+    test of this process."""
 
-    def shape(self, *inputs):
-        return inputs[0]
-
-    def costs(self, *inputs):
-        return {}
+    def __getattr__(self, name):
+        return getattr(ReLU(), name)
 
 
 def random_weights(graph: Graph) -> dict[str, np.ndarray]:

@@ -98,7 +98,7 @@ def first_leg(scene: journals.Scene) -> list[tuple[float, Event]]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
+    answer = finished("run", "--directory", directory, "--minutes", 0.2, *QUICK)
     assert answer.returncode == 0, answer.stderr
     return directory, answer.stdout
 
@@ -109,7 +109,7 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert "VALID, class smoke" in output
     assert run.leg.ended is not None
     assert run.leg.ended.reason == "deadline"
-    assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
+    assert run.span_seconds == pytest.approx(12.0, abs=1e-6)
     assert run.tested is not None
     assert run.tested.tally.of == 1197
     assert not run.faults

@@ -46,7 +46,8 @@ class Layout:
 
     @property
     def font(self) -> float:
-        return self.frame.font_size - 2.5
+        """On a narrow screen as small as can be read."""
+        return self.frame.font_size - (1.0 if self.frame.narrow else 2.5)
 
     @property
     def heading(self) -> float:

@@ -128,7 +128,19 @@ def contrast(first: list[float], second: list[float]) -> float:
 
 def test_all_figures_of_the_report_are_there(site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / "report.html").page
-    names = ("throughput", "error", "regulated", "lineage", "groups", "time", "layers")
+    names = (
+        *(
+            "throughput",
+            "error",
+            "regulated",
+            "lineage",
+            "pareto",
+            "groups",
+            "time",
+            "architecture",
+            "layers",
+        ),
+    )
     assert [figure.get_attribute("id") for figure in page.locator("figure").all()] == list(names)
     for name in names:
         assert page.locator(f"#{name} svg.wide path, #{name} svg.wide use").count() > 3
@@ -335,7 +347,7 @@ def test_every_system_has_its_page(site: Path, show: Callable[..., Shown]) -> No
         page = show(site / name).page
         assert page.locator("header a", has_text="Ranking").get_attribute("href") == "index.html"
         assert page.locator("h1").count() == 1
-        assert page.locator("figure").count() == 7
+        assert page.locator("figure").count() == 9
 
 
 def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> None:

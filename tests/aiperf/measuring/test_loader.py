@@ -105,7 +105,7 @@ def test_the_command_says_what_is_slower(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = [line.split(" .")[0] for line in done.stdout.splitlines()]
     assert names == [
-        "examples",
+        "images",
         "loader",
         "  first pass",
         "  reading alone",

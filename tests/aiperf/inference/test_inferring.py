@@ -141,6 +141,7 @@ def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_data_that_are_not_at_hand(run: tuple[RunFiles, int], typed: Typed) -> None:
     files, _ = run
     words = ("--scenario", "offline", "--data", "/nowhere", "--device", "cpu")

@@ -134,7 +134,7 @@ def _ceiling_text(inference: Inference) -> str:
 
 def _energy_text(inference: Inference) -> str:
     if not inference.measured.device_id:
-        return "unknown (this device has no sensor that is read)"
+        return "unknown (no supported energy sensor)"
     if inference.joules is None or inference.joules_per_sample is None:
         return "unknown (its power is not known over the whole test)"
     each = f"{inference.joules_per_sample:.4g} J/{inference.example}"

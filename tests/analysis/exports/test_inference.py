@@ -66,7 +66,7 @@ def test_a_scenario_on_a_few_lines() -> None:
         ),
         "throughput              154.3 images/s in 464 queries",
         "of the ceiling          0.1 % of 190.7 GOPS, the fastest work that the run saw; tensor operations",
-        "energy                  unknown (this device has no sensor that is read)",
+        "energy                  unknown (no supported energy sensor)",
         "accuracy                838 of 1,197 wrong in the test part; equal to the journal's",
         "one at a time           50.5 ms per image; 10,000 take 8:25, from 100",
         "device                  AMD EPYC, bf16, 2 threads",

@@ -19,6 +19,9 @@ from analysis.exports.inference import Inference, found, load_all, save
 from analysis.exports.inference_text import inference_table, inference_text
 from analysis.pages.report import report_html
 from analysis.readings.judged import examine
+from analysis.readings.limits import limits_of
+from tests.aiperf import journals
+from tests.aiperf.journals import Scene, told
 from tests.aiperf.scenarios.test_detail_log import LOGS
 
 OWN = Latencies.of(0.001 * number for number in range(1, 101))
@@ -202,11 +205,15 @@ def test_joules_are_those_of_the_test_alone(copied: RunFiles, replayed: Replay) 
     assert found(copied, replayed, 2, "offline", unread).joules is None
 
 
-def test_a_ceiling_is_of_the_same_device_in_the_same_format(tmp_path: Path, copied: RunFiles) -> None:
-    run = replay(read_journal(copied.journal))
-    ceilings = [each for leg in run.legs for each in leg.ceilings.values()]
-    one = measured("offline")
-    for device, format in (("AMD EPYC", "bf16"), *((each.device, each.format) for each in ceilings[:1])):
-        seen = found(copied, run, 2, "offline", replace(one, device=device, format=format))
-        is_alike = bool(ceilings) and (ceilings[0].device, ceilings[0].format) == (device, format)
-        assert (seen.ceiling_ops_per_second is not None) == is_alike
+def test_a_ceiling_is_of_the_same_device_in_the_same_format(tmp_path: Path) -> None:
+    files = journals.write_run(tmp_path / "run", told(Scene()))
+    run = replay(read_journal(files.journal))
+    limits = limits_of(run)
+    assert limits is not None
+    here = measured("offline", device=limits.device, format=limits.format)
+    for one, ceiling in (
+        (here, limits.ops_per_second),
+        (replace(here, device="another"), None),
+        (replace(here, format="tf32"), None),
+    ):
+        assert found(files, run, 2, "offline", one).ceiling_ops_per_second == ceiling

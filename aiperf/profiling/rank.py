@@ -27,6 +27,7 @@ from aiperf.proposing.forecast import memory_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
+from aiperf.training.worker import die_with_parent
 from aiperf.trial import Trial
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
@@ -40,6 +41,7 @@ PROCESSOR = "cpu"
 
 
 def main() -> int:
+    die_with_parent()
     directory, position = Path(sys.argv[1]), int(sys.argv[2])
     work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
     answer = directory / ANSWER.format(position)

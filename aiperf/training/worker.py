@@ -414,7 +414,7 @@ def main() -> int:
     parser.add_argument("--place", required=True, type=json.loads)
     options = parser.parse_args()
     place = decode(Place, options.place)
-    _die_with_parent()
+    die_with_parent()
     logging.basicConfig(format=f"%(asctime)s rank {place.rank} %(levelname)s %(message)s", level=logging.INFO)
     channel = _SocketChannel(options.socket)
     try:
@@ -433,7 +433,7 @@ def main() -> int:
     return 0
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aiperf.errors import ConfigError, WorldError
 from aiperf.profiling.started import profiled
-from aiperf.profiling.work import of_seed
+from aiperf.profiling.work import MEETING, WORK, of_seed
 from aiperf.wire.recorded import Ceilings
 from analysis.readings.profile.profile import Profile
+from nas.record import encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
 
 pytestmark = pytest.mark.torch
@@ -62,3 +68,23 @@ def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None
 def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
         replace(of_seed(IMAGES, 8), ranks=ranks, hyper=replace(of_seed(IMAGES, 8).hyper, batch_size=batch))
+
+
+def test_no_rank_outlives_the_command(tmp_path: Path) -> None:
+    """However that ends. The first of two ranks waits here for another one, which is never started."""
+    (tmp_path / WORK).write_text(json.dumps(encode(work_of(IMAGES, ranks=2))), encoding="utf-8")
+    program = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    rank = [sys.executable, "-m", "aiperf.profiling.rank", str(tmp_path), "0"]
+    command = subprocess.Popen([sys.executable, "-c", program, *rank])
+    try:
+        while not (tmp_path / MEETING).exists():
+            assert command.poll() is None
+            time.sleep(0.05)
+        (waiting,) = psutil.Process(command.pid).children()
+    finally:
+        command.kill()
+        command.wait()
+    _, alive = psutil.wait_procs([waiting], timeout=30)
+    for one in alive:
+        one.kill()
+    assert alive == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Dense, GlobalPool, MaxPool
+from nas.layers import AdaptiveAveragePool, AveragePool, Conv2d, Dense, Flatten, GlobalPool, MaxPool
 from nas.portable.names import PortableError
 from nas.portable.onnx_draft import write
 from nas.portable.onnx_file import onnx_file
@@ -66,6 +66,14 @@ def test_a_stride_wider_than_the_image() -> None:
             input=(3, 9, 9),
         )
     )
+
+
+@pytest.mark.parametrize("kernel", [3, (2, 3)])
+def test_the_last_window_of_an_average_may_end_beyond_the_padding(kernel: int | tuple[int, int]) -> None:
+    """Its mean is over what lies before that end: torch divides by fewer taps there."""
+    pool = AveragePool(kernel, 2, padding=1, ceil_mode=True)
+    compare(chain(Conv2d(2), pool, Flatten(), Dense(3), input=(1, 6, 7)))
+    compare(chain(Conv2d(2), AdaptiveAveragePool((4, 5)), Flatten(), Dense(3), input=(1, 6, 7)))
 
 
 def test_what_the_file_says_of_itself() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import median
 from xml.etree import ElementTree
 
@@ -20,7 +21,6 @@ from analysis.readings.judged import Judged
 from analysis.readings.key import figures, num_devices
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.usage import read_usage
-from analysis.table import aligned
 from nas.record import RecordError, decode
 
 FORM = "aiperf-hpc/acceptance/1"
@@ -70,11 +70,22 @@ class Judgement:
     """One criterion, of all runs, of one run, or of one node of it."""
 
     criterion: str
-    where: str
+    run: str
     measured: str
     required: str
     passed: bool | None
     """None: not known, which does not pass."""
+    node: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.run}, node {self.node}" if self.node else self.run
+
+    @property
+    def text(self) -> str:
+        if self.measured == self.required:
+            return self.measured
+        return f"{self.measured}, required {self.required}"
 
 
 @dataclass(frozen=True)
@@ -121,12 +132,13 @@ def accept(criteria: Criteria, runs: Sequence[Judged]) -> Acceptance:
 
 def acceptance_text(found: Acceptance) -> str:
     """A line for each judgement, what did not pass first, and the answer at the end."""
-    order = sorted(found.judgements, key=lambda each: each.passed is True)
-    rows = [["", "criterion", "where", "measured", "required"]]
-    rows += [[_word(e.passed), e.criterion, plain(e.where), e.measured, e.required] for e in order]
+    rows = [(_word(each.passed), each.criterion, plain(each.where), each.text) for each in _shown(found)]
+    widths = [max(map(len, column)) for column in zip(*rows)][:-1]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
     wrong = sum(not each.passed for each in found.judgements)
     answer = "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
-    return f"{aligned(rows)}\n\n{answer}, {counted(len(found.runs), 'run')}\n"
+    table = "\n".join(lines)
+    return f"{table}\n\n{answer}, {counted(len(found.runs), 'run')}\n"
 
 
 def acceptance_json(found: Acceptance) -> str:
@@ -145,11 +157,22 @@ def acceptance_junit(found: Acceptance) -> str:
     suite = ElementTree.Element("testsuite", attributes)
     for each in found.judgements:
         case = ElementTree.SubElement(suite, "testcase", classname=plain(each.where), name=each.criterion)
-        text = f"{_word(each.passed)}: {each.measured}, required {each.required}"
+        text = f"{_word(each.passed)}: {each.text}"
         if not each.passed:
             ElementTree.SubElement(case, "failure", message=plain(text))
     ElementTree.indent(suite)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
+
+
+def _shown(found: Acceptance) -> Iterator[Judgement]:
+    """Nodes that pass one criterion of one run are one line: there may be thousands."""
+    yield from (each for each in found.judgements if not each.passed)
+    nodes = Counter((each.criterion, each.run) for each in found.judgements if each.passed and each.node)
+    for each in found.judgements:
+        if each.passed and not each.node:
+            yield each
+        elif each.passed and (num := nodes.pop((each.criterion, each.run), 0)):
+            yield replace(each, node="", measured=counted(num, "node"))
 
 
 def _word(passed: bool | None) -> str:
@@ -197,25 +220,24 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
         for host in sorted({event.ready.host for event in leg.ranks}):
             own = [each.examples_per_second for each in leg.controls.values() if each.host == host]
             share = min(own) / middle if own and middle > 0 else None
-            where = f"{name}, node {host}"
-            yield _bounded("min_node_control", where, share, criteria.min_node_control, percent)
+            found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
+            yield replace(found, node=host)
     if criteria.no_slow_ranks:
         slow = outliers(run.replay)
         for one in slow:
-            where = f"{name}, node {', '.join(one.hosts)}"
-            yield Judgement("no_slow_ranks", where, outlier_text(one), "none", False)
+            yield Judgement("no_slow_ranks", name, outlier_text(one), "none", False, ", ".join(one.hosts))
         if not slow:
             yield Judgement("no_slow_ranks", name, "none", "none", True)
 
 
 def _bounded(
-    criterion: str, where: str, value: float | None, bound: float, text: Callable[[float], str]
+    criterion: str, run: str, value: float | None, bound: float, text: Callable[[float], str]
 ) -> Judgement:
     at_most = criterion.startswith("max_")
     required = f"{text(bound)} or {'less' if at_most else 'more'}"
     if value is None:
-        return Judgement(criterion, where, "unknown", required, None)
-    return Judgement(criterion, where, text(value), required, value <= bound if at_most else value >= bound)
+        return Judgement(criterion, run, "unknown", required, None)
+    return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)
 
 
 def _per_second(value: float) -> str:

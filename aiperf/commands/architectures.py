@@ -34,15 +34,15 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
     default="resnet50",
     show_default=True,
     metavar="NAME|FILE",
-    help=f"One of {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph.",
+    help=f"Architecture: {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph.",
 )
 @click.option(
-    "--image", type=click.IntRange(1), help="Side of the square image [pixels]; default: the seed's own."
+    "--image", type=click.IntRange(1), help="Side of the square image [pixels]; default: that of the seed."
 )
-@click.option("--channels", type=click.IntRange(1), help="Channels of the image; default: the seed's own.")
-@click.option("--positions", type=click.IntRange(1), help="Positions of a text; default: the seed's own.")
+@click.option("--channels", type=click.IntRange(1), help="Channels of the image; default: those of the seed.")
+@click.option("--positions", type=click.IntRange(1), help="Positions of a text; default: those of the seed.")
 @click.option(
-    "--classes", type=click.IntRange(2), help="Classes, or symbols of a text; default: the seed's own."
+    "--classes", type=click.IntRange(2), help="Classes, or symbols of a text; default: those of the seed."
 )
 @click.option(
     "--bytes",
@@ -50,23 +50,25 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
     type=click.Choice(["2", "4"]),
     default="4",
     show_default=True,
-    help="Bytes of one activation: 4 for fp32 and tf32, 2 for bf16 and fp16.",
+    help="Bytes per activation: 4 for fp32 and tf32, 2 for bf16 and fp16.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
-    "--roofline", is_flag=True, help="For each layer the bytes it moves, and the time that ceilings allow it."
+    "--roofline",
+    is_flag=True,
+    help="For each layer, show the bytes moved and the shortest time that the ceilings allow.",
 )
 @click.option(
     "--ceiling",
     type=PATH,
-    help="For --roofline: what `peak -o` wrote, or a run's directory; default: this machine, measured now.",
+    help="For --roofline: output of `peak -o`, or a run directory; default: measure this machine now.",
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="For --roofline: examples that share one reading of the weights.",
+    help="For --roofline: examples per step, which share one reading of the weights.",
 )
 def count(
     seed: str,
@@ -80,9 +82,9 @@ def count(
     ceiling: Path | None,
     batch_size: int,
 ) -> None:
-    """Count the operations of an architecture for one example, by kind of layer and by pass.
+    """Count the operations of an architecture for one example, by layer type and pass.
 
-    An example is an image, or a window of text.
+    An example is an image or a window of text.
     """
     only_with("--roofline", roofline, "ceiling", "batch_size")
     try:
@@ -121,14 +123,14 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
 @click.command()
 @run_or_package_argument
 @click.argument("trial", type=click.IntRange(0), required=False)
-@output_option("Write to this file instead of the screen.")
+@output_option("Write the JSON to this file.")
 @click.option(
     "--torch",
     "torch_path",
     metavar="NAME.py",
     type=PATH,
-    help="Write the trained network as a Python file that needs torch and safetensors alone, and its weights "
-    "beside it, as NAME.safetensors.",
+    help="Write the trained network as a Python file that needs only torch and safetensors, and its weights "
+    "as NAME.safetensors.",
 )
 @click.option(
     "--onnx", "onnx_path", metavar="FILE", type=PATH, help="Write the trained network as an ONNX file."
@@ -136,11 +138,11 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
 def graph(
     path: Path, trial: int | None, output: Path | None, torch_path: Path | None, onnx_path: Path | None
 ) -> None:
-    """Rebuild the architecture of a trial from the seed and its lineage alone, as JSON; with --torch or
-    --onnx, write its network with the weights that the run kept.
+    """Rebuild the architecture of a trial from the journal, as JSON; with --torch or --onnx, write the
+    network with its trained weights.
 
-    `count --seed FILE` and `run --seed FILE` take the JSON. Without TRIAL it is the best network. Weights are
-    kept of the best network and of what can still be a parent.
+    `count --seed FILE` and `run --seed FILE` read the JSON. TRIAL defaults to the best network. A run keeps
+    the weights of the best network and of trials that may still become parents.
     """
     with opened(path) as files:
         run = replay(read_journal(files.journal))

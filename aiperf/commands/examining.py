@@ -23,9 +23,7 @@ from aiperf.ranks.ranks import Wanted
 
 @click.command()
 @config_options
-@click.option(
-    "--directory", type=PATH, default="runs", show_default=True, help="Where the run would be written."
-)
+@click.option("--directory", type=PATH, default="runs", show_default=True, help="Directory of the run.")
 @rank_options
 @pretend_option
 @click.option(
@@ -35,7 +33,7 @@ from aiperf.ranks.ranks import Wanted
     show_default=True,
     envvar="AIPERF_DOCTOR_SECONDS",
     show_envvar=True,
-    help="A rank that has not answered after so long [s] is reported as failed.",
+    help="Report a rank as failed if it does not answer within this time [s].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(
@@ -46,10 +44,10 @@ def doctor(
     wait_seconds: float,
     as_json: bool,
 ) -> int:
-    """Check in less than a minute whether this machine is ready for a run with these options.
+    """Check in under a minute whether this machine is ready for a run with these options.
 
-    Started like the run, by the same mpiexec or srun, it looks at all nodes. Exit code 1 where a check
-    failed; warnings are shown and do not count as failures.
+    Start it like the run, with the same mpiexec or srun, to check all nodes. Exit code 1 if a check fails;
+    warnings do not fail.
     """
     refuse_no_run()
     started = launched(os.environ)

@@ -80,7 +80,7 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
 @click.option("--accuracy", is_flag=True, help="Answer all test examples too, and compare with the journal.")
 @click.option("--data", default="", help="The images or the text, where not the run's.")
 @device_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def infer(
     directory: Path,
     trial: int | None,

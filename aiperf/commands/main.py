@@ -36,9 +36,9 @@ class Sections(click.Group):
 )
 @click.version_option(package_name="aiperf-hpc")
 def group() -> None:
-    """Benchmark machines by neural architecture search: operations really done, per second.
+    """Benchmark machines with neural architecture search: operations actually performed per second.
 
-    Begin with `aiperf-hpc run`: it measures this machine in about two minutes.
+    Start with `aiperf-hpc run`: it measures this machine in about two minutes.
     """
 
 

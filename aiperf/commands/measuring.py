@@ -30,22 +30,22 @@ SHARE_OF_COPIES = 0.2
     "formats",
     type=click.Choice(FORMATS),
     multiple=True,
-    help="Measure this format; may be repeated. Default: all that the device has.",
+    help="Measure this format; may be repeated. Default: all formats of the device.",
 )
 @click.option(
     "--seconds",
     type=Number(1, 600),
     default=40.0,
     show_default=True,
-    help="For all of it [s], data and warm-up apart.",
+    help="Time for all measurements [s], without data and warm-up.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@output_option("Write the JSON to this file as well.")
+@output_option("Also write the JSON to this file.")
 def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, output: Path | None) -> None:
     """Measure the peak rates of one device: matrix products by size and format, and memory.
 
-    A run measures the same on all its devices at once, in its own format, before its clock starts; that
-    stands in its journal. `count --roofline --ceiling FILE` takes what -o writes.
+    A run measures the same on all its devices at once, in its own format, before the clock starts, and
+    records it in the journal. `count --roofline --ceiling FILE` reads what -o writes.
     """
     refuse_no_run()
     if output is not None:

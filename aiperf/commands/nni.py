@@ -17,20 +17,20 @@ from aiperf.run.run import begin, new_run_id
 
 @click.group()
 def nni() -> None:
-    """Run under NNI 3.0: its manager starts the trials, and its page shows them.
+    """Run under NNI 3.0: its manager starts the trials and its web page shows them.
 
-    aiperf-hpc nni config > config.yml; nnictl create --config config.yml; needs the extras run and nni.
+    aiperf-hpc nni config > config.yml; nnictl create --config config.yml. Needs the extras run and nni.
     """
 
 
 concurrency_option = click.option(
-    "--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Trials at once."
+    "--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Number of concurrent trials."
 )
 
 
 @nni.command()
 @config_options
-@click.option("--directory", type=PATH, help="Of the run; default: as for `run`.")
+@click.option("--directory", type=PATH, help="Run directory; default: as for `run`.")
 @device_option
 @concurrency_option
 def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> int:

@@ -54,8 +54,8 @@ pretend_option = click.option(
     "--pretend",
     metavar="NAME|FILE",
     callback=_absolute,
-    help="Train nothing: every worker waits as these assumptions of a machine say (laptop, h100, or a file "
-    "NAME.toml). All else is as in a run; its result is not a measurement.",
+    help="Do not train: each worker waits as long as this machine model predicts (laptop, h100, or a file "
+    "NAME.toml). Everything else is real; the result is not a measurement.",
 )
 
 
@@ -63,7 +63,7 @@ def output_option(
     told: str, default: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
-        "-o", "--output", type=PATH, default=default, show_default=default is not None, help=told or None
+        "-o", "--output", type=PATH, default=default, show_default=default is not None, help=told
     )
 
 
@@ -71,9 +71,9 @@ _CONFIG_OPTIONS = (
     click.option(
         "--preset",
         "name",
-        show_default="digits; own where --data is given",
+        show_default="digits; own if --data is given",
         metavar="NAME|FILE",
-        help=f"What is run: {', '.join(preset_names())}, or a file NAME.toml.",
+        help=f"Preset: {', '.join(preset_names())}, or a file NAME.toml.",
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
@@ -84,8 +84,8 @@ _CONFIG_OPTIONS = (
     click.option(
         "--data",
         "path",
-        help="Folder of the images; of a text, its file or folder. Alone, it is looked at for images and all "
-        "else that a run must know of them.",
+        help="Folder of images, or file or folder of text. Without --preset, images are expected and their "
+        "properties are detected.",
     ),
     click.option(
         "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
@@ -93,7 +93,7 @@ _CONFIG_OPTIONS = (
     click.option(
         "--search",
         metavar="NAME",
-        help=f"How architectures are found: {', '.join(SEARCHES)}, or the name of an installed search.",
+        help=f"Search strategy: {', '.join(SEARCHES)}, or the name of an installed search.",
     ),
     click.option(
         "--format",

@@ -61,49 +61,49 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
 @click.option(
     "--seed",
     metavar="NAME|FILE",
-    help=f"Instead of a run: one of {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph; on "
-    "generated examples.",
+    help=f"Profile this architecture on generated examples: {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON "
+    f"file of a graph.",
 )
 @click.option(
     "--sizes",
     metavar="N,N,…",
     callback=_sizes,
-    help="For --seed: sides of the images, or positions of the text; default: the seed's own.",
+    help="For --seed: sides of the images, or positions of the text; default: those of the seed.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(2),
-    help=f"Examples a step, over all ranks. [default: the trial's own, or {BATCH}]",
+    help=f"Global batch size, over all ranks.  [default: that of the trial, or {BATCH}]",
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(WANTED_FORMATS),
-    help="Of the multiplications; auto takes the fastest. [default: the run's own, or auto]",
+    help="Number format of multiplications; auto: the fastest.  [default: that of the run, or auto]",
 )
-@click.option("--data", "path", help="For RUN: where its examples are now.")
+@click.option("--data", "path", help="For RUN: where its data is now.")
 @device_option
 @click.option(
     "--devices",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Ranks that train together on this host, by DDP; the first one is shown.",
+    help="Ranks that train together on this host with DDP; the first one is shown.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 1000),
     default=5,
     show_default=True,
-    help="Plain and profiled steps, in turn, of each so many.",
+    help="Number of plain steps and of profiled steps, which alternate.",
 )
 @click.option(
     "--ceiling",
     type=PATH,
-    help="What `peak -o` wrote, or a run's directory; default: measured now, each rank's share.",
+    help="Output of `peak -o`, or a run directory; default: measure the share of each rank now.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@output_option(f"Also write {JSON_FILE}, {PAGE_FILE} and a trace for Perfetto into this folder.")
+@output_option(f"Also write {JSON_FILE}, {PAGE_FILE} and a Perfetto trace into this folder.")
 def profile(
     run: Path | None,
     trial: int | None,
@@ -119,10 +119,10 @@ def profile(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    """Show where the time of a training step goes: by phase, kind of operation and layer; and its memory.
+    """Show the time of a training step by phase, operation type and layer, and its memory.
 
-    Of the network of a trial (default: the best one), on the data of its run, or of a seed. The network has
-    its starting weights, and the steps are eager. Times of layers stand beside the roofline's.
+    Profiles the network of a trial (default: the best one) on the data of its run, or a seed. The network
+    has its initial weights, and the steps are eager. The time of each layer is compared with its roofline.
     """
     refuse_no_run()
     if (run is None) == (seed is None):

@@ -54,7 +54,7 @@ COARSE_SECONDS = 2.0  # of the times of files on some file systems
 @click.command()
 @click.argument("name", required=False)
 def preset(name: str | None) -> None:
-    """Print a preset, to be edited and given to `run --preset FILE.toml`. Without a name: list them."""
+    """Print a preset, to edit and use with `run --preset FILE.toml`. Without a name: list the presets."""
     click.echo(preset_text(name) if name else "\n".join(preset_names()), nl=name is None)
 
 
@@ -64,9 +64,9 @@ def preset(name: str | None) -> None:
     "--like",
     metavar="RUN|PACKAGE",
     type=PATH,
-    help="Take every setting of that run in place of a preset's; options that are typed go on top.",
+    help="Take all settings from that run instead of a preset; options on the command line override them.",
 )
-@click.option("--directory", type=PATH, help="Where the run is written; default: runs/<time>-<preset>.")
+@click.option("--directory", type=PATH, help="Run directory; default: runs/<time>-<preset>.")
 @click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one.")
 @rank_options
 @pretend_option
@@ -74,8 +74,8 @@ def preset(name: str | None) -> None:
 @click.option(
     "--examples-per-second",
     type=Number(1e-6, 1e15),
-    help="For --dry-run: the seed's training rate on another machine, instead of measuring this one: "
-    "images or windows per second.",
+    help="For --dry-run: training rate of the seed on another machine, in images or windows per second; "
+    "default: measured on this one.",
 )
 def run(
     asked: Asked,
@@ -87,11 +87,10 @@ def run(
     dry_run: bool,
     examples_per_second: float | None,
 ) -> int:
-    """Measure this machine: train growing networks on real images or text until the time is
-    over.
+    """Benchmark this machine: train growing networks on real images or text until time is up.
 
-    With several devices it uses all of them; on several nodes, start it by mpiexec or srun. What no option
-    says is as in the preset; in a batch job, the span is as long as the job's limit allows.
+    By default it uses all devices of the machine; on several nodes, start it with mpiexec or srun. Settings
+    without an option come from the preset; in a batch job, the timed span is fitted to the job's time limit.
     """
 
     def lead(ranks: Ranks) -> int:
@@ -126,7 +125,7 @@ def run(
 def resume(directory: Path, wanted: Wanted, pretend: str | None) -> int:
     """Continue a run that was stopped or killed. At most the trials in flight are lost.
 
-    The number of ranks may be another than before. Of a run that is complete it shows the result.
+    The number of ranks may differ from before. If the run is complete, its result is shown.
     """
     refuse_no_run()
     return across(_pretending(wanted, pretend), lambda ranks: _go_on(RunFiles(directory), ranks))

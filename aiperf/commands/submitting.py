@@ -30,20 +30,27 @@ from nas.bounded import read_bytes
     "--system",
     "system_file",
     type=PATH,
-    help="JSON file with fields of the system's description; the others are filled or asked for.",
+    help="JSON file with fields of the system description.",
 )
 @click.option(
     "--print-system", is_flag=True, help="Print the description with the values known here, then exit."
 )
-@click.option("--organisation", help="Whose submission it is; default: the description's submitter.")
-@click.option("--person", default="", help="Whom to ask about it.")
-@click.option("--address", help="Electronic mail for questions.")
 @click.option(
-    "--licence", default="CC-BY-4.0", show_default=True, help="Of the contents, an SPDX identifier."
+    "--organisation", help="Submitting organisation; default: the submitter of the system description."
+)
+@click.option("--person", default="", help="Contact person.")
+@click.option("--address", help="Email address of the contact.")
+@click.option(
+    "--licence",
+    default="CC-BY-4.0",
+    show_default=True,
+    help="Licence of the contents, as an SPDX identifier.",
 )
 @click.option("--key", "key_file", type=PATH, help="Sign with this private key.")
 @click.option(
-    "--with-weights", is_flag=True, help="Add the best network's weights, for `validate --reevaluate`."
+    "--with-weights",
+    is_flag=True,
+    help="Include the weights of the best network, for `validate --reevaluate`.",
 )
 def package(
     directories: tuple[Path, ...],
@@ -57,11 +64,10 @@ def package(
     key_file: Path | None,
     with_weights: bool,
 ) -> int:
-    """Pack runs as a submission: journals, results, configuration, the system's description, checksums.
+    """Pack runs for submission: journals, results, configuration, system description, checksums.
 
-    The description has the fields of MLPerf's. What the journal or this machine can say is filled in;
-    the rest is asked for, or taken from --system where nobody can be asked. A file that exists is never
-    overwritten.
+    The system description has MLPerf's fields. They are filled in from the journal, this machine and
+    --system; the rest is asked for on a terminal. Existing files are never overwritten.
     """
     with extra("report"):
         from analysis.exports.summary import findings_text
@@ -94,12 +100,12 @@ def package(
 
 @click.command()
 @click.argument("file", type=PATH)
-@click.option("--site", default="", help="Print the line by which a list knows the key as this site's.")
-@click.option("--show", is_flag=True, help="Make none: print the public half of the key in FILE.")
+@click.option("--site", default="", help="Name of the site; print a line for `rank --keys`.")
+@click.option("--show", is_flag=True, help="Create no key; print the public key of the key in FILE.")
 def key(file: Path, site: str, show: bool) -> None:
-    """Create a private key (Ed25519) for signing packages, and print its public half.
+    """Create a private key (Ed25519) for signing packages, and print its public key.
 
-    With --site it is printed as a line for the register of a list: see `rank --keys`.
+    With --site, the public key is printed as a line for the register of a ranking: see `rank --keys`.
     """
     from analysis.submissions.keys import line_of
     from analysis.submissions.signature import make_key, public_key
@@ -112,12 +118,10 @@ def key(file: Path, site: str, show: bool) -> None:
 
 @click.command()
 @click.argument("directory", type=PATH)
-@output_option("Folder of the site.", "ranking")
-@click.option(
-    "--keys", "keys_file", type=PATH, help="Register: lines of a public key and the name of its site."
-)
+@output_option("Folder of the web site.", "ranking")
+@click.option("--keys", "keys_file", type=PATH, help="Register: one public key and site name per line.")
 def rank(directory: Path, output: Path, keys_file: Path | None) -> None:
-    """Validate every package (*.tar.gz) of a directory and write a static site that ranks them."""
+    """Validate every package (*.tar.gz) in a directory and write a static web site that ranks them."""
     with extra("report"):
         from analysis.submissions.keys import read_keys
         from analysis.submissions.ranking import rank as ranked

@@ -36,26 +36,25 @@ ASK_SECONDS = 30
 def launch() -> None:
     """Write batch scripts for a scheduler, and submit them on request.
 
-    What a script must know of the machine stands in a site file: `aiperf-hpc launch init-site` makes a
-    first one.
+    A site file describes the machine: `aiperf-hpc launch init-site` writes a first one.
     """
 
 
 def _of(word: str, scheduler: Scheduler) -> click.Command:
     @click.command(word, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
     @site_option
-    @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
+    @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of nodes.")
     @hours_option
-    @click.option("--name", default="aiperf-hpc", show_default=True, help="Of the job.")
+    @click.option("--name", default="aiperf-hpc", show_default=True, help="Name of the job.")
     @click.option(
         "--repeat",
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Runs of the same, one after another, with random seeds 1, 2, …: for the spread.",
+        help="Number of runs, one after another, with random seeds 1, 2, …, to measure the spread.",
     )
-    @output_option("The script; default: NAME-NODES.")
-    @click.option("--submit", is_flag=True, help="Submit it at once.")
+    @output_option("Script file; default: NAME-NODES plus the ending of the scheduler.")
+    @click.option("--submit", is_flag=True, help="Submit the script.")
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
         site: Path,
@@ -89,9 +88,9 @@ launch.add_command(status)
 
 
 @launch.command("init-site")
-@output_option("", "site.toml")
+@output_option("Site file to write.", "site.toml")
 def init_site(output: Path) -> None:
-    """Ask this machine (sinfo, srun, sacctmgr, nvidia-smi, module) and write a first site file to correct."""
+    """Write a first site file from what this machine reports (sinfo, srun, sacctmgr, nvidia-smi, module)."""
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():

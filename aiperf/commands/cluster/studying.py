@@ -44,17 +44,19 @@ from nas.bounded import read_text
 @click.command()
 @site_option
 @click.option("--scheduler", type=click.Choice(tuple(SCHEDULERS)), default="slurm", show_default=True)
-@click.option("--nodes", required=True, metavar="N,N,…", help="The sizes, as 4,8,16,32.")
+@click.option("--nodes", required=True, metavar="N,N,…", help="Sizes in nodes, such as 4,8,16,32.")
 @hours_option
 @click.option(
     "--directory",
     type=PATH,
     default="scaling-study",
     show_default=True,
-    help="Of the study; all nodes must see it.",
+    help="Directory of the study; visible to all nodes.",
 )
-@click.option("--one-job", is_flag=True, help="One job as large as the largest size, which goes through all.")
-@click.option("--submit", is_flag=True, help="Submit all jobs at once.")
+@click.option(
+    "--one-job", is_flag=True, help="Write one job of the largest size that runs all sizes in turn."
+)
+@click.option("--submit", is_flag=True, help="Submit all jobs.")
 @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
 def scaling(
     site: Path,
@@ -66,11 +68,11 @@ def scaling(
     submit: bool,
     options: tuple[str, ...],
 ) -> None:
-    """Write a weak-scaling study: a job for each size, and one at the end that makes the table.
+    """Write the jobs of a weak-scaling study: one per size, and a last one that writes the table.
 
-    It says what is run and how many node-hours that takes, and asks where neither --preset nor --data says
-    what. All sizes run one configuration, each with a random seed of its own, in directories of one study.
-    `aiperf-hpc launch status STUDY` shows how it stands and repeats what is missing.
+    Prints the plan and its node-hours, and asks for a preset if neither --preset nor --data is given. All
+    sizes run the same configuration, each with a different random seed. `aiperf-hpc launch status STUDY`
+    shows the progress and can resubmit missing sizes.
     """
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
@@ -105,12 +107,12 @@ def scaling(
 
 @click.command()
 @click.argument("directory", metavar="STUDY", type=PATH)
-@click.option("--submit", is_flag=True, help="Submit again what failed or is missing, and the table.")
-@click.option("--table", is_flag=True, help="Make the table of the sizes that are done.")
+@click.option("--submit", is_flag=True, help="Resubmit failed and missing sizes, and the table.")
+@click.option("--table", is_flag=True, help="Write the table of the finished sizes.")
 def status(directory: Path, submit: bool, table: bool) -> int:
     """Show which sizes of a scaling study are done, running, failed or missing.
 
-    Exit code 1 while some are not done.
+    Exit code 1 until all are done.
     """
     files, study = _read(directory)
     # The table's job may run where the scheduler cannot be asked, and has nothing to ask.

@@ -35,7 +35,7 @@ DECIDED: Mapping[str, tuple[str, str]] = {
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
 site_option = click.option(
-    "--site", type=PATH, default="site.toml", show_default=True, help="The machine's site file."
+    "--site", type=PATH, default="site.toml", show_default=True, help="Site file of the machine."
 )
 hours_option = click.option(
     "--hours",

@@ -24,7 +24,7 @@ PROGRESS_SECONDS = 5.0
 
 @click.group()
 def data() -> None:
-    """Pack images into shards for fast reading, verify them, and time the loader."""
+    """Pack images into shards for fast reading, verify the shards, and time the loader."""
 
 
 @data.command("pack")
@@ -35,18 +35,18 @@ def data() -> None:
     type=click.IntRange(8, 2048),
     default=256,
     show_default=True,
-    help="Side of the packed images in pixels.",
+    help="Side of the packed images [pixels].",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 1024),
-    help="Number of processes that decode; default: one for each core.",
+    help="Number of decoding processes; default: one per core.",
 )
 def pack_images(source: Path, target: Path, size: int, processes: int | None) -> None:
-    """Pack an image folder SOURCE (train/ and val/ or test/, a folder for each class) into shards in PACKED.
+    """Pack an image folder SOURCE (train/ and val/ or test/, one folder per class) into shards in PACKED.
 
-    Each image is decoded once: the centred square of its shorter side, as bytes. A packing that was killed
-    goes on where it was by the same command.
+    Each image is decoded once, cropped to its centred square, and stored as raw bytes. If packing is
+    interrupted, the same command continues it.
     """
     refuse_no_run()
     from aiperf.data.packed.packing import pack
@@ -75,7 +75,7 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
 @data.command()
 @click.argument("folder", metavar="PACKED", type=PATH)
 def verify(folder: Path) -> int:
-    """Read every shard of packed images again, and name those that are missing or damaged (exit code 1)."""
+    """Read every shard of packed images and list missing or damaged ones (exit code 1)."""
     refuse_no_run()
     from aiperf.data.packed.damage import damaged
     from aiperf.data.packed.shards import read_manifest
@@ -97,18 +97,18 @@ def verify(folder: Path) -> int:
 @data.command()
 @config_options
 @device_option
-@click.option("--beside", type=PATH, help="Another folder of the same images: its loader is timed, too.")
+@click.option("--beside", type=PATH, help="Another folder of the same images, to compare its loader.")
 @click.option(
     "--seconds",
     type=Number(1, 600),
     default=10.0,
     show_default=True,
-    help="For each loader [s], a quarter of it the first pass; and for the device.",
+    help="Time for each loader [s], a quarter of it for the first pass, and for the device.",
 )
 def bench(asked: Asked, device: str, beside: Path | None, seconds: float) -> int:
-    """Time the loader alone, and beside it what the device needs; name what is slower.
+    """Time the loader and the device separately, and show which is slower.
 
-    The loader is that of one rank, with the cores that it has in a run; the device trains the seed.
+    The loader is that of one rank, with as many cores as in a run; the device trains the seed.
     """
     refuse_no_run()
     from aiperf.data import look

@@ -21,15 +21,18 @@ PASSED, FAILED, REFUSED = 0, 1, 2
 @click.command()
 @click.argument("paths", metavar="RUN|PACKAGE...", nargs=-1, required=True, type=PATH)
 @click.option(
-    "--criteria", required=True, type=PATH, help="TOML file of what the site asks for: docs/acceptance.md."
+    "--criteria",
+    required=True,
+    type=PATH,
+    help="TOML file with the criteria of the site; see docs/acceptance.md.",
 )
-@click.option("--json", "json_file", type=PATH, help="Also write the answer to this file, as JSON.")
-@click.option("--junit", "junit_file", type=PATH, help="Also write it to this file, as JUnit XML.")
+@click.option("--json", "json_file", type=PATH, help="Also write the result to this file, as JSON.")
+@click.option("--junit", "junit_file", type=PATH, help="Also write the result to this file, as JUnit XML.")
 def accept(paths: tuple[Path, ...], criteria: Path, json_file: Path | None, junit_file: Path | None) -> int:
-    """Accept a machine by its runs: pass or fail for each criterion of the site, run and node.
+    """Accept a machine by its runs: pass or fail for each site criterion, run and node.
 
-    Architectures are counted again. Exit codes: 0 accepted, 1 not accepted, 2 refused: a run that is not
-    VALID, or runs that are not of one configuration, code, device and size.
+    All operations are recounted. Exit codes: 0 accepted; 1 not accepted; 2 refused: a run is not VALID, or
+    the runs differ in configuration, code, devices or size.
     """
     with extra("report"):
         from analysis.comparing import acceptance

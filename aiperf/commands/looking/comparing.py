@@ -16,13 +16,13 @@ from aiperf.wording import plain
 
 @click.command()
 @click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PATH)
-@output_option("Folder to write scaling.html, .csv, .md, .svg and .png into.", "scaling")
-@click.option("--published", "beside", is_flag=True, help="Draw the published points of AIPerf 1.0 beside.")
+@output_option("Folder for scaling.html, .csv, .md, .svg and .png.", "scaling")
+@click.option("--published", "beside", is_flag=True, help="Also draw the published points of AIPerf 1.0.")
 def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
-    """Make the weak-scaling table and figure of runs of different sizes.
+    """Write the weak-scaling table and figure of runs of different sizes.
 
-    Efficiency is against the smallest run. Runs whose configuration, data, code or devices differ are
-    refused, with the difference; --random-seed, the folder of the data and the number of loader
+    Efficiency is relative to the smallest run. Runs with different configuration, data, code or devices are
+    refused, and the difference is shown; only --random-seed, the data folder and the number of loader
     processes may differ.
     """
     write_table(directories, output, published=beside)
@@ -33,7 +33,7 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
 @click.argument("second", metavar="RUN|PACKAGE", type=PATH)
 @output_option("Also write a page to this file.")
 def compare(first: Path, second: Path, output: Path | None) -> None:
-    """Show what differs between two runs: scores, time, configuration, machine, software."""
+    """Show the differences between two runs: scores, time, configuration, machine, software."""
     with extra("report"):
         from analysis.comparing.comparison import compare as compared
         from analysis.comparing.comparison import comparison_text

@@ -18,17 +18,19 @@ KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
 
 @click.command()
 @run_or_package_argument
-@output_option("Write to this file instead; of --dawnbench the folder for its two files.")
-@click.option("--csv", "kind", flag_value="csv", help="A table of all trials.")
-@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf's log lines, :::MLLOG.")
-@click.option("--openmetrics", "kind", flag_value="openmetrics", help="Text for a site's Prometheus.")
+@output_option("Write to this file instead; for --dawnbench: the folder for its two files.")
+@click.option("--csv", "kind", flag_value="csv", help="Table of all trials.")
+@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf log lines (:::MLLOG).")
+@click.option("--openmetrics", "kind", flag_value="openmetrics", help="OpenMetrics text, for Prometheus.")
 @click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench's JSON and TSV.")
-@click.option("--author", default="", help="For --dawnbench: who enters it.")
-@click.option("--email", default="", help="For --dawnbench: the author's address.")
+@click.option("--author", default="", help="For --dawnbench: author of the entry.")
+@click.option("--email", default="", help="For --dawnbench: email address of the author.")
 @click.option(
-    "--price", metavar="AMOUNT/node-hour", help="For --dawnbench: its costPerHour, as 12.5USD/node-hour."
+    "--price",
+    metavar="AMOUNT/node-hour",
+    help="For --dawnbench: price for costPerHour, such as 12.5USD/node-hour.",
 )
-@click.option("--site", type=PATH, help="For --dawnbench: the machine's site file, for its price.")
+@click.option("--site", type=PATH, help="For --dawnbench: site file with the price.")
 def export(
     path: Path,
     output: Path | None,
@@ -38,9 +40,10 @@ def export(
     price: str | None,
     site: Path | None,
 ) -> None:
-    """Print a run in another program's form: --csv, --mllog, --openmetrics or --dawnbench.
+    """Print a run in another format: --csv, --mllog, --openmetrics or --dawnbench.
 
-    What was not measured is marked in each line, and is refused as an MLPerf log or a DAWNBench entry.
+    Runs that were not measured are marked in every line; as an MLPerf log or a DAWNBench entry they are
+    refused.
     """
     if kind is None:
         raise click.UsageError(

@@ -19,14 +19,14 @@ from aiperf.files import RunFiles
 @output_option("Write to this file instead.")
 @click.option("--figures", is_flag=True, help="Also write each figure as PNG and SVG into RUN/figures.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Write RUN/result.json, in the published schema, instead."
+    "--json", "as_json", is_flag=True, help="Write RUN/result.json instead, in the published schema."
 )
 def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> None:
-    """Write RUN/report.html: one file that needs no network, with all figures, tables and findings.
+    """Write RUN/report.html: one self-contained file with all figures, tables and findings.
 
-    Of a package NAME.tar.gz it is written beside it, as NAME.report.html. Architectures are counted again in
-    runs of up to 500 trials. Of longer ones the operations are taken from the journal, and the page says
-    whether `validate` has passed.
+    For a package NAME.tar.gz, NAME.report.html is written next to it. Operations are recounted in runs of up
+    to 500 trials; in longer runs they are taken from the journal, and the page says whether `validate` has
+    passed.
     """
     with extra("report"):
         from analysis.exports.result import result

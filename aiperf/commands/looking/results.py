@@ -45,12 +45,12 @@ def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
 
 @click.command()
 @run_or_package_argument
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def score(path: Path, as_json: bool) -> int:
-    """Recompute the result from the journal alone, to the last digit.
+    """Recompute the result from the journal, to the last digit.
 
-    Exit code 0 for VALID, 1 for INVALID, 3 for NO RESULT, 4 for SIMULATED, 75 for INCOMPLETE. With --json
-    what is not VALID has "answer" and "cause" beside its figures, and what was not measured "origin".
+    Exit codes: 0 VALID, 1 INVALID, 3 NO RESULT, 4 SIMULATED, 75 INCOMPLETE. In the JSON, a run that is not
+    VALID also has "answer" and "cause", and one that was not measured has "origin".
     """
     with opened(path) as files:
         run = replay(read_journal(files.journal))
@@ -69,9 +69,9 @@ def score(path: Path, as_json: bool) -> int:
 
 @click.command()
 @run_argument
-@click.option("--watch", is_flag=True, help="Go on showing it until the run has ended or Ctrl-C is pressed.")
+@click.option("--watch", is_flag=True, help="Refresh until the run ends or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
-    """Show the state of a run, while it runs or afterwards."""
+    """Show the state of a run, during the run or afterwards."""
     files = RunFiles(directory)
     if watch:
         watch_run(files)
@@ -81,19 +81,19 @@ def status(directory: Path, watch: bool) -> None:
 
 @click.command()
 @run_or_package_argument
-@click.option("--reevaluate", "again", is_flag=True, help="Evaluate the best network again from its weights.")
+@click.option("--reevaluate", "again", is_flag=True, help="Re-evaluate the best network from its weights.")
 @click.option(
     "--data",
     default="",
-    help="For --reevaluate: the images or the text, where not the run's.",
+    help="For --reevaluate: where the data is now, if it was moved.",
 )
 @device_option
 def validate(path: Path, again: bool, data: str, device: str) -> int:
-    """Check every rule against the journal; all operations are counted again.
+    """Check every rule against the journal, and recount all operations.
 
-    Of a package (*.tar.gz) its checksums, results and signature are checked as well. What was found on a
-    run is kept beside its journal, for `report`. Exit code 0 for VALID of any class, 1 for INVALID, 2 where
-    nothing could be read, 3 for NO RESULT, 4 for SIMULATED, 75 for INCOMPLETE.
+    For a package (*.tar.gz), the checksums, results and signature are checked as well. For a run, the
+    findings are stored next to the journal, for `report`. Exit codes: 0 VALID, of any class; 1 INVALID; 2
+    nothing could be read; 3 NO RESULT; 4 SIMULATED; 75 INCOMPLETE.
     """
     only_with("--reevaluate", again, "data", "device")
     try:

@@ -46,12 +46,14 @@ LINGER_SECONDS = 2.0
 
 @click.command()
 @run_argument
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0: any free port."
+)
 def serve(directory: Path, port: int) -> None:
-    """Serve a live page of a run, on this machine's loopback address only.
+    """Serve a live web page of a run, on the loopback address only.
 
-    From elsewhere: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open
-    http://127.0.0.1:8321/. Ends by Ctrl-C. /metrics has the same figures for Prometheus.
+    From another machine: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open
+    http://127.0.0.1:8321/. Stop it with Ctrl-C. /metrics has the same figures for Prometheus.
     """
     live = LivePage(RunFiles(directory))
     live.html()  # a run that cannot be read fails now, not in the browser

@@ -24,8 +24,8 @@ OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", 
 
 
 @click.command()
-@click.option("--nodes", metavar="N,N,…", help="The sizes, as 4,8,16,32,64,128,256,512,1024,4096.")
-@click.option("--devices", type=click.IntRange(1), default=8, show_default=True, help="Of a node.")
+@click.option("--nodes", metavar="N,N,…", help="Sizes in nodes, such as 4,8,16,32,64,128,256,512,1024,4096.")
+@click.option("--devices", type=click.IntRange(1), default=8, show_default=True, help="Devices per node.")
 @click.option(
     "--devices-per-trial",
     type=click.IntRange(0),
@@ -38,37 +38,45 @@ OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", 
     default="ranked",
     show_default=True,
     metavar="NAME|FILE",
-    help="What is run; no data is read.",
+    help="Preset; no data is read.",
 )
 @click.option(
     "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
 )
-@click.option("--random-seed", type=click.IntRange(0), help="Of the search, of speeds and of failures.")
+@click.option(
+    "--random-seed", type=click.IntRange(0), help="Random seed of the search, the speeds and the failures."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset.")
 @click.option(
     "--assume",
     multiple=True,
     metavar="NAME|FILE|PART.NAME=NUMBER",
-    help=f"What the machine is like: {', '.join(assumption_names())} or a TOML file; then single numbers, as "
-    "failures.node_hours=512.",
+    help=f"Machine model: {', '.join(assumption_names())} or a TOML file; repeat for single numbers, such "
+    f"as failures.node_hours=512.",
 )
-@click.option("--measure-master", is_flag=True, help="Its time is this processor's, not as assumed.")
+@click.option(
+    "--measure-master",
+    is_flag=True,
+    help="Use the master's real time on this processor instead of the assumed one.",
+)
 @click.option(
     "--silence-seconds",
     type=Number(min=1),
     default=60.0,
     show_default=True,
-    help="A group that says nothing for so long [s] is lost.",
+    help="A group that is silent for this long [s] is lost.",
 )
-@click.option("--calibrate", type=PATH, metavar="RUN", help="Take what is assumed from this run.")
-@click.option("--write", type=PATH, metavar="FILE", help="Write what is assumed to this TOML file.")
+@click.option("--calibrate", type=PATH, metavar="RUN", help="Take the machine model from this run.")
+@click.option("--write", type=PATH, metavar="FILE", help="Write the machine model to this TOML file.")
 @click.option(
     "--predict",
     type=PATH,
     metavar="RUN",
-    help="Simulate this run, and show both; default: the one of --calibrate.",
+    help="Simulate this run and compare; default: the run of --calibrate.",
 )
-@click.option("--directory", type=PATH, default="simulation", show_default=True, help="Of the study.")
+@click.option(
+    "--directory", type=PATH, default="simulation", show_default=True, help="Directory of the study."
+)
 def simulate(
     nodes: str | None,
     devices: int,
@@ -85,9 +93,9 @@ def simulate(
     predict: Path | None,
     directory: Path,
 ) -> int:
-    """Simulate a weak-scaling study: the real master and search, on a clock that costs no time.
+    """Simulate a weak-scaling study: the real master and search on a virtual clock.
 
-    Nothing is trained and no data is read: how long everything takes is assumed. Each size is a run
+    Nothing is trained and no data is read; all durations come from a machine model. Each size gets a run
     directory whose journal says SIMULATED; `score`, `report` and `scaling` read it like any other. The same
     random seed gives the same journal.
     """

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from math import log
+from math import inf, log
 from typing import Any
 
-from aiperf.journal.attempts import Leg
+from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.tally import Classified, Predicted, Tally
@@ -28,15 +28,18 @@ ACCURACY: Mapping[type[Tally], Callable[[Any], float]] = {
 """By the kind of task. Of language MLPerf gives the logarithm of the perplexity under this key, in nats."""
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
+NONE: Mapping[str, Any] = {}
 
 
-def mllog_text(judged: Judged) -> str:
+def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
     """All lines in the order of their times. Those of a leg follow its master's clock.
+
+    `settings`: keys at the beginning that are added to ours, or stand in their place.
 
     Raises AiperfError for a run that was not measured: MLPerf has no key that would say so.
     """
     refuse_marked(judged.replay.opened.origin, judged.files.directory, "be written as an MLPerf log")
-    lines = sorted(_lines(judged), key=lambda line: line[0])
+    lines = sorted(_lines(judged, settings), key=lambda line: line[0])
     return "".join(f":::MLLOG {json.dumps(_record(line), allow_nan=False)}\n" for line in lines)
 
 
@@ -52,11 +55,12 @@ def _record(line: Line) -> dict[str, Any]:
     }
 
 
-def _lines(judged: Judged) -> Iterator[Line]:
+def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
     replay = judged.replay
     if not replay.legs:
         return
-    yield from _settings(replay)
+    for key, value in {**_settings(replay), **settings}.items():
+        yield _begin(replay.legs[0]), POINT, key, value, {}
     for leg in replay.legs:
         begin = _begin(leg)
         yield begin, START, "init_start", None, {}
@@ -65,17 +69,21 @@ def _lines(judged: Judged) -> Iterator[Line]:
         yield begin + 1000 * leg.released, END, "init_stop", None, {}
         yield begin + 1000 * leg.released, START, "run_start", None, {"leg": leg.index}
         yield begin + 1000 * leg.end, END, "run_stop", None, _outcome(judged, leg)
-    yield from _trials(replay)
+    totals = replay.totals()
+    for attempt in replay.attempts:
+        if attempt.began is not None:
+            blocks = totals.examples[totals.first[attempt.index] : totals.first[attempt.index + 1]]
+            yield from _trained(replay, attempt, int(blocks[-1]))
     if replay.tested is not None:
-        last, tally = _begin(replay.leg) + 1000 * replay.leg.last, replay.tested.tally
-        part = f"{task_of_run(replay).example}s"
-        about = {"trial": replay.tested.trial, part: "test", "samples_count": tally.of}
-        yield last, POINT, "eval_accuracy", ACCURACY[type(tally)](tally), about
+        last, tested = _begin(replay.leg) + 1000 * replay.leg.last, replay.tested
+        done = _examples_of_best(replay.trials[tested.trial].attempts[-1])
+        begin = last - 1000 * tested.seconds
+        yield from _evaluated(replay, "test", tested.tally, begin, last, done, {"trial": tested.trial})
 
 
-def _settings(replay: Replay) -> Iterator[Line]:
+def _settings(replay: Replay) -> dict[str, Any]:
     config, manifest = replay.opened.config, dict(replay.ranks[0].ready.data) if replay.ranks else {}
-    values = {
+    return {
         "submission_benchmark": "aiperf-hpc",
         "submission_platform": replay.opened.run_id,
         "seed": config.random_seed,
@@ -87,26 +95,58 @@ def _settings(replay: Replay) -> Iterator[Line]:
         "opt_weight_decay": config.training.weight_decay,
         "lowest_numerical_precision_in_linear": config.training.format,
     }
-    for key, value in values.items():
-        yield _begin(replay.legs[0]), POINT, key, value, {}
 
 
-def _trials(replay: Replay) -> Iterator[Line]:
-    part = f"{task_of_run(replay).example}s"
-    for attempt in replay.attempts:
-        if attempt.began is None:
-            continue
-        begin = _begin(attempt.leg)
-        about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
-        yield begin + 1000 * attempt.began.end, START, "block_start", None, about
-        for closed in attempt.validations:
-            tally = closed.segment.tally
-            validated = {**about, part: "validation", "samples_count": tally.of}
-            accuracy = ACCURACY[type(tally)](tally)
-            yield begin + 1000 * closed.end, POINT, "eval_accuracy", accuracy, validated
-        if attempt.ended is not None:
-            ended = {**about, "state": attempt.state.value}
-            yield begin + 1000 * attempt.ended.end, END, "block_stop", None, ended
+def _trained(replay: Replay, attempt: Attempt, unvalidated: int) -> Iterator[Line]:
+    """A block for the steps before each validation, and one for those after the last, where there are any."""
+    assert attempt.began is not None
+    zero = _begin(attempt.leg)
+    about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
+    ended = {} if attempt.ended is None else {"state": attempt.state.value}
+    begin, done = zero + 1000 * attempt.began.end, 0
+    for closed in attempt.validations:
+        segment, end = closed.segment, zero + 1000 * closed.end
+        validated = max(begin, end - 1000 * segment.validate_seconds)
+        last = {} if unvalidated or closed is not attempt.validations[-1] else ended
+        yield from _block(replay, begin, validated, done, segment.train_examples, {**about, **last})
+        done += segment.train_examples
+        yield from _evaluated(replay, "validation", segment.tally, validated, end, done, about)
+        begin = end
+    if attempt.ended is not None and (unvalidated or not attempt.validations):
+        end = zero + 1000 * attempt.ended.end
+        yield from _block(replay, begin, end, done, unvalidated, {**about, **ended})
+
+
+def _block(
+    replay: Replay, begin: float, end: float, done: int, examples: int, about: Mapping[str, Any]
+) -> Iterator[Line]:
+    """MLPerf counts epochs from 1; here a trial has its own, and a block can be a part of one."""
+    count = {"epoch_count": _epochs(replay, examples)} if examples else {}  # MLPerf has none of 0 epochs
+    about = {**about, "first_epoch_num": 1 + _epochs(replay, done), **count, "samples_count": examples}
+    yield begin, START, "block_start", None, about
+    yield end, END, "block_stop", None, about
+
+
+def _evaluated(
+    replay: Replay, part: str, tally: Tally, begin: float, end: float, done: int, about: Mapping[str, Any]
+) -> Iterator[Line]:
+    examples = f"{task_of_run(replay).example}s"
+    about = {**about, "epoch_num": _epochs(replay, done), examples: part, "samples_count": tally.of}
+    yield begin, START, "eval_start", None, about
+    yield end, POINT, "eval_accuracy", ACCURACY[type(tally)](tally), about
+    yield end, END, "eval_stop", None, about
+
+
+def _examples_of_best(attempt: Attempt) -> int:
+    """After how many the network was as it was tested."""
+    best = attempt.best_validation
+    upto = [closed.segment for closed in attempt.validations if best and closed.end <= best.end]
+    return sum(segment.train_examples for segment in upto)
+
+
+def _epochs(replay: Replay, examples: int) -> float:
+    """Passes over the training examples; 0 where their number is not known."""
+    return examples / (replay.manifest.get("training_examples") or inf)
 
 
 def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from aiperf.commands.looking.costing import priced
 from aiperf.commands.looking.reporting import opened, write
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.errors import ConfigError
+from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, glance
 
 KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
@@ -31,6 +32,22 @@ KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
     help="For --dawnbench: price for costPerHour, such as 12.5USD/node-hour.",
 )
 @click.option("--site", type=PATH, help="For --dawnbench: site file with the price.")
+@click.option(
+    "--mlperf",
+    "benchmark",
+    type=click.Choice(BENCHMARKS),
+    help="For --mllog: benchmark of MLPerf Training whose checker is to accept the log.",
+)
+@click.option(
+    "--division",
+    type=click.Choice(DIVISIONS),
+    default="open",
+    show_default=True,
+    help="For --mlperf: division.",
+)
+@click.option("--organization", default="", help="For --mlperf: name of the submitter.")
+@click.option("--platform", default="", help="For --mlperf: name of the machine.")
+@click.option("--status", type=click.Choice(STATUSES), help="For --mlperf: status of the machine.")
 def export(
     path: Path,
     output: Path | None,
@@ -39,23 +56,33 @@ def export(
     email: str,
     price: str | None,
     site: Path | None,
+    benchmark: str | None,
+    division: str,
+    organization: str,
+    platform: str,
+    status: str | None,
 ) -> None:
     """Print a run in another format: --csv, --mllog, --openmetrics or --dawnbench.
 
     Runs that were not measured are marked in every line; as an MLPerf log or a DAWNBench entry they are
-    refused.
+    refused. --mllog --mlperf resnet writes a log that the checker of MLPerf Training accepts.
     """
     if kind is None:
         raise click.UsageError(
             f"say which: {', '.join(KINDS[:-1])} or {KINDS[-1]}", click.get_current_context()
         )
     only_with("--dawnbench", kind == "dawnbench", "author", "email", "price", "site")
+    only_with("--mllog", kind == "mllog", "benchmark")
+    only_with("--mlperf", benchmark is not None, "division", "organization", "platform", "status")
+    entry = None
+    if benchmark is not None:
+        entry = MlperfEntry(benchmark, division, organization, platform, status or "")
     with opened(path) as files:
         judged = glance(files)
         if kind == "dawnbench":
             click.echo("\n".join(map(str, _dawnbench(judged, output, author, email, price, site))))
             return
-        text = _text(kind, judged)
+        text = _text(kind, judged) if entry is None else mlperf_text(judged, entry)
     if output is None:
         click.echo(text, nl=False)
     else:

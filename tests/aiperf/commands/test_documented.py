@@ -36,6 +36,7 @@ ELSEWHERE = {
     "--watch",
     "--reevaluate",
     "--torch",
+    "--mlperf",
     "peak.json",
     "PACKAGE",
     "accepted.tar.gz",

@@ -1,0 +1,222 @@
+"""A log of MLPerf Training: accepted by the checker of mlperf-logging, and by it alone it is judged here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.journal.events import Origin
+from aiperf.known_sets import IMAGENET_1K
+from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
+from analysis.readings.judged import Judged, examine
+from tests.aiperf import journals
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+
+IMAGENET = Config(
+    preset="ranked",
+    seed_architecture="residual-4-8-16",
+    data=DataConfig("imagefolder", channels=3, size=224, classes=1000, validation_examples=50_000),
+    training=TrainingConfig("bf16", 1024, 0.4, epochs=(2,), validate_every_examples=500_000),
+    limits=LimitsConfig(minutes=60.0),
+    search=CIFAR.search,
+)
+TRAINING = 1_231_167
+ENTRY = MlperfEntry("resnet", "open", "Example University", "Testbed", "onprem")
+RULES = "4.0.0"
+"""The last rule set with `resnet`."""
+BEFORE_RUN = ("init_start", "init_stop", "run_start")
+NEEDED = (
+    "submission_org",
+    "submission_platform",
+    "submission_division",
+    "submission_status",
+    "submission_benchmark",
+    "cache_clear",
+    "train_samples",
+    "eval_samples",
+    *BEFORE_RUN,
+    "run_stop",
+    "block_start",
+    "eval_accuracy",
+)
+"""Not `block_stop`, `eval_start` and `eval_stop`: the checker takes one of them for another."""
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """An hour on two groups of eight devices, one of which dies, with trials that fail and are stopped."""
+    machine = Machine(2, 8, device_ops_per_second=2e12, failing=0.2, random_seed=3, lost_groups=(1,))
+    return examine(write_run(tmp_path_factory.mktemp("runs") / "imagenet", IMAGENET, machine))
+
+
+@pytest.fixture(scope="module")
+def records(imagenet: Judged) -> list[dict[str, Any]]:
+    return [json.loads(line[len(":::MLLOG ") :]) for line in mlperf_text(imagenet, ENTRY).splitlines()]
+
+
+def accepts(records: list[dict[str, Any]], path: Path) -> bool:
+    """What MLPerf's checker says, warnings taken for errors."""
+    compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
+    path.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
+    compliance.enqueued_configs.clear()
+    checker = compliance.make_checker("training", RULES, quiet=False, werror=True)
+    return bool(checker.check_file(str(path), f"training_{RULES}/common.yaml"))
+
+
+def test_mlperfs_checker_accepts_it(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert accepts(records, tmp_path / "log")
+    assert {r["metadata"].get("state") for r in records} >= {None, "FAILED", "STOPPED"}
+
+
+@pytest.mark.parametrize("key", NEEDED)
+def test_it_refuses_a_log_without_a_key(key: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert key in {record["key"] for record in records}
+    assert not accepts([record for record in records if record["key"] != key], tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("block_start", ("epoch_count", "samples_count")),
+        ("block_start", ("first_epoch_num",)),
+        ("block_stop", ("first_epoch_num", "samples_count")),
+        ("eval_start", ("epoch_num", "samples_count")),
+        ("eval_accuracy", ("epoch_num",)),
+        ("eval_stop", ("epoch_num", "samples_count")),
+        ("run_stop", ("status",)),
+    ],
+)
+def test_it_refuses_a_line_without_its_metadata(
+    key: str, names: tuple[str, ...], records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    (first, *_) = [index for index, record in enumerate(records) if record["key"] == key]
+    metadata = {name: value for name, value in records[first]["metadata"].items() if name not in names}
+    assert len(metadata) == len(records[first]["metadata"]) - len(names)
+    changed = [*records[:first], {**records[first], "metadata": metadata}, *records[first + 1 :]]
+    assert not accepts(changed, tmp_path / "log")
+
+
+def test_what_a_site_says_stands_in_it_once(records: list[dict[str, Any]]) -> None:
+    said = {r["key"]: r["value"] for r in records if r["key"].startswith(("submission", "cache"))}
+    assert said == {
+        "submission_benchmark": "resnet",
+        "submission_platform": "Testbed",
+        "submission_division": "open",
+        "submission_org": "Example University",
+        "submission_status": "onprem",
+        "cache_clear": None,
+    }
+
+
+def test_its_epochs_are_passes_over_the_training_images(
+    imagenet: Judged, records: list[dict[str, Any]]
+) -> None:
+    """Of one trial: each block ends where its evaluation begins, and begins where the last one ended."""
+    attempt = next(a for a in imagenet.replay.attempts if len(a.validations) > 3)
+    own = [r for r in records if r["metadata"].get("trial") == attempt.trial.number]
+    own = [r for r in own if r["metadata"].get("attempt") == attempt.number]
+    segments = [closed.segment for closed in attempt.validations]
+    seconds = [r["time_ms"] / 1000 for r in own]
+    assert [r["key"] for r in own[: 5 * len(segments)]] == [
+        "block_start",
+        "block_stop",
+        "eval_start",
+        "eval_accuracy",
+        "eval_stop",
+    ] * len(segments)
+    done = 0
+    for index, segment in enumerate(segments):
+        block, end, evaluated, accuracy, stop = (own[5 * index + n] for n in range(5))
+        assert block["metadata"]["first_epoch_num"] == 1 + done / TRAINING
+        assert block["metadata"]["epoch_count"] == segment.train_examples / TRAINING
+        assert end["metadata"] == block["metadata"]
+        done += segment.train_examples
+        assert evaluated["metadata"] == accuracy["metadata"] == stop["metadata"]
+        assert accuracy["metadata"]["epoch_num"] == done / TRAINING
+        assert accuracy["value"] == pytest.approx(1 - segment.error)
+        of_segment = seconds[5 * index : 5 * index + 5]
+        assert of_segment[4] - of_segment[2] == pytest.approx(segment.validate_seconds, abs=0.002)
+        assert of_segment[1] == of_segment[2]
+        assert of_segment == sorted(of_segment)
+
+
+def refusal(run: Judged) -> str:
+    with pytest.raises(AiperfError) as raised:
+        mlperf_text(run, ENTRY)
+    assert "\n" not in str(raised.value)
+    return str(raised.value).replace(f"{run.files.directory.parent}/", "")
+
+
+def test_other_data_is_refused(judged: Judged, tmp_path: Path) -> None:
+    assert refusal(judged) == (
+        "four-groups: MLPerf's resnet is of ImageNet-1k, and classes is 10, and ImageNet-1k has 1000"
+    )
+    data = replace(IMAGENET.data, name="synthetic", training_examples=TRAINING)
+    generated = replace(resized(IMAGENET, 5.0), data=data)
+    run = examine(write_run(tmp_path / "generated", generated, Machine(1, 8, device_ops_per_second=2e12)))
+    assert refusal(run).startswith("generated: MLPerf's resnet is of ImageNet-1k, and ")
+    recorded = Path(__file__).parents[2] / "recorded" / "language"
+    text = examine(replace(judged.files, directory=recorded))
+    assert refusal(text) == "language is a run of language; MLPerf's resnet is of ImageNet-1k"
+
+
+@pytest.mark.parametrize(
+    ("name", "timed", "why"),
+    [
+        ("resumed", lambda: told(Scene(killed_at=25.0)), "has one run_start"),
+        ("untested", lambda: told(Scene())[:-1], "it makes no MLPerf entry"),
+        ("pretended", lambda: journals.of_origin(told(Scene()), Origin.PRETENDED), "as an MLPerf log"),
+    ],
+)
+def test_other_runs_are_refused(
+    name: str, timed: Callable[[], Any], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if their images were ImageNet's, so that this is not the reason."""
+    run = examine(journals.write_run(tmp_path / name, timed()))
+    monkeypatch.setattr("analysis.exports.mlperf.known_set", lambda manifest: IMAGENET_1K)
+    assert why in refusal(run)
+
+
+def test_an_entry_says_who_and_what() -> None:
+    with pytest.raises(ConfigError, match="closed division fixes the network"):
+        replace(ENTRY, division="closed")
+    with pytest.raises(ConfigError, match=r"give --organization, --status$"):
+        replace(ENTRY, organization=" ", status="")
+
+
+def test_the_words_are_those_of_the_rules() -> None:
+    """In the checker's own rules, which it evaluates."""
+    compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
+    rules = (Path(compliance.__file__).parent / f"training_{RULES}" / "common.yaml").read_text()
+    assert str(list(STATUSES)) in rules
+    assert str(sorted(DIVISIONS)) in rules
+
+
+def test_the_command_writes_it(
+    imagenet: Judged,
+    judged: Judged,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed = Typed(monkeypatch, capsys)
+    words = ("export", "--mllog", "--mlperf", "resnet", "--organization", "Example University")
+    words += ("--platform", "Testbed", "--status", "onprem")
+    assert typed(*words, imagenet.files.directory, "-o", tmp_path / "log") == 0
+    assert (tmp_path / "log").read_text() == mlperf_text(imagenet, ENTRY)
+    assert typed(*words, judged.files.directory) == 1
+    assert typed.err.startswith("aiperf-hpc: ")
+    assert typed.err.count("\n") == 1
+    assert typed("export", "--csv", "--mlperf", "resnet", imagenet.files.directory) == 2
+    assert "--mlperf is for --mllog" in typed.err
+    assert typed("export", "--mllog", "--status", "onprem", imagenet.files.directory) == 2
+    assert "--status is for --mlperf" in typed.err

@@ -39,7 +39,7 @@ class StoppedEarly(AiperfError):
     """A run that was asked to stop before its clock started: there is nothing to show yet."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason} before the clock started; `aiperf-hpc resume` goes on")
+        super().__init__(f"{reason} before the clock started")
         self.reason = reason
 
 

@@ -7,6 +7,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.errors import AiperfError
+
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -130,3 +132,11 @@ class RunFiles:
 def _named(host: str) -> str:
     """A journal of somebody else's may call a host anything; its files lie here all the same."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", host)[:120]
+
+
+def run_directories(directory: Path) -> list[Path]:
+    """The runs that lie in a directory, by name. Raises AiperfError where it cannot be read."""
+    try:
+        return sorted(path for path in directory.iterdir() if RunFiles(path).journal.is_file())
+    except OSError as error:
+        raise AiperfError(f"{directory}: {error.strerror}; give a directory that holds runs") from None

@@ -15,6 +15,7 @@ from aiperf.commands.looking.accepting import accept
 from aiperf.commands.looking.comparing import compare, scaling
 from aiperf.commands.looking.costing import cost
 from aiperf.commands.looking.exporting import export
+from aiperf.commands.looking.listing import list_runs
 from aiperf.commands.looking.reporting import report
 from aiperf.commands.looking.results import score, status, validate
 from aiperf.commands.looking.serving import serve
@@ -29,7 +30,21 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
     "Run": (run, resume, preset, data, nni),
-    "Look": (status, serve, score, report, export, compare, scaling, cost, count, graph, profile, infer),
+    "Look": (
+        list_runs,
+        status,
+        serve,
+        score,
+        report,
+        export,
+        compare,
+        scaling,
+        cost,
+        count,
+        graph,
+        profile,
+        infer,
+    ),
     "Check": (doctor, peak, validate, accept),
     "Publish": (package, key, rank),
     "Cluster": (launch, simulate),

@@ -55,7 +55,13 @@ COARSE_SECONDS = 2.0  # of the times of files on some file systems
 @click.argument("name", required=False)
 def preset(name: str | None) -> None:
     """Print a preset, to edit and use with `run --preset FILE.toml`. Without a name: list the presets."""
-    click.echo(preset_text(name) if name else "\n".join(preset_names()), nl=name is None)
+    if name:
+        click.echo(preset_text(name), nl=False)
+        return
+    names = preset_names()
+    for each in names:
+        about = preset_text(each).partition("\n")[0].removeprefix("# ")
+        click.echo(f"{each:<{max(map(len, names))}}  {about}")
 
 
 @click.command()

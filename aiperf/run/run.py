@@ -230,13 +230,13 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
-        result = "its result follows; if it does not, the job was killed"
-        what = result if master.released else "is to be started again, for its clock does not run yet"
-        # A launcher that has lost a rank sends the same signal, and leaves a second for this line. Not by
-        # print: the handler may stand in the middle of one.
-        told = f"aiperf-hpc: {signal.Signals(number).name}: the run ends and {what}: "
+        what = "nothing is measured yet; start again, or remove it"
+        if master.released:
+            what = "the run ends and its result follows; if it does not, the job was killed"
+        # A launcher that has lost a rank sends it too, and leaves a second. Not by print: one may be under way
+        told = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
         with suppress(OSError):  # nobody may be there to read it any more
-            os.write(STDERR, f"{told}aiperf-hpc resume {files.directory}\n".encode())
+            os.write(STDERR, f"aiperf-hpc: {told}".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, *heeded())

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from statistics import median
-from xml.etree import ElementTree
 
 from aiperf import toml
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
-from aiperf.wording import counted, percent, plain, rate, scaled
+from aiperf.wording import counted, percent, rate, scaled
+from analysis.comparing.history import changes, changes_text, drops, earlier
 from analysis.comparing.kind import MixedError
 from analysis.comparing.scaling import refuse_mixed
 from analysis.readings.judged import Judged
@@ -23,7 +21,8 @@ from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
-FORM = "aiperf-hpc/acceptance/1"
+COUNTS = ("runs", "earlier_runs")
+"""Keys that alone ask for nothing."""
 
 
 class Unacceptable(AiperfError):
@@ -55,14 +54,27 @@ class Criteria:
     """The slowest control of a node's ranks, as a share of the median of all ranks: 0.95."""
     no_slow_ranks: bool = False
     """No rank and no group is an outlier (docs/machine.md)."""
+    max_drop: float = 0.0
+    """Of each run's sustained OPS and control below the median of the earlier runs, as a share: 0.03."""
+    earlier_runs: int = 5
+    """So many of the earlier runs are taken, the last ones."""
+    same_environment: bool = False
+    """Versions, threads, governor and variables are those of the last earlier run, else the first given."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
             if not 0 <= value < float("inf"):
                 raise ConfigError(f"{each.name} is {value}; it is 0 or more")
-        if not any(getattr(self, each.name) for each in fields(self) if each.name != "runs"):
+        if self.earlier_runs < 1:
+            raise ConfigError("earlier_runs is 0; it is 1 or more")
+        if not any(getattr(self, each.name) for each in fields(self) if each.name not in COUNTS):
             raise ConfigError("no criterion is given; for example: min_ops_per_second = 1e15")
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether earlier runs are asked for."""
+        return self.max_drop > 0 or self.same_environment
 
 
 @dataclass(frozen=True)
@@ -106,8 +118,11 @@ def read_criteria(text: str, where: str) -> Criteria:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def accept(criteria: Criteria, runs: Sequence[Judged]) -> Acceptance:
-    """Raises Unacceptable for a run that is not VALID, and for runs that are not of one kind and size."""
+def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged] = ()) -> Acceptance:
+    """`history`: runs among which the earlier ones are looked for.
+
+    Raises Unacceptable for a run that is not VALID, and for runs that are not of one kind and size.
+    """
     for run in runs:
         if run.verdict.answer is not Answer.VALID:
             failed = [finding.text for finding in run.verdict.failed(Kind.INTEGRITY)]
@@ -126,57 +141,9 @@ def accept(criteria: Criteria, runs: Sequence[Judged]) -> Acceptance:
         (
             *_together(criteria, runs),
             *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
+            *_since(criteria, runs, history),
         ),
     )
-
-
-def acceptance_text(found: Acceptance) -> str:
-    """A line for each judgement, what did not pass first, and the answer at the end."""
-    rows = [(_word(each.passed), each.criterion, plain(each.where), each.text) for each in _shown(found)]
-    widths = [max(map(len, column)) for column in zip(*rows)][:-1]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
-    wrong = sum(not each.passed for each in found.judgements)
-    answer = "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
-    table = "\n".join(lines)
-    return f"{table}\n\n{answer}, {counted(len(found.runs), 'run')}\n"
-
-
-def acceptance_json(found: Acceptance) -> str:
-    content = {"form": FORM, "accepted": found.passed, "runs": found.runs}
-    return json.dumps({**content, "criteria": [asdict(each) for each in found.judgements]}, indent=1) + "\n"
-
-
-def acceptance_junit(found: Acceptance) -> str:
-    """JUnit's XML, one case for each judgement, as continuous-integration servers read it."""
-    wrong = [each for each in found.judgements if not each.passed]
-    attributes = {
-        "name": "aiperf-hpc accept",
-        "tests": str(len(found.judgements)),
-        "failures": str(len(wrong)),
-    }
-    suite = ElementTree.Element("testsuite", attributes)
-    for each in found.judgements:
-        case = ElementTree.SubElement(suite, "testcase", classname=plain(each.where), name=each.criterion)
-        text = f"{_word(each.passed)}: {each.text}"
-        if not each.passed:
-            ElementTree.SubElement(case, "failure", message=plain(text))
-    ElementTree.indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
-
-
-def _shown(found: Acceptance) -> Iterator[Judgement]:
-    """Nodes that pass one criterion of one run are one line: there may be thousands."""
-    yield from (each for each in found.judgements if not each.passed)
-    nodes = Counter((each.criterion, each.run) for each in found.judgements if each.passed and each.node)
-    for each in found.judgements:
-        if each.passed and not each.node:
-            yield each
-        elif each.passed and (num := nodes.pop((each.criterion, each.run), 0)):
-            yield replace(each, node="", measured=counted(num, "node"))
-
-
-def _word(passed: bool | None) -> str:
-    return "unknown" if passed is None else "passed" if passed else "FAILED"
 
 
 def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
@@ -228,6 +195,21 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
             yield Judgement("no_slow_ranks", name, outlier_text(one), "none", False, ", ".join(one.hosts))
         if not slow:
             yield Judgement("no_slow_ranks", name, "none", "none", True)
+
+
+def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:
+    for run in runs:
+        name, before = run.replay.opened.run_id, earlier(run, history, criteria.earlier_runs)
+        if criteria.max_drop:
+            for drop in drops(run, before):
+                passed = None if drop.share is None else drop.share <= criteria.max_drop
+                required = f"{percent(criteria.max_drop)} below or less"
+                yield Judgement("max_drop", name, drop.text, required, passed)
+        if criteria.same_environment:
+            last = before[-1] if before else runs[0]
+            found = changes(last, run)
+            required = f"that of {last.replay.opened.run_id}"
+            yield Judgement("same_environment", name, changes_text(found), required, not found)
 
 
 def _bounded(

@@ -18,6 +18,8 @@ from analysis.readings.usage import read_usage
 from analysis.table import Table
 
 HOSTS_SHOWN = 8
+JOB = "job"
+"""The number of a batch job: each run has its own, and it changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     software = _differences(names, _software(first), _software(second))
     around = _differences(names, *(facts.surroundings(one.replay) for one in (first, second)))
     others = {"configuration": configuration, "machine": machine, "software": software}
-    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != "job"])
+    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != JOB])
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
@@ -62,6 +64,12 @@ def compare(first: Judged, second: Judged) -> Comparison:
         software=software,
         surroundings=around,
     )
+
+
+def environment(judged: Judged) -> dict[str, str]:
+    """What the ranks computed in, by name: versions, threads, governor, variables of NCCL and the like."""
+    found = {**_software(judged), **facts.surroundings(judged.replay)}
+    return {name: value for name, value in found.items() if name != JOB}
 
 
 def comparison_text(found: Comparison) -> str:

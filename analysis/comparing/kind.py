@@ -14,6 +14,8 @@ from analysis.readings.key import task_of_run
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
 
+CODE = "the code"
+
 
 class MixedError(AiperfError):
     """Runs that are not of one kind."""
@@ -46,16 +48,20 @@ def _refuse_other_origin(first: Judged, other: Judged) -> None:
 
 
 def _refuse_other_kind(first: Judged, other: Judged) -> None:
-    mine, its = _kind(first), _kind(other)
-    wrong = [name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name)]
-    if wrong:
-        name = min(wrong)
+    if wrong := unlike(first, other):
+        name, mine, its = wrong[0], _kind(first), _kind(other)
         raise MixedError(
             f"{other.files.directory} is not of one kind with {first.files.directory}: {name} is "
             f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
             + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
             + "; compare runs of one configuration, data and code"
         )
+
+
+def unlike(first: Judged, other: Judged) -> list[str]:
+    """The names of what differs and must agree, in alphabetical order."""
+    mine, its = _kind(first), _kind(other)
+    return sorted(name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name))
 
 
 def _kind(run: Judged) -> Mapping[str, Any]:
@@ -70,6 +76,6 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     return {
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
         **data,
-        "the code": opened.code_hash,
+        CODE: opened.code_hash,
         "the devices": sorted({ready.device for ready in ranks}),
     }

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,12 @@ class Machine:
     """Of each rank, what it computed in."""
     random_seed: int = 1
     origin: Origin = Origin.MEASURED
+    days: int = 0
+    """After STARTED, at which it began."""
+
+    @property
+    def began(self) -> datetime:
+        return datetime.fromtimestamp(STARTED, timezone.utc) + timedelta(days=self.days)
 
 
 def write_run(directory: Path, config: Config = CIFAR, machine: Machine = Machine()) -> RunFiles:
@@ -193,7 +200,7 @@ class _Cluster:
         graph = graph_to_json(self.seed)
         opened = Opened(VERSION, self.run_id, "0.1.0", code_hash(), self.config, graph, origin=machine.origin)
         self.write(opened)
-        self.write(LegBegan(0, "2026-05-04T08:00:00+00:00", ("aiperf-hpc", "run"), groups))
+        self.write(LegBegan(0, machine.began.isoformat(), ("aiperf-hpc", "run"), groups))
         ranks = [(group, rank, f"node{1 + group:04}") for group, ranks in enumerate(groups) for rank in ranks]
         self.now = READY_SECONDS
         for group, rank, host in ranks:
@@ -213,7 +220,7 @@ class _Cluster:
             "system": "Linux",
         }
         memory_gib = (peak := listed(self.machine.device)) and peak.memory_gib
-        weights, wall = "5" * 64, STARTED + READY_SECONDS
+        weights, wall = "5" * 64, self.machine.began.timestamp() + READY_SECONDS
         return Ready(
             rank,
             host,

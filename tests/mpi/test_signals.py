@@ -111,7 +111,7 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     assert not any(attempt.state is State.LOST for attempt in found.attempts), text
     if found.leg.released is None:
         assert f"{'interrupted' if name == 'INT' else 'terminated'} before the clock started" in text
-        assert "its clock does not run yet" in text
+        assert "nothing is measured yet; start again, or remove it" in text
         assert "its result follows" not in text
     if found.tested is None:  # Ctrl-C ends a run for good
         with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:

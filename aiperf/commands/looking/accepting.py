@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +13,12 @@ from aiperf.commands.extras import extra
 from aiperf.commands.looking.reporting import opened
 from aiperf.commands.options import PATH, writing
 from aiperf.errors import AiperfError
+from aiperf.files import RunFiles, run_directories
 from aiperf.wording import plain
 from nas.bounded import read_text
+
+if TYPE_CHECKING:
+    from analysis.readings.judged import Judged
 
 PASSED, FAILED, REFUSED = 0, 1, 2
 
@@ -26,31 +31,60 @@ PASSED, FAILED, REFUSED = 0, 1, 2
     type=PATH,
     help="TOML file with the criteria of the site; see docs/acceptance.md.",
 )
+@click.option(
+    "--history",
+    type=PATH,
+    metavar="DIRECTORY",
+    help="Directory of earlier runs, for the criteria max_drop and same_environment.",
+)
 @click.option("--json", "json_file", type=PATH, help="Also write the result to this file, as JSON.")
 @click.option("--junit", "junit_file", type=PATH, help="Also write the result to this file, as JUnit XML.")
-def accept(paths: tuple[Path, ...], criteria: Path, json_file: Path | None, junit_file: Path | None) -> int:
+def accept(
+    paths: tuple[Path, ...],
+    criteria: Path,
+    history: Path | None,
+    json_file: Path | None,
+    junit_file: Path | None,
+) -> int:
     """Accept a machine by its runs: pass or fail for each site criterion, run and node.
 
     All operations are recounted. Exit codes: 0 accepted; 1 not accepted; 2 refused: a run is not VALID, or
     the runs differ in configuration, code, devices or size.
     """
     with extra("report"):
-        from analysis.comparing import acceptance
+        from analysis.comparing import acceptance, acceptance_text
         from analysis.readings.judged import examine
     with ExitStack() as stack:
         try:
             asked = acceptance.read_criteria(_text(criteria), str(criteria))
             runs = [examine(stack.enter_context(opened(path))) for path in paths]
-            found = acceptance.accept(asked, runs)
+            found = acceptance.accept(asked, runs, _earlier(history, asked.looks_back))
         except AiperfError as error:
             click.echo(plain(f"aiperf-hpc: {error}"), err=True)
             return REFUSED
-    click.echo(acceptance.acceptance_text(found), nl=False)
-    for path, text_of in ((json_file, acceptance.acceptance_json), (junit_file, acceptance.acceptance_junit)):
+    click.echo(acceptance_text.acceptance_text(found), nl=False)
+    forms = (json_file, acceptance_text.acceptance_json), (junit_file, acceptance_text.acceptance_junit)
+    for path, text_of in forms:
         if path is not None:
             with writing(path):
                 path.write_text(text_of(found), encoding="utf-8")
     return PASSED if found.passed else FAILED
+
+
+def _earlier(history: Path | None, is_asked: bool) -> list[Judged]:
+    from analysis.readings.judged import glance
+
+    if history is None:
+        return []
+    if not is_asked:
+        raise AiperfError("--history: the criteria ask for neither max_drop nor same_environment")
+    found = []
+    for directory in run_directories(history):
+        try:
+            found.append(glance(RunFiles(directory)))
+        except AiperfError as error:
+            click.echo(plain(f"left out of the history: {error}"), err=True)
+    return found
 
 
 def _text(path: Path) -> str:

@@ -15,9 +15,9 @@ from analysis.comparing.acceptance import (
     Judgement,
     Unacceptable,
     accept,
-    acceptance_text,
     read_criteria,
 )
+from analysis.comparing.acceptance_text import acceptance_text
 from analysis.readings.judged import Judged, examine
 from tests.analysis.synthetic import CIFAR, Machine, resized, study, write_run
 
@@ -128,6 +128,8 @@ def test_runs_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> No
         ("min_mfu = 'high'", "min_mfu is 'high'; it must be"),
         ("min_mfuu = 0.3", "unknown key min_mfuu; known: "),
         ("min_mfu = ", "site.toml: "),
+        ("earlier_runs = 3", "no criterion is given"),
+        ("max_drop = 0.1\nearlier_runs = 0", "earlier_runs is 0; it is 1 or more"),
     ],
 )
 def test_wrong_criteria_are_one_line(text: str, told: str) -> None:

@@ -48,3 +48,22 @@ def test_criteria_that_cannot_be_read_are_one_line(
     assert typed("accept", tmp_path, "--criteria", tmp_path / criteria) == 2
     assert told in typed.err
     assert typed.err.count("\n") == 1
+
+
+def test_a_run_is_held_against_the_earlier_ones(typed: Typed, tmp_path: Path) -> None:
+    runs = study(tmp_path / "runs", GOOD)
+    criteria = tmp_path / "site.toml"
+    criteria.write_text("max_drop = 0.5\nsame_environment = true\n")
+    words = ("accept", runs[2].files.directory, "--criteria", criteria)
+    assert typed(*words, "--history", tmp_path / "runs") == 1  # all began at one time: none is earlier
+    assert typed.out.count("unknown  max_drop") == 2
+    torn = tmp_path / "runs" / "torn"
+    torn.mkdir()
+    (torn / "journal.jsonl").write_text("no JSON\n")
+    assert typed(*words, "--history", tmp_path / "runs") == 1
+    assert "left out of the history: " in typed.err
+    assert typed(*words, "--history", tmp_path / "absent") == 2
+    assert typed.err.endswith("absent: No such file or directory; give a directory that holds runs\n")
+    criteria.write_text("max_error = 1.0\n")
+    assert typed(*words, "--history", tmp_path / "runs") == 2
+    assert "the criteria ask for neither max_drop nor same_environment" in typed.err

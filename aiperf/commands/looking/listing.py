@@ -1,0 +1,35 @@
+"""The sub-command that lists runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiperf.commands.extras import extra
+from aiperf.commands.options import PATH
+from aiperf.files import RunFiles, run_directories
+from aiperf.wording import plain
+
+
+@click.command("list")
+@click.argument("directory", type=PATH, default="runs")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+def list_runs(directory: Path, as_json: bool) -> int:
+    """List the runs of a directory (default: runs), a line each, with score and verdict.
+
+    Exit code 1 where a run could not be read.
+    """
+    with extra("report"):
+        from analysis.exports.runs import Listed, runs_json, runs_text
+    found = [Listed.of(RunFiles(each)) for each in run_directories(directory)]
+    for each in found:
+        if each.problem:
+            click.echo(plain(f"aiperf-hpc: {each.problem}"), err=True)
+    if as_json:
+        click.echo(runs_json(found), nl=False)
+    elif found:
+        click.echo(runs_text(found))
+    else:
+        click.echo(f"no run in {directory}; `aiperf-hpc run` makes one")
+    return int(any(each.problem for each in found))

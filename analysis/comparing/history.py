@@ -1,0 +1,88 @@
+"""A run beside the earlier ones of its machine: what changed in its figures and in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from aiperf.rules.ending import Answer
+from aiperf.wording import counted, percent
+from analysis.comparing.comparison import environment
+from analysis.comparing.kind import CODE, unlike
+from analysis.readings.judged import Judged
+from analysis.readings.key import Figure, figures, num_devices
+
+HELD = ("ops_per_second", "control_examples_per_second")
+"""What a machine that became slower has less of."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How far one figure of a run lies below the median of earlier runs."""
+
+    figure: Figure
+    share: float | None
+    """Of the median; below 0 where the run has more. None: the figure is not known of the run or of them."""
+    earlier: int
+    """Earlier runs that have the figure."""
+
+    @property
+    def text(self) -> str:
+        if self.share is None:
+            return f"{self.figure.name}: not known of both this run and an earlier one"
+        side = "below" if self.share >= 0 else "above"
+        of = "the earlier run" if self.earlier == 1 else f"the median of {self.earlier} earlier runs"
+        return f"{self.figure.name} {percent(abs(self.share))} {side} {of}"
+
+
+def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
+    """The last VALID ones that began before it, with its configuration, data, devices and size, oldest first.
+
+    Their code may be another: a new version of the program is one of the changes that a site looks for, and
+    `environment` names it.
+    """
+    same = [
+        other
+        for other in others
+        if other.verdict.answer is Answer.VALID
+        and other.replay.begin_chain != run.replay.begin_chain
+        and began(other) < began(run)
+        and num_devices(other.replay) == num_devices(run.replay)
+        and set(unlike(run, other)) <= {CODE}
+    ]
+    return sorted(same, key=began)[-most:]
+
+
+def began(run: Judged) -> str:
+    """The time of day at which it began, in the form of ISO 8601."""
+    return run.replay.legs[0].began.started if run.replay.legs else ""
+
+
+def drops(run: Judged, before: Sequence[Judged]) -> list[Drop]:
+    """Of each figure that `HELD` names, beside those of the earlier runs."""
+    own = figures(run.replay, run.score)
+    theirs = [figures(each.replay, each.score) for each in before]
+    return [_drop(own[key], [each[key].value for each in theirs]) for key in HELD]
+
+
+def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
+    known = [value for value in theirs if value]
+    if own.value is None or not known:
+        return Drop(own, None, len(known))
+    return Drop(own, 1 - own.value / median(known), len(known))
+
+
+def changes(before: Judged, after: Judged) -> list[str]:
+    """What of the environment differs, a text for each name: "governor: performance, was powersave"."""
+    old, new = environment(before), environment(after)
+    return [
+        f"{name}: {new.get(name, 'absent')}, was {old.get(name, 'absent')}"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+
+
+def changes_text(found: Sequence[str]) -> str:
+    """All of them in one line."""
+    return f"{counted(len(found), 'change')}: {'; '.join(found)}" if found else "no change"

@@ -1,0 +1,77 @@
+"""The runs of a directory, a line each, for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from aiperf.wording import plain
+from analysis.readings.judged import glance
+from analysis.readings.key import figures
+from analysis.table import aligned
+
+COLUMNS = ("run", "started", "preset", "devices", "span", "sustained OPS", "test error", "verdict")
+FIGURES = ("devices", "span_seconds", "ops_per_second", "error")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run, or why it could not be read."""
+
+    run: str
+    """Its directory's name."""
+    verdict: str = "unreadable"
+    run_class: str | None = None
+    started: str = ""
+    """Of its first leg, in the form of ISO 8601."""
+    preset: str = ""
+    figures: tuple[float | None, ...] = (None,) * len(FIGURES)
+    """As `FIGURES` names them: devices, seconds, operations per second, from 0 to 1."""
+    shown: tuple[str, ...] = ("",) * len(FIGURES)
+    problem: str = ""
+
+    @classmethod
+    def of(cls, files: RunFiles) -> Listed:
+        """Of a long run that was never validated, what the journal states is taken (`glance`)."""
+        name = files.directory.name
+        try:
+            judged = glance(files)
+        except AiperfError as error:
+            return cls(name, problem=str(error))
+        replay, verdict = judged.replay, judged.verdict
+        known = figures(replay, judged.score)
+        return cls(
+            run=name,
+            verdict=verdict.answer.value,
+            run_class=verdict.run_class.value if verdict.run_class else None,
+            started=replay.legs[0].began.started if replay.legs else "",
+            preset=replay.opened.config.preset,
+            figures=tuple(known[key].value for key in FIGURES),
+            shown=tuple(known[key].text for key in FIGURES),
+        )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        answer = f"{self.verdict}, {self.run_class}" if self.run_class else self.verdict
+        day = self.started[:16].replace("T", " ")
+        return tuple(map(plain, (self.run, day, self.preset, *self.shown, answer)))
+
+
+def runs_text(found: Sequence[Listed]) -> str:
+    """The oldest first, as they were started; then what could not be read."""
+    return aligned([COLUMNS, *(each.row for each in _in_order(found))])
+
+
+def runs_json(found: Sequence[Listed]) -> str:
+    """A list of objects; null is: not known."""
+    records = [asdict(each) | dict(zip(FIGURES, each.figures)) for each in _in_order(found)]
+    for record in records:
+        del record["figures"], record["shown"]
+    return json.dumps(records, indent=1) + "\n"
+
+
+def _in_order(found: Sequence[Listed]) -> list[Listed]:
+    return sorted(found, key=lambda each: (bool(each.problem), each.started, each.run))

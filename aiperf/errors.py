@@ -43,11 +43,16 @@ class StoppedEarly(AiperfError):
         self.reason = reason
 
 
+def installation(*extras: str) -> str:
+    """What to type where these extras are missing. No index has this program; its checkout has."""
+    return f"pip install '.[{','.join(extras)}]' in a checkout of aiperf-hpc"
+
+
 class MissingExtra(AiperfError):
     """A library that is an extra, and is not installed."""
 
     def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is not installed; remedy: pip install 'aiperf-hpc[{extra}]'")
+        super().__init__(f"{library} is not installed; remedy: {installation(extra)}")
 
 
 class GroupBroken(WorldError):

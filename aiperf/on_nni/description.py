@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.config import Config
 
 HEAD = """\
-# For NNI 3.0, its last release: pip install 'aiperf-hpc[run,nni]', then nnictl create --config THIS_FILE
+# For NNI 3.0, its last release: pip install '.[run,nni]', then nnictl create --config THIS_FILE
 # The run is written to {directory}; `aiperf-hpc score` shows its result, `nnictl stop` ends it.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from aiperf.config import Config
-from aiperf.errors import ConfigError, MissingExtra
+from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.tasks.known import task_of
 from nas.graph import Graph
 from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
@@ -49,8 +49,8 @@ def resolved(config: Config) -> tuple[Config, str]:
     told = (
         f"hyper-parameters are tuned by {name}"
         if found
-        else "hyper-parameters are not tuned: neither nni nor optuna is installed; remedy: pip install "
-        "'aiperf-hpc[nni]'"
+        else "hyper-parameters are not tuned: neither nni nor optuna is installed; remedy: "
+        + installation("nni")
     )
     return replace(config, tuning=replace(config.tuning, name=name)), told
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiperf.errors import WorldError
+from aiperf.errors import WorldError, installation
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -171,7 +171,7 @@ def mpi_module() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
         raise WorldError(
-            f"several ranks need MPI ({error}); pip install 'aiperf-hpc[mpi]', and load the site's MPI "
-            "module where there is one"
+            f"several ranks need MPI ({error}); {installation('mpi')}, and load the "
+            "site's MPI module where there is one"
         ) from None
     return MPI

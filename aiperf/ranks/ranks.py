@@ -18,7 +18,7 @@ from types import FrameType
 
 from aiperf import warned
 from aiperf.config import Config
-from aiperf.errors import ConfigError, WorldError
+from aiperf.errors import ConfigError, WorldError, installation
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
@@ -161,7 +161,7 @@ def _start_ranks(num_ranks: int) -> int:
     if mpiexec is None:
         words = " ".join(["aiperf-hpc", *sys.argv[1:]])
         raise WorldError(
-            f"{num_ranks - 1} devices need as many processes; pip install 'aiperf-hpc[mpi]', "
+            f"{num_ranks - 1} devices need as many processes; {installation('mpi')}, "
             f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use one by --devices 1"
         )
     program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]

@@ -49,7 +49,9 @@ def typed(*lines: tuple[str, str]) -> list[tuple[int, str, str]]:
 
 
 def remedy(library: str) -> str:
-    return f"aiperf-hpc: {library} is not installed; remedy: pip install 'aiperf-hpc[run]'\n"
+    return (
+        f"aiperf-hpc: {library} is not installed; remedy: pip install '.[run]' in a checkout of aiperf-hpc\n"
+    )
 
 
 def test_without_torch_what_reads_works_and_what_trains_says_which_extra_it_needs() -> None:

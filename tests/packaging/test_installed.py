@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.clash import PACKAGES
+from aiperf.errors import MissingExtra
 from tests.house.tree import ROOT, files
 from tests.packaging.cloned import cloned
 
@@ -78,7 +79,7 @@ def test_without_an_extra_a_real_run_is_looked_at_and_none_begun(
     for words in (*runs, ["validate", run, "--reevaluate"]):
         answer = environment.type(*words)
         assert answer.returncode
-        assert answer.stderr == "aiperf-hpc: torch is not installed; remedy: pip install 'aiperf-hpc[run]'\n"
+        assert answer.stderr == f"aiperf-hpc: {MissingExtra('torch', 'run')}\n"
     assert list(environment.elsewhere.iterdir()) == [], "a run that cannot be left a directory"
 
 

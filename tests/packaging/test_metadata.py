@@ -96,7 +96,9 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
 
 def test_every_documented_installation_works_from_a_clone(stated: dict[str, Any]) -> None:
     """No index knows the distribution; a wheelhouse does."""
-    pages = [path for path in files() if path.endswith((".md", ".def")) or path == "Makefile"]
+    code = {path.relative_to(ROOT).as_posix() for path in sources(*PACKAGES)}
+    endings = (".md", ".def", "Makefile", "Containerfile")
+    pages = [path for path in files() if path.endswith(endings) or path in code]
     lines = [line for path in pages for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
     named = [
         (line, found["what"], found["extras"].split(","))

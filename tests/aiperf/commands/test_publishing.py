@@ -312,7 +312,7 @@ def test_a_missing_extra_is_named(run: RunFiles) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert answer.returncode == 1
     assert answer.stderr == (
-        "aiperf-hpc: jinja2 is not installed; remedy: pip install 'aiperf-hpc[report]'\n"
+        "aiperf-hpc: jinja2 is not installed; remedy: pip install '.[report]' in a checkout of aiperf-hpc\n"
     )
 
 

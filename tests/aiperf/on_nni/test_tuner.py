@@ -29,7 +29,7 @@ def test_the_description_whole(tmp_path: Path) -> None:
     assert (
         description(config, asked.words(), tmp_path / "run", 2)
         == f"""\
-# For NNI 3.0, its last release: pip install 'aiperf-hpc[run,nni]', then nnictl create --config THIS_FILE
+# For NNI 3.0, its last release: pip install '.[run,nni]', then nnictl create --config THIS_FILE
 # The run is written to {tmp_path}/run; `aiperf-hpc score` shows its result, `nnictl stop` ends it.
 experimentName: "aiperf-hpc digits"
 searchSpace:

@@ -49,7 +49,8 @@ def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: p
     with pytest.raises(WorldError) as raised:
         across(Wanted("cuda"), never)
     assert str(raised.value) == (
-        "4 devices need as many processes; pip install 'aiperf-hpc[mpi]', or load the site's MPI, and run: "
+        "4 devices need as many processes; pip install '.[mpi]' in a checkout of aiperf-hpc, "
+        "or load the site's MPI, and run: "
         "mpiexec -n 5 aiperf-hpc run --minutes 1; or use one by --devices 1"
     )
 

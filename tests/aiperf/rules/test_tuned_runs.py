@@ -144,7 +144,7 @@ def config_with(name: str) -> Config:
 def test_a_tuner_that_is_not_installed_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)
     for name in ("nni", "optuna"):
-        with pytest.raises(MissingExtra, match=rf"{name} is not installed; .*aiperf-hpc\[{name}\]"):
+        with pytest.raises(MissingExtra, match=rf"{name} is not installed; .*'\.\[{name}\]'"):
             Jobs.of(config_with(name), residual(), Replay())
     assert new_tuner(config_with("none")).library == ""
 

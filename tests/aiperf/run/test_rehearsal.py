@@ -136,8 +136,8 @@ def test_what_the_run_would_refuse_is_refused(changes: dict[str, object], words:
 @pytest.mark.parametrize(
     ("key", "name", "module", "words"),
     [
-        ("tuning.name", "optuna", "aiperf.proposing.proposals.installed", "pip install 'aiperf-hpc[optuna]'"),
-        ("tuning.name", "nni", "aiperf.proposing.proposals.installed", "pip install 'aiperf-hpc[nni]'"),
+        ("tuning.name", "optuna", "aiperf.proposing.proposals.installed", "pip install '.[optuna]'"),
+        ("tuning.name", "nni", "aiperf.proposing.proposals.installed", "pip install '.[nni]'"),
     ],
 )
 def test_a_missing_extra_is_told(
@@ -159,6 +159,8 @@ def test_sensors_that_nobody_can_read_are_told(monkeypatch: pytest.MonkeyPatch) 
     device = Described(1, "NVIDIA A100-SXM4-80GB", "cuda", 80 << 30, {"bf16": 2e14}, "nvidia")
     monkeypatch.setattr(Ranks, "devices", lambda self, config: (device,))
     monkeypatch.setattr(rehearsal, "find_spec", lambda name: None)
-    assert rehearsed(load_preset("digits"))["energy"].endswith("pip install 'aiperf-hpc[nvidia]'")
+    assert rehearsed(load_preset("digits"))["energy"].endswith(
+        "pip install '.[nvidia]' in a checkout of aiperf-hpc"
+    )
     monkeypatch.setattr(rehearsal, "find_spec", lambda name: object())
     assert "energy" not in rehearsed(load_preset("digits"))

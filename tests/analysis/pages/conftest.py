@@ -14,7 +14,7 @@ from tests.analysis.pages.shown import Shown
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'aiperf-hpc[browser]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         pytest.fail("no Chromium on PATH; Debian has it as the package chromium")

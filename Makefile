@@ -18,7 +18,7 @@ JOBS ?= 4
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm wheelhouse lint tree clean
+.PHONY: help run test test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -48,7 +48,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PROCESSES) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "slow and not mpi" -o timeout=900 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slow and not mpi and not recipes" -o timeout=900 $(PYTEST_ARGS)
 
 # What computes, and the front door, as on a processor with AVX2 only and as on one without AVX; in fp32, on two
 # threads. The ISA can be lowered, never raised: ATen's kernels by the one variable, oneDNN's by the other.
@@ -70,7 +70,7 @@ test-browser: $(VENV)/.installed-browser
 
 # Jobs on a real Slurm of four nodes on this machine, as root: see tests/slurm/cluster.sh install
 test-slurm: $(VENV)/.installed-mpi
-	$(BIN)/python -m pytest -m slurm -o timeout=1500 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slurm and not recipes" -o timeout=1500 $(PYTEST_ARGS)
 
 # All wheels that machines without a network need, for this Python and kind of processor: then on such a machine
 # pip install --no-index --find-links wheelhouse 'aiperf-hpc[run,mpi,report]'
@@ -114,13 +114,23 @@ test-mpi-slow: $(VENV)/.installed-mpi .venv-mpich/.installed
 test-machine: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m "mpi and slow" $(PYTEST_ARGS) tests/mpi/test_slow.py
 
+# The distribution, and what is under packaging/, by their real tools. Those of Debian must be on PATH: apt-get
+# install jube mmdebstrap bubblewrap uidmap, and Slurm. MARKED="recipes and not slow" leaves out what takes minutes.
+MARKED ?= recipes
+test-recipes: $(VENV)/.installed-mpi .venv-recipes/.installed
+	$(BIN)/python -m pytest -m "$(MARKED)" -o timeout=900 $(PYTEST_ARGS)
+
+# Every suite, the recipes too where nothing of theirs has changed.
+test-all:
+	ALL=1 bash .ci/run
+
 # Horovod is built where it is used, in an environment of its own: some minutes, once.
 test-horovod:
 	@$(MAKE) --no-print-directory VENV=.venv-horovod .venv-horovod/.installed-horovod
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .venv-nni .venv-mpich .venv-horovod .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-nni .venv-mpich .venv-horovod .venv-recipes .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)
@@ -153,6 +163,15 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	$(BIN)/python -c "$$purelib" > "$$(.venv-mpich/bin/python -c "$$purelib")/all-else.pth"
 	@touch $@
+
+# Tools that build and check recipes bring many libraries; none of them is to be found by what they start.
+.venv-recipes/.installed: constraints.txt Makefile
+	@$(call refuse-old-python)
+	@$(PYTHON) -m venv .venv-recipes
+	@.venv-recipes/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(RECIPES)
+	@touch $@
+
+RECIPES := build twine pipx ReFrame-HPC easybuild pycodestyle
 
 $(VENV)/.installed-horovod: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
 	@.ci/build_horovod $(BIN)/python $(PIP_ARGS)

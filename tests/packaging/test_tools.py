@@ -1,0 +1,118 @@
+"""Recipes by their real tools: a run under ReFrame and under JUBE, and what each makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.jobs import QUICK, TINY
+from tests.packaging.recipes import FOLDER, said, tool
+
+pytestmark = [pytest.mark.recipes, pytest.mark.torch, pytest.mark.timeout(600)]
+
+REFRAME = ("-C", FOLDER / "reframe/settings.py", "-c", FOLDER / "reframe/aiperf_hpc.py", "-r", "--nocolor")
+KNOWN = {"sustained_ops": "OPS", "regulated_score": "OPS", "tensor_ops": "OPS", "control": "examples/s"}
+"""What a processor without sensors and without a listed peak tells: neither MFU nor energy."""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Its PATH has the program of these tests; tools write into a home of their own."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    home = tmp_path / "home"
+    home.mkdir()
+    return os.environ | {"PATH": path, "HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(QUICK)}
+
+
+def reframe(
+    folder: Path, environment: dict[str, str], *options: str
+) -> tuple[int, str, dict[str, tuple[float, str]]]:
+    """The exit code, the reason of a failure, and the figures that ReFrame kept, with their units."""
+    command = [tool("reframe"), *REFRAME, "--system=site:local", "--prefix", folder / "reframe"]
+    command += [f"--report-file={folder / 'report.json'}", f"-Spreset={TINY}", "-Sminutes=0.05"]
+    answer = subprocess.run(
+        [*command, f"-Soptions={','.join(options)}"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    (run,) = json.loads((folder / "report.json").read_text(encoding="utf-8"))["runs"]
+    (case,) = run["testcases"]
+    figures = {name.split(":")[-1]: (each[0], each[-2]) for name, each in case["perfvalues"].items()}
+    known = {name: figure for name, figure in figures.items() if figure[0] is not None}
+    failed = case.get("fail_info") or {"exc_value": ""}
+    return answer.returncode, str(failed["exc_value"]), known
+
+
+def test_reframe_has_the_figures_of_a_valid_run(tmp_path: Path, environment: dict[str, str]) -> None:
+    code, reason, figures = reframe(tmp_path, environment, "--device", "cpu")
+    assert (code, reason) == (0, "")
+    written = next((tmp_path / "reframe/output").rglob("result.json"))
+    score = json.loads(written.read_text(encoding="utf-8"))["score"]
+    told = {
+        "sustained_ops": score["ops_per_second"],
+        "regulated_score": score["regulated_score"],
+        "tensor_ops": score["tensor_ops_per_second"],
+        "control": score["control"]["examples_per_second"],
+    }
+    assert {name: value for name, (value, _) in figures.items()} == told
+    assert {name: unit for name, (_, unit) in figures.items()} == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(("--pretend", "laptop"), "SIMULATED: the run is pretended"), (("--step", "none"), "no result")],
+)
+def test_reframe_fails_what_is_not_valid(
+    tmp_path: Path, environment: dict[str, str], options: tuple[str, ...], reason: str
+) -> None:
+    code, told, figures = reframe(tmp_path, environment, *options)
+    assert code
+    assert reason in told
+    assert figures == {}
+
+
+@pytest.fixture
+def jube(tmp_path: Path, environment: dict[str, str]) -> list[dict[str, str]]:
+    """The rows of the table of a short run, with its columns' names."""
+    recipe = FOLDER / "jube/aiperf-hpc.xml"
+    said(
+        tool("jube"),
+        "run",
+        recipe,
+        "-t",
+        "quick",
+        "-r",
+        "--outpath",
+        "runs",
+        cwd=tmp_path,
+        environment=environment,
+    )
+    lines = (tmp_path / "runs/000000/result/result.dat").read_text(encoding="utf-8").splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    return [dict(zip(table[0], row)) for row in table[2:]]
+
+
+def test_jube_makes_a_table_of_the_figures(tmp_path: Path, jube: list[dict[str, str]]) -> None:
+    written = next((tmp_path / "runs").rglob("result.json"))
+    score = json.loads(written.read_text(encoding="utf-8"))["score"]
+    assert jube == [
+        {
+            "preset": "digits",
+            "minutes": "0.1",
+            "nodes": "1",
+            "random_seed": "1",
+            "sustained_ops[OPS]": f"{score['ops_per_second']:.4g}",
+            "regulated_score[OPS]": f"{score['regulated_score']:.4g}",
+            "mfu": "",
+            "control[examples/s]": f"{score['control']['examples_per_second']:.4g}",
+            "energy[J]": "",
+            "class": "smoke",
+        }
+    ]

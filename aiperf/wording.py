@@ -17,6 +17,9 @@ COUNTABLE = 1e15
 FEW = 5
 """Faults of one kind that are named: a damaged disk has many, and one line must do."""
 
+SMALLEST_PERCENT = 1e-6
+"""Smaller ones are written with an exponent, so that nobody counts zeros."""
+
 _TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that set the direction of what follows (Unicode, UAX #9), and halves of pairs,
 which UTF-8 does not write."""
@@ -47,9 +50,19 @@ def rates(low: float, high: float) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    if share is None:
-        return "unknown"
-    return f"{100 * share:.{digits}f} %" if abs(share) < COUNTABLE else f"{100 * share:.4g} %"
+    """ "41.2 %": with so many decimals, and at least two digits that matter, "0.018 %"."""
+    return "unknown" if share is None else f"{hundredths(share, digits)} %"
+
+
+def hundredths(share: float, digits: int = 2) -> str:
+    """The number before the "%"."""
+    value = 100 * share
+    if abs(share) >= COUNTABLE:
+        return f"{value:.4g}"
+    if 0 < abs(value) < SMALLEST_PERCENT:
+        return f"{value:.1e}"
+    exponent = int(f"{value:.1e}".partition("e")[2])  # of the rounded number: 0.9999 is 1.0
+    return f"{value:.{max(digits, 1 - exponent if value else 0)}f}"
 
 
 def clock(seconds: float) -> str:
@@ -59,6 +72,20 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """In words, "32 minutes": in a sentence nobody can take 1:00 for an hour or for a minute."""
+    number, unit = next(
+        ((seconds / size, unit) for size, unit in ((3600, "hour"), (60, "minute")) if seconds >= 2 * size),
+        (seconds, "second"),
+    )
+    text = figure(float(f"{number:.3g}"))
+    return f"{text} {unit}{'s' * (text != '1')}"
+
+
+def kilowatt_hours(joules: float) -> str:
+    return f"{figure(joules / 3.6e6)} kWh"
 
 
 def moment(iso: str) -> str:

@@ -124,8 +124,12 @@ class Site:
     """Lines of shell that make the command `aiperf-hpc` be found, as: source ~/venv/bin/activate"""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to export."""
+    name: str = ""
+    """What the machine is called, for the titles of reports: Cluster X."""
+    owner: str = ""
+    """Whose it is: Example University."""
     price: str = ""
-    """What a node costs for an hour, as 12.5USD/node-hour: `aiperf-hpc cost` reads it, no script does."""
+    """What a node costs for an hour, as 12.5USD/node-hour, for `aiperf-hpc cost` and `report`."""
 
     @property
     def node_price(self) -> Price | None:
@@ -133,6 +137,8 @@ class Site:
         return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
+        words.line("name", self.name)
+        words.line("owner", self.owner)
         if self.price:
             parse_price("price", self.price)
         for module in self.modules:

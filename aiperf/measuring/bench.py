@@ -10,7 +10,7 @@ from aiperf.device import Device
 from aiperf.measuring.before_span import SeedWork, examples_per_second
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
 from aiperf.tasks.known import task_of
-from aiperf.wording import figure
+from aiperf.wording import figure, percent
 from nas.graph import Graph
 
 
@@ -62,11 +62,11 @@ def bottleneck(loader: LoaderRate, needed: float) -> str:
     """What a run waits for."""
     times = loader.examples_per_second / needed
     if times < 1:
-        return f"{loader.slowest}: the loader gives {times:.0%} of what the device needs"
+        return f"{loader.slowest}: the loader gives {percent(times, 0)} of what the device needs"
     if loader.stages and loader.first_pass < needed:
         return (
-            f"the disk, in the first pass: it gives {loader.first_pass / needed:.0%} of what the device "
-            f"needs; from the file cache none, the loader is {figure(times)} times as fast as needed"
+            f"the disk, in the first pass: it gives {percent(loader.first_pass / needed, 0)} of what the "
+            f"device needs; from the file cache none, the loader is {figure(times)} times as fast as needed"
         )
     return f"none: the loader is {figure(times)} times as fast as the device needs"
 

@@ -14,7 +14,7 @@ from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
-from aiperf.wording import counted
+from aiperf.wording import counted, percent
 from nas.search import SEARCHES
 
 LEAST_SPAN_SECONDS = 3600.0
@@ -88,11 +88,15 @@ def error(evidence: Evidence) -> Seen:
     if quality is None or quality.error is None:
         return Seen("no network was tested", known=False)
     most = _limits(evidence.replay.opened.config).most_error
-    wrong = [f"the error is {quality.error:.1%}, above {most:.0%}"] if quality.error > most else []
+    wrong = (
+        [f"the error is {percent(quality.error, 1)}, above {percent(most, 0)}"]
+        if quality.error > most
+        else []
+    )
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
     if ended is None or not ended.finished.weights:
         wrong.append("the weights of the tested network were not kept, so nobody can evaluate it again")
-    return Seen(f"the error is {quality.error:.1%}", wrong)
+    return Seen(f"the error is {percent(quality.error, 1)}", wrong)
 
 
 def trials(evidence: Evidence) -> Seen:

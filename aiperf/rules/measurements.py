@@ -24,6 +24,7 @@ from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.known import task_of
 from aiperf.wire.messages import Ready
+from aiperf.wording import percent
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
 
@@ -64,7 +65,7 @@ def speed(evidence: Evidence) -> Seen:
     available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
     if 0 < available < inf:
         share = _least_operations(evidence, available) / available
-        text = f"{share:.1%} of what the devices can do at the most"
+        text = f"{percent(share, 1)} of what the devices can do at the most"
         return Seen(text, contradictions + ([text] if share > 1 else []))
     return Seen("a device has neither a listed peak nor a known instruction set", contradictions, known=False)
 

@@ -15,6 +15,7 @@ from aiperf.proposing.plan import validated_at_once
 from aiperf.score.lineage import rebuilt
 from aiperf.simulation.least_squares import not_negative
 from aiperf.trial import Segment
+from aiperf.wording import percent
 from nas.ops import TENSOR_OPS
 
 
@@ -103,7 +104,7 @@ def fitted_speed(segments: Sequence[SegmentWork]) -> tuple[Speed, FromRun]:
     off = float(np.sqrt(np.mean((rows @ (step, layer, operation) / took - 1) ** 2)))
     text = (
         f"{1 / operation:.4g} OPS, {step:.4g} s a step, {layer:.4g} s a layer: least squares over "
-        f"{len(segments)} segments, {100 * off:.1f} % off (root mean square)"
+        f"{len(segments)} segments, {percent(off, 1)} off (root mean square)"
     )
     return Speed(1 / operation, step, layer), FromRun("speed", text)
 

@@ -14,12 +14,12 @@ from aiperf.rules.verdict import Verdict
 from aiperf.score.credit import credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State
-from aiperf.wording import clock, origin, percent, plain
+from aiperf.wording import clock, counted, origin, percent, plain
+from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.facts import devices_text, engines_text
 from analysis.readings.key import figures, task_of_run
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
-from analysis.readings.losses import losses_text
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
@@ -29,6 +29,7 @@ FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles) -> str:
     """The score, what it rests on, whether it counts and why not."""
     opened, devices = replay.opened, look(files, replay)
+    health = group_health(replay, devices.slow)
     head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {devices_text(replay)}"
     found = figures(replay, score)
     first = [
@@ -44,6 +45,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         *first,
         ("best network", _best(replay, score.quality)),
         ("trials", _trials(replay, score)),
+        *([("groups", groups_text(health))] if health.total > 1 else []),
         ("time", _time(score)),
         ("control", found["control_examples_per_second"].line),
     ]
@@ -136,6 +138,12 @@ def _best(replay: Replay, quality: Quality | None) -> str:
 def _trials(replay: Replay, score: Score) -> str:
     shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
     counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
+    again = sum(
+        attempt.abandoned and attempt.began is not None
+        for story in replay.trials.values()
+        for attempt in story.attempts[:-1]
+    )
+    counts += f"; {counted(again, 'attempt')} lost and repeated" if again else ""
     return f"{counts}; {score.goodput.trained_examples:,} training {task_of_run(replay).example}s credited"
 
 

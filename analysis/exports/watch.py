@@ -22,6 +22,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
         *([] if now.mark is None else [now.mark.line]),
         f"aiperf-hpc · {now.run} · {now.preset} · {now.machine}",
         f"{now.state}, {clock(now.span_seconds)} of the span{left}",
+        *([f"{now.verdict[0]}: {now.verdict[1]}"] if now.verdict else []),
         "",
         marked(f"OPS      {rate(now.ops_per_second)} credited so far", now.mark),
         f"         {sparkline(now.curve, max(1, min(60, width - 10)))}",

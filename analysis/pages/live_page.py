@@ -40,12 +40,16 @@ def _key(now: Snapshot) -> Sequence[Figure]:
     best, told = (None, "no trial was validated")
     if now.best is not None:
         best, told = now.best[1], f"on validation, trial {now.best[0]}"
-    found = (
-        Figure("OPS so far", now.ops_per_second, RATE, "credited, over the span so far"),
+    span = clock(now.span_seconds)
+    credited = "Of training that a validation followed in time, and of these validations; idle time is in it."
+    first = Figure("OPS so far", now.ops_per_second, RATE, f"over {span}", help=credited)
+    found = [
+        first if now.verdict is None else replace(first, name="sustained OPS"),
         Figure("best error", best, ERROR, told, "none"),
-        Figure("time left", now.left_seconds, SECONDS, f"{clock(now.span_seconds)} of the span are over"),
         Figure("trials", sum(now.trials.values()), COUNT, trials or "none"),
-    )
+    ]
+    if now.verdict is None:
+        found.append(Figure("time left", now.left_seconds, SECONDS, f"{span} of the span are over"))
     return [replace(one, mark=now.mark) for one in found]
 
 
@@ -66,7 +70,7 @@ def _curve(now: Snapshot) -> Picture:
     rows = [[clock(end), rate(value)] for end, value in keys]
     return Picture(
         name="curve",
-        title="Operations a second",
+        title="Operations per second",
         says="All steps that were made; what is credited follows with the validations.",
         draw=draw,
         table=Table(("until", "OPS"), rows, (True, True), keys),

@@ -10,11 +10,13 @@ from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
-from aiperf.wording import clock, moment
+from aiperf.wording import duration, moment
+from analysis.comparing.published import published
 from analysis.exports.inference import load_all
 from analysis.exports.inference_text import inference_table
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
+from analysis.pages.figures.beside import beside_others, beside_published
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
@@ -25,11 +27,13 @@ from analysis.pages.figures.series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.head import PageHead, head
+from analysis.pages.head import NOTHING_MORE, About, PageHead, head
 from analysis.pages.page import Drawn, drawn, page
 from analysis.readings import facts
 from analysis.readings.architecture.architecture import architecture
+from analysis.readings.conclusion import losses_text
 from analysis.readings.devices import (
+    DeviceReadings,
     ceiling_text,
     device_table,
     energy_text,
@@ -41,7 +45,6 @@ from analysis.readings.facts import engines_text
 from analysis.readings.hosts import hosts
 from analysis.readings.judged import Judged
 from analysis.readings.key import task_of_run
-from analysis.readings.losses import losses_text
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
@@ -67,9 +70,7 @@ class Section:
 class Report:
     """What the template shows."""
 
-    title: str
     head: PageHead
-    eyebrow: str
     subtitle: str
     sections: Sequence[Section]
     rules_text: str
@@ -85,10 +86,9 @@ class Report:
     footer: str
 
 
-def report_html(judged: Judged, aside: Sequence[tuple[str, Table]] = (), back: str = "") -> str:
-    """`aside`: tables of what is known beside the journal, each with its title. `back`: the page of the
-    ranking that this one belongs to."""
-    return page("report.html", judged.verdict.mark, report=_report(judged), aside=aside, back=back)
+def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
+    """Raises AiperfError where it is to stand beside runs that make no comparison."""
+    return page("report.html", judged.verdict.mark, report=_report(judged, about), about=about)
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
@@ -132,19 +132,17 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
         yield "operations", operations_by_layer(line[-1][1], judged.layers)
 
 
-def _report(judged: Judged) -> Report:
+def _report(judged: Judged, about: About) -> Report:
     replay = judged.replay
-    opened = replay.opened
+    opened, devices = replay.opened, look(judged.files, replay)
     found, task = rows(replay, judged.recount.counts), task_of_run(replay)
     shown = most_telling(found, TRIALS_SHOWN)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
-        title=opened.run_id,
-        head=head(judged),
-        eyebrow=f"aiperf-hpc {opened.program} · preset {opened.config.preset}",
+        head=head(judged, about, devices),
         subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
-        f"{clock(replay.span_seconds)} long",
-        sections=_sections(judged, found),
+        f"{duration(replay.span_seconds)}",
+        sections=[*_beside(judged, about), *_sections(judged, found, devices)],
         rules_text=_rules_text(judged),
         rules=facts.rules(judged.verdict),
         machine=facts.machine(replay),
@@ -159,7 +157,17 @@ def _report(judged: Judged) -> Report:
     )
 
 
-def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
+def _beside(judged: Judged, about: About) -> list[Section]:
+    """Other machines, where any are known that this one may be compared with."""
+    found = [beside_others((about.system, judged), about.others)] if about.others else []
+    if task_of_run(judged.replay).in_aiperf1 and (
+        old := beside_published(about.system, judged, published(judged))
+    ):
+        found.append(old)
+    return [Section("others", "Other machines", [drawn(one) for one in found])] if found else []
+
+
+def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings) -> list[Section]:
     parents = {row.number: row.parent for row in found}
     by_section: dict[str, list[Drawn]] = {}
     for anchor, picture in pictures(judged, found):
@@ -182,13 +190,12 @@ def _sections(judged: Judged, found: Sequence[TrialRow]) -> list[Section]:
         )
         for anchor, title in titles.items()
         if anchor in by_section
-    ] + [_devices(judged), *_inference(judged)]
+    ] + [_devices(judged, devices), *_inference(judged)]
 
 
-def _devices(judged: Judged) -> Section:
+def _devices(judged: Judged, devices: DeviceReadings) -> Section:
     """Limits, energy, who was slow and who was lost."""
     replay, score = judged.replay, judged.score
-    devices = look(judged.files, replay)
     rows = [
         ("ceiling", ceiling_text(replay, score)),
         ("roofline", roofline_share_text(replay)),

@@ -15,12 +15,12 @@ from analysis.pages.figures.svg import write_files
 from analysis.pages.page import drawn, page
 from analysis.readings.facts import devices_text
 from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
+from analysis.readings.key import EXPLAINED, num_devices
 from analysis.table import Table
 
 
 def comparison_html(found: Comparison) -> str:
-    return page("compare.html", found.mark, found=found)
+    return page("compare.html", found.mark, found=found, terms=EXPLAINED)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:

@@ -12,7 +12,7 @@ from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.known import task_of
-from aiperf.wording import clock, percent, rate, scaled
+from aiperf.wording import clock, kilowatt_hours, percent, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
@@ -53,7 +53,8 @@ def energy_text(usage: Usage, score: Score) -> str:
         return f"unknown ({usage.missing})"
     how = "" if all(use.by_counter for use in usage.devices) else ", from samples of their power"
     per_joule = usage.ops_per_joule(score.goodput.operations) or 0.0
-    return f"{scaled(usage.joules, 'J')}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
+    joules = f"{scaled(usage.joules, 'J')} ({kilowatt_hours(usage.joules)})"
+    return f"{joules}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
 
 
 def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:

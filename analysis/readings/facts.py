@@ -221,7 +221,7 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."
     rules = "the rule" if len(unmet) == 1 else "the rules"
-    return f"Class smoke: a ranked result must also meet {rules} {listed(unmet)}, below."
+    return f"Class smoke: a ranked result must also meet {rules} {listed(unmet)}."
 
 
 def listed(words: Sequence[str]) -> str:

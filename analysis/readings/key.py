@@ -11,9 +11,39 @@ from aiperf.journal.replay import Replay
 from aiperf.score.score import Score
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Task
-from aiperf.wording import clock, figure, percent, rate, rates, scaled
+from aiperf.wording import clock, figure, hundredths, percent, rate, rates, scaled
 from analysis.readings.hosts import control_reading
 from analysis.table import Cell
+
+TERMS: Mapping[str, str] = {
+    "ops_per_second": "Credited operations over the whole span, idle time included. In the stable window "
+    "at least 95 % of the groups work.",
+    "tensor_ops_per_second": "What data sheets state: two operations for each multiply-accumulate.",
+    "raw_ops_per_second": "All operations that were done, over the span.",
+    "regulated_score": "Sustained OPS, weighted by how well the best network has learnt.",
+    "mfu": "How much of the hardware is used: tensor OPS over the dense peak of the data sheet.",
+    "span_seconds": "Of all legs together; a leg lasts from a start, or a resumption, to the next stop.",
+    "devices": "Ranks that train.",
+    "ops_per_second_per_device": "Sustained OPS over the number of devices.",
+    "validation_error": "Lowest so far.",
+    "error": "Of the best network; test examples are used once, after the span.",
+    "control_examples_per_second": "A fixed network, trained before the span: no search changes it.",
+    "goodput": "What was not credited was cut off or lost.",
+    "aiperf1_ops_per_second": "What the program of 2021 would count: other operations, whole epochs only.",
+}
+"""What each figure is, in a sentence or two that are true of every run; by key."""
+
+
+EXPLAINED = tuple(
+    (name, TERMS[key])
+    for name, key in (
+        ("sustained OPS", "ops_per_second"),
+        ("regulated score", "regulated_score"),
+        ("MFU", "mfu"),
+        ("control", "control_examples_per_second"),
+    )
+)
+"""For pages that show these figures in the heads of a table."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +59,7 @@ class Unit:
         if first is None or second is None or not (first or self.is_share):
             return ""
         change, unit = (second - first, "points") if self.is_share else (second / first - 1, "%")
-        return f"{100 * change:+.2f} {unit}".replace("-", "−")
+        return f"{'−' if change < 0 else '+'}{hundredths(abs(change))} {unit}"
 
 
 COUNT = Unit("{:,.0f}".format)
@@ -52,7 +82,7 @@ class Figure:
     unknown: str = "unknown"
     """What stands for a value that there is not."""
     help: str = ""
-    """What it is, in a sentence that is true of every run."""
+    """What it is."""
     mark: Mark | None = None
     """Of a run that was not measured."""
 
@@ -77,7 +107,7 @@ class Figure:
 def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
     """By key, which is the name for machines."""
     mark = mark_of(replay.opened.origin)
-    return {key: replace(one, mark=mark) for key, one in _figures(replay, score).items()}
+    return {key: replace(one, mark=mark, help=TERMS[key]) for key, one in _figures(replay, score).items()}
 
 
 def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
@@ -88,24 +118,20 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             score.ops_per_second,
             RATE,
             _stable(score),
-            help="Sustained OPS: credited operations over the span.",
         ),
         "tensor_ops_per_second": Figure(
             "tensor OPS",
             score.tensor_ops_per_second,
             RATE,
             f"multiply-accumulates of {task_of_run(replay).products}",
-            help="Multiply-accumulates, two each, over the span.",
         ),
-        "raw_ops_per_second": Figure(
-            "raw OPS", score.raw_ops_per_second, RATE, help="All operations that were done, over the span."
-        ),
+        "raw_ops_per_second": Figure("raw OPS", score.raw_ops_per_second, RATE),
         "regulated_score": _regulated(score),
         "mfu": _mfu(score),
-        "span_seconds": Figure("span", score.span_seconds, SECONDS, help="Of all legs together."),
-        "devices": Figure("devices", devices, COUNT, help="Ranks that train."),
+        "span_seconds": Figure("span", score.span_seconds, SECONDS),
+        "devices": Figure("devices", devices, COUNT),
         "ops_per_second_per_device": Figure(
-            "OPS a device",
+            "OPS per device",
             score.ops_per_second / devices if devices else None,
             RATE,
             f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
@@ -154,8 +180,7 @@ def _regulated(score: Score) -> Figure:
         aside = "no network was tested"
     elif score.quality and score.quality.error_is_bound:
         aside += "; no test example was wrong, 1/(2N) is taken"
-    about = "-ln(test error) times sustained OPS."
-    return Figure("regulated score", score.regulated_score, RATE, aside, "none", about)
+    return Figure("regulated score", score.regulated_score, RATE, aside, "none")
 
 
 def _mfu(score: Score) -> Figure:
@@ -163,7 +188,7 @@ def _mfu(score: Score) -> Figure:
     aside = "no listed peak for this device" if score.span_seconds > 0 else "nothing was timed"
     if peak is not None:
         aside = f"of {rate(peak)} dense peak"
-    return Figure("MFU", score.mfu, SHARE, aside, help="Tensor OPS over the dense peak.")
+    return Figure("MFU", score.mfu, SHARE, aside)
 
 
 def _errors(score: Score) -> Mapping[str, Figure]:
@@ -176,10 +201,15 @@ def _errors(score: Score) -> Mapping[str, Figure]:
             aside = f"{quality.test.text()}{bound}; {aside}"
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
-        "validation_error": Figure(
-            "validation error", validation, ERROR, unknown="none", help="Lowest so far."
+        "validation_error": Figure("validation error", validation, ERROR, unknown="none"),
+        "error": Figure(
+            "test error",
+            test,
+            ERROR,
+            aside,
+            unknown,
+            "Of the best network; test examples are used once, after the span.",
         ),
-        "error": Figure("test error", test, ERROR, aside, unknown, "Of the best network."),
     }
 
 

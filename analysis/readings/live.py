@@ -19,8 +19,9 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.known import task_of
 from aiperf.wording import clock
-from analysis.readings.facts import devices_text
+from analysis.readings.facts import devices_text, verdict_text, verdict_word
 from analysis.readings.hosts import GroupNow, groups_now
+from analysis.readings.judged import glance
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from nas.ops import OPS, Ops
 
@@ -53,6 +54,8 @@ class Snapshot:
     """What rates are stated in, as "images"."""
     slow: Sequence[str]
     """Ranks and groups far below the others, as of the last whole minute of the span."""
+    verdict: tuple[str, str] | None = None
+    """Of a run that has ended: the word, and a sentence after it."""
     mark: Mark | None = None
 
 
@@ -82,6 +85,8 @@ class Follower:
         """Trial and segment: what is tried again counts the first time only."""
         self._prices: list[int] = []
         """Of one training example, by attempt."""
+        self._judged: tuple[int, tuple[str, str] | None] = (0, None)
+        """As of so many lines."""
         self._slow: tuple[object, Sequence[str]] = (None, ())
         """As of when, and who."""
 
@@ -127,7 +132,19 @@ class Follower:
             rates_of=task_of(replay.opened.config.data).amount.name,
             mark=mark_of(replay.opened.origin),
             slow=self._named(span),
+            verdict=self._verdict(silent_seconds),
         )
+
+    def _verdict(self, silent_seconds: float) -> tuple[str, str] | None:
+        """Once, when a run has ended and its best network was tested: as `report` has it."""
+        ended = self.replay.legs and self.replay.leg.ended is not None
+        if not ended or self.shortfall(silent_seconds) is not None:
+            return None
+        if self._judged[0] != self.replay.lines:
+            judged = glance(self.files)
+            said = verdict_word(judged.verdict, judged.validated)
+            self._judged = self.replay.lines, (said, verdict_text(judged.verdict, judged.validated))
+        return self._judged[1]
 
     def _named(self, span: float) -> Sequence[str]:
         """Once a minute: in a long run it takes seconds to say."""

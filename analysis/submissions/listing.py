@@ -11,6 +11,7 @@ from aiperf import __version__
 from aiperf.wording import moment, percent, plain, rate
 from analysis.exports.csv_table import harmless
 from analysis.pages.page import page
+from analysis.readings.key import EXPLAINED
 from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
 
@@ -67,6 +68,7 @@ def index_html(made: Standing) -> str:
             ("format", "precision", values["precision"]),
             ("size", "size", [size for size in sizes if size in values["size"]]),
         ],
+        terms=EXPLAINED,
         rate=rate,
         percent=percent,
         day=_day,

@@ -80,6 +80,15 @@ def opened_run(path: Path) -> Iterator[RunFiles]:
             raise AiperfError(str(error).replace(str(found.files.folder), str(package))) from None
 
 
+def system_of(files: RunFiles, path: Path) -> Mapping[str, str]:
+    """The description of the system in an opened package, beside one of its runs."""
+    folder = files.directory.parents[1]
+    system = parsed(PackageFiles(folder).system, "system.json", [one.name for one in folder.iterdir()])
+    check("system-1", system, f"{path}: system.json")
+    found: Mapping[str, str] = system
+    return found
+
+
 def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
     if wanted in names:
         return wanted

@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
+from analysis.pages.head import About
 from analysis.pages.report import report_html
 from analysis.readings import facts
 from analysis.readings.hosts import control_reading
@@ -60,7 +61,14 @@ def rank(
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
                     entry = _entry(submission, signer, run, used)
-                    write(entry.page, report_html(run.judged, _aside(submission, signer), "index.html"))
+                    system = submission.system
+                    about = About(
+                        system["system_name"],
+                        system["submitter"],
+                        tables=_aside(submission, signer),
+                        back="index.html",
+                    )
+                    write(entry.page, report_html(run.judged, about))
                     found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))

@@ -7,7 +7,18 @@ import random
 import pytest
 
 from aiperf.trial import HyperParameters, Trial
-from aiperf.wording import clock, figure, moment, origin, percent, plain, rates, spoken
+from aiperf.wording import (
+    clock,
+    duration,
+    figure,
+    kilowatt_hours,
+    moment,
+    origin,
+    percent,
+    plain,
+    rates,
+    spoken,
+)
 from nas.morphisms import Morphism, WidenTrunk
 from nas.seeds import residual
 
@@ -18,6 +29,36 @@ from nas.seeds import residual
 )
 def test_a_figure_has_no_exponent(value: float, text: str) -> None:
     assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.00018, 1, "0.018 %"),
+        (0.0099999, 1, "1.0 %"),
+        (0.074, 0, "7.4 %"),
+        (0.412, 0, "41 %"),
+        (-0.0003, 1, "-0.030 %"),
+        (1e-9, 2, "1.0e-07 %"),
+        (0.0, 1, "0.0 %"),
+        (0.0425, 2, "4.25 %"),
+        (None, 1, "unknown"),
+    ],
+)
+def test_a_share_has_two_digits_that_matter(share: float | None, digits: int, text: str) -> None:
+    assert percent(share, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1, "1 second"), (0.5, "0.5 seconds"), (119, "119 seconds"), (1920, "32 minutes"), (7272, "2.02 hours")],
+)
+def test_a_duration_names_its_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_energy_is_in_what_is_paid_for() -> None:
+    assert [kilowatt_hours(3.6e6), kilowatt_hours(1.8e5)] == ["1 kWh", "0.05 kWh"]
 
 
 def test_no_number_fills_a_page() -> None:

@@ -8,13 +8,9 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
+from aiperf.commands.looking.machine import price_option, priced, site_option
 from aiperf.commands.looking.reporting import opened
 from aiperf.commands.options import PATH, Number, output_option, writing
-from launch.price import Price, parse_price
-from launch.site import load_site
-
-SITE = Path("site.toml")
-"""Read where it lies here, as `launch` does."""
 
 
 @click.command()
@@ -25,14 +21,8 @@ SITE = Path("site.toml")
     required=True,
     help="The error to reach [0 to 1]; of a text its bits per byte over 8.",
 )
-@click.option(
-    "--price", "price_text", metavar="AMOUNT/node-hour", help="As 12.5/node-hour, 12.5USD/node-hour."
-)
-@click.option(
-    "--site",
-    type=PATH,
-    help="The machine's site file, for its price.  [default: site.toml, where there is one]",
-)
+@price_option
+@site_option("its price")
 @output_option("Also write a page to this file.")
 def cost(
     paths: tuple[Path, ...], error: float, price_text: str | None, site: Path | None, output: Path | None
@@ -62,12 +52,3 @@ def cost(
             with writing(output):
                 output.write_text(cost_html(found, runs), encoding="utf-8")
             click.echo(f"\n{output}")
-
-
-def priced(text: str | None, site: Path | None) -> Price | None:
-    """What was typed; else what the site file states, if there is one. Raises ConfigError."""
-    if text is not None:
-        return parse_price("--price", text)
-    if site is None and not SITE.is_file():
-        return None
-    return load_site(site or SITE).node_price

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.costing import priced
+from aiperf.commands.looking.machine import priced
 from aiperf.commands.looking.reporting import opened, write
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.errors import ConfigError

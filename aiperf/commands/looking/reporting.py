@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import output_option, run_or_package_argument, writing
+from aiperf.commands.looking.machine import known_site, price_option, priced, site_option
+from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.files import RunFiles
+from analysis.readings.judged import Judged, glance
 
 
 @click.command()
@@ -21,7 +23,25 @@ from aiperf.files import RunFiles
 @click.option(
     "--json", "as_json", is_flag=True, help="Write RUN/result.json instead, in the published schema."
 )
-def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> None:
+@price_option
+@site_option("its name, its owner and its price")
+@click.option(
+    "--beside",
+    "others",
+    metavar="RUN|PACKAGE",
+    multiple=True,
+    type=PATH,
+    help="Also show this run of another machine as a bar; may be repeated.",
+)
+def report(
+    path: Path,
+    output: Path | None,
+    figures: bool,
+    as_json: bool,
+    price_text: str | None,
+    site: Path | None,
+    others: tuple[Path, ...],
+) -> None:
     """Write RUN/report.html: one self-contained file with all figures, tables and findings.
 
     For a package NAME.tar.gz, NAME.report.html is written next to it. Operations are recounted in runs of up
@@ -30,11 +50,13 @@ def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> Non
     """
     with extra("report"):
         from analysis.exports.result import result
+        from analysis.pages.head import About
         from analysis.pages.report import report_html, write_figures
-        from analysis.readings.judged import glance
         from analysis.submissions.canonical import canonical
         from analysis.submissions.schema import check
-    with opened(path) as files:
+    only_with("the page, not for --json", not as_json, "price_text", "site", "others")
+    with ExitStack() as stack:
+        files = stack.enter_context(opened(path))
         judged = glance(files)
         gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it
         if as_json:
@@ -42,11 +64,33 @@ def report(path: Path, output: Path | None, figures: bool, as_json: bool) -> Non
             check("result-1", content, "the result")
             written = [write(output or beside(path, files, files.result.name), canonical(content))]
         else:
-            page = report_html(judged).encode()
+            about = About(
+                *_named(path, files, site),
+                price=priced(price_text, site),
+                others=[_other(one, stack.enter_context(opened(one))) for one in others],
+            )
+            page = report_html(judged, about).encode()
             written = [write(output or beside(path, files, files.report.name), page)]
         if figures:
             written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
+
+
+def _named(path: Path, files: RunFiles, site: Path | None) -> tuple[str, str]:
+    """The machine and its owner: as a package states them, of a run as the site file does; else empty."""
+    if files.directory != path:
+        from analysis.submissions.opening import system_of
+
+        system = system_of(files, path)
+        return system["system_name"], system["submitter"]
+    known = known_site(site)
+    return (known.name, known.owner) if known else ("", "")
+
+
+def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
+    """The site file here is not of another machine."""
+    name = "" if files.directory == path else _named(path, files, None)[0]
+    return name, glance(files)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Operations a second over the span."""
+"""Operations per second over the span."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from aiperf.score.score import Score
-from aiperf.wording import clock, percent, rate, rates
+from aiperf.wording import clock, duration, percent, rate, rates
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.table import Table
@@ -34,14 +34,14 @@ def throughput(score: Score) -> Picture:
     keys = [[float(begin), float(end), float(value)] for begin, end, value in zip(edges, edges[1:], rates)]
     rows = [[clock(begin), clock(end), rate(value)] for begin, end, value in keys]
     legend = [
-        Key("blue", f"credited, in bins of {clock(line.bin_seconds)}", "line"),
+        Key("blue", f"credited, in bins of {duration(line.bin_seconds)}", "line"),
         Key("amber", "sustained OPS", "line"),
     ]
     if line.stable_from_seconds is not None:
         legend.append(Key("sky", "stable window: at least 95 % of the groups at work"))
     return Picture(
         name="throughput",
-        title="Operations a second",
+        title="Operations per second",
         says=_says(score),
         draw=draw,
         table=Table(("from", "to", "OPS"), rows, (True, True, True), keys),

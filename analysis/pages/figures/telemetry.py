@@ -14,12 +14,15 @@ from analysis.table import Table
 
 
 def telemetry(found: Telemetry) -> Picture:
-    """The median of the hosts, and the band from the lowest to the highest."""
+    """The median of the hosts, and the band from the lowest to the highest. What was zero on all of them all
+    the time has no panel."""
+    zero = [quantity for quantity in found.quantities if not np.nan_to_num(quantity.highest).any()]
+    shown = [quantity for quantity in found.quantities if quantity not in zero] if zero else found.quantities
     middle = (found.edges[1:] + found.edges[:-1]) / 2
 
     def draw(frame: Frame) -> Drawing:
-        figure, axes = canvas(frame, 40 + 86 * len(found.quantities), rows=len(found.quantities))
-        for one, quantity in zip(axes, found.quantities):
+        figure, axes = canvas(frame, 40 + 86 * len(shown), rows=len(shown))
+        for one, quantity in zip(axes, shown):
             one.fill_between(
                 middle, quantity.lowest, quantity.highest, color=COLOURS["sky"], alpha=0.45, lw=0
             )
@@ -38,11 +41,12 @@ def telemetry(found: Telemetry) -> Picture:
         for quantity, (_, *means) in zip(found.quantities, keys)
     ]
     hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
+    left_out = f" Always zero: {', '.join(map(_name, zero))}." if zero else ""
     unread = f" {found.unread:,} lines could not be read." if found.unread else ""
     return Picture(
         name="telemetry",
         title="What the hosts measured",
-        says=f"Once a second, by {hosts}.{unread}",
+        says=f"Once a second, by {hosts}.{left_out}{unread}",
         draw=draw,
         table=Table(
             ("quantity", "lowest host, mean", "median", "highest host, mean"),
@@ -50,6 +54,7 @@ def telemetry(found: Telemetry) -> Picture:
             (False, True, True, True),
             keys,
         ),
+        empty=not shown,
         legend=(Key("blue", "median of the hosts", "line"), Key("sky", "lowest to highest")),
     )
 

@@ -156,7 +156,16 @@ function filter(form) {
   form.querySelector("output").textContent = `${shown} shown`;
 }
 
+// A phone shows no scroll bar: a table with columns out of sight says so.
+const widths = new ResizeObserver(entries => {
+  for (const { target } of entries) {
+    const box = target.closest(".scroll");
+    box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1);
+  }
+});
+
 function start(root) {
+  root.querySelectorAll(".scroll, .scroll > table").forEach(one => widths.observe(one));
   root.querySelectorAll("th button").forEach(button =>
     button.addEventListener("click", () => pressed(button.closest("th"))));
   root.querySelectorAll(".copy").forEach(button => button.addEventListener("click", () => copy(button)));

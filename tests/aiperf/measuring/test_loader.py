@@ -30,13 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
     loader = LoaderRate(500.0, 500.0, {"reading": 9000.0, "augmenting": 510.0, "normalising": 4000.0})
-    assert bottleneck(loader, 1000.0) == "augmenting: the loader gives 50% of what the device needs"
+    assert bottleneck(loader, 1000.0) == "augmenting: the loader gives 50 % of what the device needs"
     assert bottleneck(loader, 125.0) == "none: the loader is 4 times as fast as the device needs"
     assert bottleneck(replace(loader, examples_per_second=300.0), 1000.0) == (
-        "waiting for cores that others use: the loader gives 30% of what the device needs"
+        "waiting for cores that others use: the loader gives 30 % of what the device needs"
     )
     assert bottleneck(replace(loader, first_pass=100.0), 250.0) == (
-        "the disk, in the first pass: it gives 40% of what the device needs; from the file cache none, the "
+        "the disk, in the first pass: it gives 40 % of what the device needs; from the file cache none, the "
         "loader is 2 times as fast as needed"
     )
     assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("preparing the batches: ")

@@ -57,7 +57,7 @@ def test_a_name_that_is_read_for_another_is_refused(tmp_path: Path, name: str, s
 def test_a_name_that_is_written_otherwise_has_the_same_bound(tmp_path: Path, name: str) -> None:
     assert listed(name) is listed("NVIDIA H200")
     seen = found(verdict_on(tmp_path, careful(called(name, TIMED))), "speed")
-    assert (seen.outcome, seen.text) == (Outcome.PASSED, "0.0% of what the devices can do at the most")
+    assert (seen.outcome, seen.text) == (Outcome.PASSED, "0.0015 % of what the devices can do at the most")
 
 
 def test_no_two_listed_devices_share_a_name() -> None:

@@ -487,7 +487,7 @@ def _short_segment(run: Ranked) -> None:
         (_two_legs, "ranked span", "it was made in 2 legs, not in one"),
         (_interrupted, "complete", "it ended by: interrupted"),
         (_killed, "complete", "the run has not ended"),
-        (_worse, "ranked error", "the error is 30.0%, above 30%"),
+        (_worse, "ranked error", "the error is 30.0 %, above 30 %"),
         (_nothing_kept, "ranked error", "the weights of the tested network were not kept"),
         (_unhashed, "ranked segments", "1 validation without a hash over the ranks' logs"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),

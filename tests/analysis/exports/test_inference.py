@@ -68,7 +68,7 @@ def test_a_scenario_on_a_few_lines() -> None:
             "DISAGREES"
         ),
         "throughput              154.3 images/s in 464 queries",
-        "of the ceiling          0.1 % of 190.7 GOPS, the fastest work that the run saw; tensor operations",
+        "of the ceiling          0.081 % of 190.7 GOPS, the fastest work that the run saw; tensor operations",
         "energy                  unknown (no supported energy sensor)",
         "accuracy                838 of 1,197 wrong in the test part; equal to the journal's",
         "one at a time           50.5 ms per image; 10,000 take 8:25, from 100",

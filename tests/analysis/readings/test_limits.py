@@ -54,10 +54,10 @@ def test_the_text_has_every_row_and_the_share_of_the_listed_peak() -> None:
         "NVIDIA H200",
         "",
         "format          side     fastest     typical  spread    of the listed peak",
-        "bf16           4,096  650.0 TOPS  640.0 TOPS   0.4 %",
+        "bf16           4,096  650.0 TOPS  640.0 TOPS  0.40 %",
         "bf16           8,192  790.0 TOPS  770.0 TOPS   1.2 %  79.8 % of 989.5 TOPS",
-        "fp32           8,192  51.00 TOPS  50.00 TOPS   0.1 %  76.1 % of 67.00 TOPS",
-        "memory                4.200 TB/s  4.100 TB/s   0.3 %",
+        "fp32           8,192  51.00 TOPS  50.00 TOPS  0.10 %  76.1 % of 67.00 TOPS",
+        "memory                4.200 TB/s  4.100 TB/s  0.30 %",
         "from the host         55.00 GB/s  54.00 GB/s   1.0 %",
     ]
 

@@ -1,0 +1,38 @@
+"""What the site file says of a machine to those who look at its runs: its name, its owner, a node's price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiperf.commands.options import PATH
+from launch.price import Price, parse_price
+from launch.site import Site, load_site
+
+SITE = Path("site.toml")
+"""Read where it lies here, as `launch` does."""
+
+price_option = click.option(
+    "--price", "price_text", metavar="AMOUNT/node-hour", help="As 12.5/node-hour, 12.5USD/node-hour."
+)
+
+
+def site_option(purpose: str) -> Callable[[Any], Any]:
+    text = f"The machine's site file, for {purpose}.  [default: site.toml, where there is one]"
+    return click.option("--site", type=PATH, help=text)
+
+
+def known_site(path: Path | None) -> Site | None:
+    """The site file that was given, else the one that lies here, if one does. Raises ConfigError."""
+    return load_site(path or SITE) if path is not None or SITE.is_file() else None
+
+
+def priced(text: str | None, site: Path | None) -> Price | None:
+    """What was typed; else what the site file states, if there is one. Raises ConfigError."""
+    if text is not None:
+        return parse_price("--price", text)
+    known = known_site(site)
+    return known.node_price if known else None

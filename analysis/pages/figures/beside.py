@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiperf.errors import AiperfError
 from aiperf.rules.ending import Answer
 from aiperf.wording import rate
+from analysis.comparing.kind import refuse_twice
 from analysis.comparing.published import Published
 from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
@@ -21,6 +22,7 @@ COLUMNS = ("machine", "devices", "OPS", "OPS per device")
 def beside_others(own: tuple[str, Judged], others: Sequence[tuple[str, Judged]]) -> Picture:
     """Sustained OPS of one machine and of others. Raises AiperfError for runs that make no comparison."""
     _, run = own
+    refuse_twice([run, *(other for _, other in others)])
     for _, other in others:
         _refuse(run, other)
     rows = [

@@ -41,7 +41,7 @@ def telemetry(found: Telemetry) -> Picture:
         for quantity, (_, *means) in zip(found.quantities, keys)
     ]
     hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
-    left_out = f" Always zero: {', '.join(map(_name, zero))}." if zero else ""
+    left_out = f" Always zero: {'; '.join(map(_name, zero))}." if zero else ""
     unread = f" {found.unread:,} lines could not be read." if found.unread else ""
     return Picture(
         name="telemetry",

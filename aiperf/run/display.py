@@ -99,12 +99,12 @@ class Display:
             return [_preparing(replay)]
         if leg.ended is not None:
             return ["testing the best network"]
-        return [
-            marked(f"{rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))} so far", mark),
-            marked(f"best error {percent(best.error)} (trial {best.number})", mark)
-            if best
-            else "no trial ended yet",
-        ]
+        best_text = "no trial ended yet"
+        if best and best.error is not None:
+            error = task_of(replay.opened.config.data).error_text(best.error)
+            best_text = marked(f"best error {error} (trial {best.number})", mark)
+        so_far = rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))
+        return [marked(f"{so_far} so far", mark), best_text]
 
     def _trials(self, replay: Replay) -> list[str]:
         shown = _first(replay, PLAIN_GROUPS_SHOWN) if replay.leg.ended is None else []

@@ -10,6 +10,7 @@ from aiperf.known_sets import IMAGENET_1K, PACKED, packed_side
 from aiperf.tally import Classified
 from aiperf.tasks.image_sets import IMAGE_FACTS
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
+from aiperf.wording import percent
 from nas.graph import Graph
 from nas.morphisms import MIX
 from nas.seeds import SEEDS, resnet50
@@ -69,6 +70,7 @@ IMAGES = Task(
     examples=_examples,
     data=IMAGE_FACTS,
     tally=_tally,
+    error_text=percent,
     chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,

@@ -8,6 +8,7 @@ from aiperf.tally import BITS_OF_A_BYTE, UNIT, Predicted
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
 from aiperf.tasks.text_sets import TEXT_FACTS
 from aiperf.windows import TextWindows
+from aiperf.wording import percent
 from nas.graph import Graph
 from nas.morphisms.text import TEXT_MIX
 from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes
@@ -30,6 +31,11 @@ def _examples(data: DataConfig) -> Examples:
 def _tally(examples: int, size: int, error: float) -> Predicted:
     num_bytes = examples * size
     return Predicted(examples, round(error * BITS_OF_A_BYTE * UNIT * num_bytes), num_bytes)
+
+
+def _error_text(error: float) -> str:
+    bits = f"{error * BITS_OF_A_BYTE:.3f} bits per byte"
+    return f"{percent(error)}, {bits}{' or more' if error >= 1 else ''}"
 
 
 def _control(size: int) -> Graph:
@@ -57,6 +63,7 @@ LANGUAGE = Task(
     examples=_examples,
     data=TEXT_FACTS,
     tally=_tally,
+    error_text=_error_text,
     chance=lambda classes: 1.0,
     seeds=TEXT_SEEDS,
     morphisms=TEXT_MIX,

@@ -119,6 +119,8 @@ class Task:
     data: DataFacts
     tally: Callable[[int, int, float], Tally]
     """What a network with an error makes of so many examples of a size."""
+    error_text: Callable[[float], str]
+    """An error in the units of the task's field."""
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]

@@ -69,22 +69,22 @@ def findings_text(verdict: Verdict) -> str:
 def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) -> str:
     """Where a run stands, in a few lines. `silent_seconds`: since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
-    mark = mark_of(replay.opened.origin)
+    mark, task = mark_of(replay.opened.origin), task_of_run(replay)
     found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
+    best_text = "none yet"
+    if best and best.error is not None:
+        best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         *([("verdict", f"{found.answer.value}: {found.text}")] if found else []),
         ("machine", devices_text(replay)),
         (marked("span so far", mark), clock(replay.span_seconds)),
         (marked("trials", mark), f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
-        (
-            marked("best network", mark),
-            f"validation error {percent(best.error)}, trial {best.number}" if best else "none yet",
-        ),
+        (marked("best network", mark), best_text),
     ]
-    examples = f"{task_of_run(replay).example}s"
+    examples = f"{task.example}s"
     for group, attempt in sorted(replay.running.items()):
-        error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
+        error = f", error {task.error_text(attempt.error)}" if attempt.error is not None else ""
         trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
         lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.examples:,} {examples}{error}"))
     if replay.legs:
@@ -128,7 +128,7 @@ def _best(replay: Replay, quality: Quality | None) -> str:
     if quality is None:
         return "none: no trial was validated"
     trial = replay.trials[quality.trial].trial
-    validation = f"validation error {percent(quality.validation_error)}"
+    validation = f"validation error {task_of_run(replay).error_text(quality.validation_error)}"
     test = "not tested"
     if quality.test is not None:
         test = f"test error {percent(quality.test.error)} ({quality.test.text()})"

@@ -136,7 +136,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             RATE,
             f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
         ),
-        **_errors(score),
+        **_errors(score, task_of_run(replay)),
         "control_examples_per_second": _control(replay, score),
         "goodput": Figure(
             "goodput",
@@ -191,11 +191,11 @@ def _mfu(score: Score) -> Figure:
     return Figure("MFU", score.mfu, SHARE, aside)
 
 
-def _errors(score: Score) -> Mapping[str, Figure]:
+def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
     quality, unknown, aside = score.quality, "none", "no trial was validated"
     if quality is not None:
         unknown = "not tested"
-        aside = f"{percent(quality.validation_error)} on validation, trial {quality.trial}"
+        aside = f"{task.error_text(quality.validation_error)} on validation, trial {quality.trial}"
         if quality.test is not None:
             bound = ", 1/(2N) taken" if quality.error_is_bound else ""
             aside = f"{quality.test.text()}{bound}; {aside}"

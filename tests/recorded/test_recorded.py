@@ -3,9 +3,9 @@
 Each folder is a run directory of November 2026 (AMD EPYC 9004, two cores) with what the commands said of it:
 `alone` in bf16, `lowered` as on a processor with AVX2 only, `halving` with a random search by successive
 halving, `groups` with two groups of two ranks, one of them lost, in two legs, and `restarted` with a worker
-that was killed twice, all of journal version 1; `version2`, like `alone`; `language`, the
-bundled text in windows of 64 bytes, of version 3; and `experts`, of version 4, whose second network is
-upcycled into experts and the parent of all later ones.
+that was killed twice, all of journal version 1; `version2`, like `alone`; `language`, the bundled text in
+windows of 64 bytes, of version 3; and `experts`, of version 4, whose second network is upcycled into experts
+and the parent of all later ones.
 To accept what is printed now: python -m tests.recorded.test_recorded
 """
 

@@ -9,6 +9,7 @@ from aiperf.errors import JournalError
 from aiperf.journal.events import Dispatched
 from aiperf.journal.replay import Replay
 from aiperf.score.aiperf1 import OldCount, old_count
+from aiperf.score.traffic import all_moved_elements
 from aiperf.trial import Trial
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -29,6 +30,8 @@ class Counted:
     parameters: int
     old: OldCount | None = None
     """As AIPerf 1.0 counted; None where the graph was not at hand."""
+    moved: int | None = None
+    """Elements that a training example moves, layer by layer; None likewise."""
 
     @property
     def train(self) -> Ops:
@@ -57,7 +60,13 @@ class Recount:
 def counted(graph: Graph) -> Counted:
     cost = graph.cost
     return Counted(
-        graph.key, cost.forward, cost.backward, cost.evaluate, graph.num_parameters, old_count(graph)
+        graph.key,
+        cost.forward,
+        cost.backward,
+        cost.evaluate,
+        graph.num_parameters,
+        old_count(graph),
+        all_moved_elements(graph),
     )
 
 

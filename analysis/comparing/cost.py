@@ -18,7 +18,7 @@ from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
 from analysis.readings import facts
 from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices
-from analysis.readings.progress import Fall, falls, node_hours, num_nodes
+from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
 from analysis.readings.usage import read_usage
 from launch.price import Price
 
@@ -45,6 +45,8 @@ class Spent:
     """None where no price is known."""
     joules: float | None
     """Of the devices only; None where it is not known."""
+    epochs: float | None
+    """Passes over the training examples by all networks of the search; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def cost(runs: Sequence[Judged], error: float, price: Price | None) -> CostStudy
             )
     text = percent(error)
     if any(isinstance(v.segment.tally, Predicted) for a in runs[0].replay.attempts for v in a.validations):
-        text = f"{text}, {figure(8 * error)} bits per byte"
+        text = f"{text} ({figure(8 * error)} bits per byte)"
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
     return CostStudy(found, error, text, price, mark_of(runs[0].replay.opened.origin), known)
 
@@ -153,7 +155,8 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
 def _spent(run: Judged, seconds: float, price: Price | None) -> Spent:
     hours = node_hours(run.replay, seconds)
     joules = read_usage(run.files, run.replay, seconds).joules
-    return Spent(seconds, hours, price.money(hours) if price else None, joules)
+    epochs = epochs_until(run.replay)(seconds)
+    return Spent(seconds, hours, price.money(hours) if price else None, joules, epochs)
 
 
 def cost_text(found: CostStudy) -> list[str]:

@@ -26,7 +26,7 @@ def cost_table(found: CostStudy) -> Table:
     columns = [
         *("run", "random seed", "reached", "validation error", "test error"),
         *(["top-5 error"] if top5 else []),
-        *("time", "hours", "node-hours"),
+        *("epochs", "time", "hours", "node-hours"),
         *([found.price.unit] if found.price else []),
         "energy",
     ]
@@ -39,7 +39,7 @@ def cost_table(found: CostStudy) -> Table:
 
 def whole_table(found: CostStudy) -> Table:
     """The same runs from their release to their end."""
-    columns = ["run", "nodes", "devices", "time", "hours", "node-hours"]
+    columns = ["run", "nodes", "devices", "epochs", "time", "hours", "node-hours"]
     columns += [*([found.price.unit] if found.price else []), "energy"]
     rows = [
         [
@@ -67,10 +67,11 @@ def _row(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
 
 
 def _amounts(spent: Spent | None, found: CostStudy) -> list[Cell]:
-    """Time, hours, node-hours, with a price the cost, energy."""
+    """Epochs, time, hours, node-hours, with a price the cost, energy."""
     if spent is None:
-        return [("–", None)] * (5 if found.price else 4)
+        return [("–", None)] * (6 if found.price else 5)
     return [
+        ("unknown" if spent.epochs is None else figure(spent.epochs), spent.epochs),
         (clock(spent.seconds), spent.seconds),
         (figure(spent.seconds / 3600), spent.seconds),
         (figure(spent.node_hours), spent.node_hours),
@@ -85,6 +86,7 @@ def _together(found: CostStudy, before: int) -> Iterator[list[Cell]]:
     each = [run.to_error for run in found.runs]
     seconds = [inf if one is None else one.seconds for one in each]
     columns: list[tuple[list[float] | None, Callable[[float], str]]] = [
+        (_all_known([inf if one is None else one.epochs for one in each]), figure),
         (seconds, clock),
         ([value / 3600 for value in seconds], figure),
         ([inf if one is None else one.node_hours for one in each], figure),
@@ -92,13 +94,17 @@ def _together(found: CostStudy, before: int) -> Iterator[list[Cell]]:
     if found.price is not None:
         columns.append(([inf if one is None else found.price.money(one.node_hours) for one in each], figure))
     joules = [inf if one is None else one.joules for one in each]
-    known = [value for value in joules if value is not None]
-    columns.append((known if len(known) == len(joules) else None, partial(scaled, unit="J")))
+    columns.append((_all_known(joules), partial(scaled, unit="J")))
     for name, reading in TOGETHER.items():
         cells = [
             _cell(reading, values, percent if reading is variation else text) for values, text in columns
         ]
         yield [name, *[""] * (before - 1), *cells]
+
+
+def _all_known(values: Sequence[float | None]) -> list[float] | None:
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
 
 
 def _cell(

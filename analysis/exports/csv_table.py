@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from aiperf.wording import plain
 from analysis.exports.result import unmeasured
 from analysis.readings.judged import Judged
-from analysis.readings.trials import TrialRow, rows
+from analysis.readings.trials import TrialRow, median_error, rows
 
 COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "trial": lambda row: row.number,
@@ -29,7 +29,10 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "trained_examples": lambda row: row.examples,
     "began_seconds": lambda row: row.began,
     "ended_seconds": lambda row: row.ended,
+    "tensor_ops_per_byte": lambda row: row.intensity,
 }
+MEDIAN = "epochs_to_median_error"
+"""Of each trial to the median of all their lowest errors, counted since its weights were new."""
 
 
 def csv_text(judged: Judged) -> str:
@@ -37,9 +40,12 @@ def csv_text(judged: Judged) -> str:
     with its origin."""
     out, origin = io.StringIO(), unmeasured(judged.replay)
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([*origin, *COLUMNS])
-    for row in rows(judged.replay, judged.recount.counts):
-        writer.writerow([*origin.values(), *(cell(row) for cell in COLUMNS.values())])
+    writer.writerow([*origin, *COLUMNS, MEDIAN])
+    found = rows(judged.replay, judged.recount.counts)
+    error = median_error(found)
+    for row in found:
+        epochs = None if error is None else row.epochs_to(error)
+        writer.writerow([*origin.values(), *(cell(row) for cell in COLUMNS.values()), epochs])
     return out.getvalue()
 
 

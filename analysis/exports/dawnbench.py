@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.journal.axis import SpanAxis
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.known_sets import CIFAR_10, IMAGENET_1K, known_set
@@ -99,15 +98,8 @@ def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
 
 def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
     """One for each fall of the best validation error."""
-    axis, images = SpanAxis(replay), int(replay.manifest.get("training_examples", 0))
-    trained = sorted(
-        (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
-        for attempt in replay.attempts
-        for closed in attempt.validations
-    )
     for fall in falls(replay):
-        done = sum(number for end, number in trained if end <= fall.seconds)
-        yield done / max(1, images), fall.seconds / 3600, 100 * (1 - fall.error)
+        yield fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)
 
 
 def _date(replay: Replay) -> str:

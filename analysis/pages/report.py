@@ -11,12 +11,14 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import duration, moment
+from analysis.comparing.characteristics import trained
 from analysis.comparing.published import published
 from analysis.exports.inference import load_all
 from analysis.exports.inference_text import inference_table
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.beside import beside_others, beside_published
+from analysis.pages.figures.characterisation import characterisation
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
@@ -42,13 +44,13 @@ from analysis.readings.devices import (
     slow_text,
 )
 from analysis.readings.facts import engines_text
-from analysis.readings.hosts import hosts
+from analysis.readings.hosts import control_cost, hosts
 from analysis.readings.judged import Judged
 from analysis.readings.key import task_of_run
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trials import TrialRow, most_telling, rows
+from analysis.readings.trials import TrialRow, median_error, most_telling, rows
 from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 
@@ -117,7 +119,11 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
         yield "quality", regulated_over_time(so_far, score)
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
-    yield "search", pareto(found, task_of_run(replay))
+    task, error = task_of_run(replay), median_error(found)
+    yield "search", pareto(found, task)
+    placed = trained([("", found)], error or 0.0)
+    why, control = ", the median of the lowest of each", control_cost(replay)
+    yield "search", characterisation(placed, error, task, control, TRIALS_SHOWN, why)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
     measured = read_telemetry(judged.files, replay)

@@ -11,12 +11,15 @@ from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
+from aiperf.score.lineage import counted
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Amount
 from aiperf.trial import State
 from aiperf.wire.messages import Control
 from aiperf.wording import figure, origin
+from analysis.readings.roofline import intensity
 from analysis.table import Cell, Table
+from nas.ops import OPS
 
 RANKS_SHOWN = 64
 """One by one; beyond, hosts are shown."""
@@ -53,6 +56,33 @@ def control_reading(replay: Replay) -> ControlReading | None:
         slowest=rates[slowest],
         slowest_host=controls[slowest].host,
         sizes=task.control.at(control.size for control in controls.values()),
+    )
+
+
+@dataclass(frozen=True)
+class ControlNetworkCost:
+    """What one training example of the control network takes, counted as those of the trials are."""
+
+    size: str
+    """Of its examples, as "224²"."""
+    operations: int
+    parameters: int
+    intensity: float | None
+    """Tensor operations for each byte moved, by the model of `roofline`."""
+
+
+def control_cost(replay: Replay) -> ControlNetworkCost | None:
+    """Of the largest examples that a rank measured; None where none did."""
+    network, controls = task_of(replay.opened.config.data).control, _controls(replay)
+    if not controls:
+        return None
+    largest = max(controls.values(), key=lambda control: (control.size, control.batch_size))
+    found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
+    return ControlNetworkCost(
+        size=network.at([largest.size]),
+        operations=found.train.price(OPS),
+        parameters=found.parameters,
+        intensity=intensity(found, format_, largest.batch_size),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,9 @@ class Fall:
     trial: int
     node_hours: float
     """Of all nodes of the run, busy or not, from the release until then."""
+    epochs: float | None
+    """Passes over the training examples that all networks of the search had made by then; None where the
+    number of training examples is not known."""
 
 
 def falls(replay: Replay) -> list[Fall]:
@@ -60,10 +63,29 @@ def falls(replay: Replay) -> list[Fall]:
         if closed.in_time
     )
     found: list[Fall] = []
+    epochs = epochs_until(replay)
     for seconds, error, trial in seen:
         if not found or error < found[-1].error:
-            found.append(Fall(seconds, error, trial, node_hours(replay, seconds)))
+            found.append(Fall(seconds, error, trial, node_hours(replay, seconds), epochs(seconds)))
     return found
+
+
+def epochs_until(replay: Replay) -> Callable[[float], float | None]:
+    """How many epochs of training validations had closed by a second of the span."""
+    axis = SpanAxis(replay)
+    trained = sorted(
+        (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
+        for attempt in replay.attempts
+        for closed in attempt.validations
+    )
+    ends = np.array([end for end, _ in trained])
+    done = np.concatenate([[0], np.cumsum([examples for _, examples in trained])])
+    examples = replay.manifest.get("training_examples")
+
+    def epochs(seconds: float) -> float | None:
+        return float(done[np.searchsorted(ends, seconds, side="right")]) / examples if examples else None
+
+    return epochs
 
 
 def node_hours(replay: Replay, until: float = math.inf) -> float:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
+from aiperf.score.lineage import Counted
+from aiperf.score.traffic import moved_elements
 from aiperf.wording import percent, rate, scaled
 from analysis.readings.limits import Limits
 from analysis.table import aligned
@@ -77,14 +79,22 @@ def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLi
 
 
 def _bytes(graph: Graph, node: Node, element: int, batch_size: int) -> float:
-    """Forward: inputs read, output written. Backward: the output's gradient and the inputs read, and the
-    inputs' gradients written, where one must be. Weights: read twice, their gradient written."""
-    inputs = graph.reads(node)
-    read, written = sum(map(prod, inputs)), prod(graph.shapes[node.name])
-    weights = sum(map(prod, node.layer.weights(*inputs).values()))
-    trained, reached = node.name in graph.trained, not graph.trained.isdisjoint(node.inputs)
-    elements = read + written + (written + read if trained else 0) + (read if reached else 0)
+    weights = sum(map(prod, node.layer.weights(*graph.reads(node)).values()))
+    return moved_bytes(moved_elements(graph, node), weights, element, batch_size)
+
+
+def moved_bytes(elements: int, weights: int, element: int, batch_size: float) -> float:
+    """For one example. Weights are read twice and their gradient is written, once a step of a device."""
     return elements * element + 3 * weights * WEIGHT_BYTES / batch_size
+
+
+def intensity(found: Counted, format_: str, batch_size: float) -> float | None:
+    """Tensor operations of a training example for each byte moved, with so many examples on a device; None
+    where the format or the architecture is not known."""
+    if format_ not in BYTES or found.moved is None:
+        return None
+    moved = moved_bytes(found.moved, found.parameters, BYTES[format_], batch_size)
+    return found.train.price(TENSOR_OPS) / moved
 
 
 def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:

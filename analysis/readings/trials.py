@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Counted
 from aiperf.trial import State
 from aiperf.wording import spoken
+from analysis.readings.roofline import intensity
 from nas.ops import OPS
 
 
@@ -44,6 +47,15 @@ class TrialRow:
     began: float | None
     """Seconds of the span; None for one that has not begun."""
     ended: float | None
+    intensity: float | None = None
+    """Tensor operations of a training example for each byte that it moves, as `roofline` models it; None
+    where the architecture was not rebuilt."""
+    falls: tuple[tuple[float, float], ...] = ()
+    """Each fall of its validation error: after so many epochs since its weights were new, to this."""
+
+    def epochs_to(self, error: float) -> float | None:
+        """Since its weights were new, with those of its ancestors; None where it did not reach the error."""
+        return next((epochs for epochs, found in self.falls if found <= error), None)
 
     @property
     def origin(self) -> str:
@@ -52,8 +64,7 @@ class TrialRow:
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
     """In the order of their numbers."""
-    axis = SpanAxis(replay)
-    found = []
+    axis, found, curves = SpanAxis(replay), [], _Curves(replay)
     for number in sorted(replay.trials):
         story = replay.trials[number]
         attempt, counted = story.attempts[-1], counts.get(number)
@@ -79,6 +90,8 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 examples=attempt.examples,
                 began=began,
                 ended=None if began is None or last is None else axis.at(leg, last),
+                intensity=None if counted is None else _intensity(replay, attempt, counted),
+                falls=curves.falls(number),
             )
         )
     return found
@@ -88,6 +101,42 @@ def _engine(attempt: Attempt) -> str:
     if attempt.began is None or not attempt.began.started.chosen:
         return ""
     return EAGER if attempt.fallback is not None else attempt.began.started.engine
+
+
+def _intensity(replay: Replay, attempt: Attempt, counted: Counted) -> float | None:
+    """On a device of its group, each of which has an equal part of the batch."""
+    batch_size = attempt.trial.hyper.batch_size / len(attempt.leg.began.groups[attempt.group])
+    return intensity(counted, replay.opened.config.training.format, batch_size)
+
+
+class _Curves:
+    """Errors over epochs that are counted on from parent to child, as the weights are carried."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._trials = replay.trials
+        self._examples = replay.manifest.get("training_examples")
+        self._kept: dict[int | None, float] = {None: 0.0}
+        """Epochs of the weights that each trial leaves to its children."""
+
+    def falls(self, number: int) -> tuple[tuple[float, float], ...]:
+        """Of trials in the order of their numbers: a parent is asked for before its child."""
+        attempt = self._trials[number].attempts[-1]
+        done = self._kept.get(attempt.trial.parent, 0.0)
+        found: list[tuple[float, float]] = []
+        if self._examples:
+            lowest = inf
+            for examples, error in attempt.curve:
+                if error < lowest:
+                    lowest = error
+                    found.append((done + examples / self._examples, min(1.0, error)))
+        self._kept[number] = found[-1][0] if found else done
+        return tuple(found)
+
+
+def median_error(found: Sequence[TrialRow]) -> float | None:
+    """Of the lowest validation error of each trial: half of them reach it."""
+    errors = [row.error for row in found if row.error is not None]
+    return statistics.median_high(errors) if errors else None
 
 
 def line_of_descent(found: Mapping[int, TrialRow], number: int) -> list[TrialRow]:

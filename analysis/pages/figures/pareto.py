@@ -78,7 +78,7 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
             )
         error_axis(axes)
         axes.set_ylim(y.min() * 0.85, y.max() * 1.35)
-        _operations_axis(axes, x)
+        operations_axis(axes, x)
         axes.set_xlabel(f"operations of a training {task.example}")
         return Drawing(figure, lambda: Marks(marks_of(axes, x, x, y), [dot.row.number for dot in placed]))
 
@@ -103,13 +103,13 @@ def _places(found: Sequence[Dot], floor: float) -> tuple[NDArray[np.float64], ND
     )
 
 
-def _operations_axis(axes: Axes, x: NDArray[np.float64]) -> None:
+def operations_axis(axes: Axes, x: NDArray[np.float64]) -> None:
     """Logarithmic, and named at even distances within what there is."""
     axes.set_xscale("log")
     low, high = x.min() * 0.93, x.max() * 1.07
     axes.set_xlim(low, high)
     axes.set_xticks(np.geomspace(x.min(), x.max(), 4) if high > 1.3 * low else [x.min()])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OP", 2)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OP", 3)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=0)
 

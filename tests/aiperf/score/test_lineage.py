@@ -34,7 +34,7 @@ def test_every_architecture_is_counted_as_it_was_dispatched() -> None:
     assert found.outside == frozenset()
     assert sorted(found.counts) == sorted(replay.trials)
     for number, story in replay.trials.items():
-        assert replace(found.counts[number], old=None) == recorded(story.attempts[0].dispatched)
+        assert replace(found.counts[number], old=None, moved=None) == recorded(story.attempts[0].dispatched)
 
 
 def test_one_trial_is_rebuilt_from_the_seed_and_its_ancestors_alone() -> None:

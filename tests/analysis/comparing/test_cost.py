@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,23 @@ def test_the_olympic_mean_of_five_seeds(runs: list[Judged]) -> None:
     assert rows["variation"][column] == "1 not reached"
 
 
+def test_epochs_are_those_of_all_networks_until_then(runs: list[Judged]) -> None:
+    found = cost(runs, 0.5, None)
+    expected = []
+    for run, one in zip(runs, found.runs):
+        assert one.first is not None
+        lines = [line.event for line in read_journal(run.files.journal)]
+        trained = [e for e in lines if isinstance(e, Closed) and e.end - RELEASE_SECONDS <= one.first.seconds]
+        expected.append(sum(e.segment.train_examples for e in trained) / 45_000)
+        assert one.to_error is not None
+        assert one.to_error.epochs == pytest.approx(expected[-1])
+    rows = {row[0]: row for row in cost_table(found).rows}
+    column = list(cost_table(found).columns).index("epochs")
+    assert rows["median"][column] == f"{statistics.median(expected):.4g}"
+    spread = statistics.stdev(expected) / statistics.fmean(expected)
+    assert rows["variation"][column] == f"{100 * spread:.2f} %"
+
+
 def test_the_terminal_shows_it(runs: list[Judged]) -> None:
     study = cost([runs[0]], 0.5, PRICE)
     assert cost_text(study) == [
@@ -163,7 +181,9 @@ def test_the_terminal_shows_it(runs: list[Judged]) -> None:
         "These journals do not name the master's node: it is taken to be one of those with ranks.",
     ]
     (row,) = whole_table(study).rows
-    assert row == ["seed-1", "2", "4", "1:00", "0.01667", "0.03333", "0.4167", "72.00 kJ"]
+    examples = sum(v.segment.train_examples for a in runs[0].replay.attempts for v in a.validations)
+    epochs = f"{examples / 45_000:.4g}"
+    assert row == ["seed-1", "2", "4", epochs, "1:00", "0.01667", "0.03333", "0.4167", "72.00 kJ"]
     (line,) = table_text(cost_table(study)).splitlines()[1:]
     assert line.split()[:4] == ["seed-1", "1", "trial", "0"]
 
@@ -179,7 +199,8 @@ def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) ->
         assert len(picture.table.rows) == sum(len(falls(run.replay)) for run in runs)
     page = cost_html(study, runs)
     assert "Error 30.00 %" in page
-    assert page.count("<figure") == 2
+    assert page.count("<figure") == 3
+    assert "trials reached an error of 30.00" in page
     assert [one.name for one in cost_pictures(cost(runs, 0.3, None))] == ["over-time"]
 
 

@@ -22,7 +22,18 @@ from analysis.readings.progress import progress
 from analysis.readings.trials import rows
 
 NAMES = (
-    *("throughput", "error", "regulated", "lineage", "pareto", "groups", "time", "architecture", "layers"),
+    *(
+        "throughput",
+        "error",
+        "regulated",
+        "lineage",
+        "pareto",
+        "characterisation",
+        "groups",
+        "time",
+        "architecture",
+        "layers",
+    ),
 )
 
 

@@ -1,0 +1,19 @@
+"""What a network reads and writes for one training example, if every layer keeps nothing for the next."""
+
+from __future__ import annotations
+
+from math import prod
+
+from nas.graph import Graph, Node
+
+
+def moved_elements(graph: Graph, node: Node) -> int:
+    """Elements of activations and their gradients. Forward: inputs read, output written. Backward: the
+    output's gradient and the inputs read, and the inputs' gradients written, where one must be."""
+    read, written = sum(map(prod, graph.reads(node))), prod(graph.shapes[node.name])
+    trained, reached = node.name in graph.trained, not graph.trained.isdisjoint(node.inputs)
+    return read + written + (written + read if trained else 0) + (read if reached else 0)
+
+
+def all_moved_elements(graph: Graph) -> int:
+    return sum(moved_elements(graph, node) for node in graph.nodes)

@@ -1,0 +1,109 @@
+"""Operations, parameters, arithmetic intensity and epochs to an error of trials, and how far they spread.
+
+After AIBench Training (Tang et al., ISPASS 2021): docs/beyond.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import ceil, floor
+
+from aiperf.tasks.task import Task
+from aiperf.wording import figure, percent
+from analysis.comparing.spread import variation
+from analysis.readings.hosts import ControlNetworkCost
+from analysis.readings.trials import TrialRow
+from analysis.table import Cell, Table
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trial whose architecture could be counted."""
+
+    run: str
+    """Empty where there is one run."""
+    row: TrialRow
+    operations: int
+    parameters: int
+    epochs: float | None
+    """To the error."""
+
+
+def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> list[Trained]:
+    return [
+        Trained(name, row, row.operations, row.parameters, row.epochs_to(error))
+        for name, found in runs
+        for row in found
+        if row.operations is not None and row.parameters is not None and row.error is not None
+    ]
+
+
+def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
+    """From and to how many epochs: up to three parts, as equal as the values allow."""
+    values = sorted(one.epochs for one in found if one.epochs is not None)
+    cuts = [round(part * len(values) / 3) for part in range(4)]
+    found_parts: list[tuple[float, float]] = []
+    for begin, end in pairwise(cuts):
+        above = [value for value in values[begin:end] if not found_parts or value > found_parts[-1][1]]
+        if above:
+            found_parts.append((above[0], above[-1]))
+    return found_parts
+
+
+def spread_table(
+    found: Sequence[Trained], error: float, task: Task, control: ControlNetworkCost | None
+) -> Table:
+    """The spread of the trials, and the control."""
+    columns: list[tuple[Sequence[float], Callable[[float], str], float | None]] = [
+        (
+            [one.operations for one in found],
+            "{:,.0f}".format,
+            None if control is None else control.operations,
+        ),
+        (
+            [one.parameters for one in found],
+            "{:,.0f}".format,
+            None if control is None else control.parameters,
+        ),
+        (
+            [one.row.intensity for one in found if one.row.intensity is not None],
+            figure,
+            None if control is None else control.intensity,
+        ),
+        ([one.epochs for one in found if one.epochs is not None], figure, None),
+    ]
+    parts = (("least", 0.0), ("a quarter below", 0.25), ("median", 0.5), ("three quarters below", 0.75))
+    rows: list[list[Cell]] = [
+        [name, *(_cell(values, text, partial(_quantile, part)) for values, text, _ in columns)]
+        for name, part in (*parts, ("most", 1.0))
+    ]
+    rows.append(["coefficient of variation", *(_cell(values, percent, _spread) for values, _, _ in columns)])
+    rows.append(["trials", *(_cell([len(values)], "{:,.0f}".format, sum) for values, _, _ in columns)])
+    if control is not None:
+        controls = (_cell([] if value is None else [value], text, sum) for _, text, value in columns[:-1])
+        rows.append([f"control, {task.control.name} at {control.size}", *controls, ""])
+    head = (f"operations of a training {task.example}", "parameters", "tensor operations per byte")
+    return Table.of(("", *head, f"epochs to {percent(error)}"), rows, (False, *[True] * 4))
+
+
+def _cell(
+    values: Sequence[float],
+    text: Callable[[float], str],
+    reading: Callable[[Sequence[float]], float | None],
+) -> Cell:
+    found = reading(values) if values else None
+    return "unknown" if found is None else (text(found), found)
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return variation(values).value
+
+
+def _quantile(part: float, values: Sequence[float]) -> float:
+    """Between two values in proportion."""
+    ordered, place = sorted(values), part * (len(values) - 1)
+    low, high = ordered[floor(place)], ordered[ceil(place)]
+    return low + (high - low) * (place - floor(place))

@@ -1,0 +1,183 @@
+"""Parameters, operations and epochs to an error of every trial, beside the control network.
+
+After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
+
+from aiperf.tasks.task import Task
+from aiperf.wording import figure, percent, plain, scaled
+from analysis.comparing.characteristics import Trained, spread_table, thirds
+from analysis.pages.figures.pareto import RASTERISED, operations_axis
+from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
+from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.readings.hosts import ControlNetworkCost
+
+THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
+"""Colour and size of those that reached the error: the more epochs, the darker and larger."""
+FARTHEST = 8.0
+"""A control that is so many times beyond the trials is drawn at the edge: else they would be one dot."""
+
+
+def characterisation(
+    found: Sequence[Trained],
+    error: float | None,
+    task: Task,
+    control: ControlNetworkCost | None,
+    at_most: int,
+    why: str = "",
+) -> Picture:
+    """`error`: None where no trial was validated. `why`: what it is, if nobody asked for it. Of more than
+    `at_most` trials those at even distances are drawn."""
+    shown = found
+    if len(found) > at_most:
+        shown = [found[int(place)] for place in np.linspace(0, len(found) - 1, at_most)]
+    parts = thirds(found)
+
+    def draw(frame: Frame) -> Drawing:
+        canvas_, (axes,) = canvas(frame, 300 if frame.narrow else 420)
+        x = np.array([float(one.operations) for one in shown])
+        y = np.array([float(one.parameters) for one in shown])
+        epochs = np.array([inf if one.epochs is None else one.epochs for one in shown])
+        _dots(axes, x, y, ~np.isfinite(epochs), "soft", 4.5, len(shown))
+        for (low, high), (colour, size) in zip(parts, THIRDS):
+            _dots(axes, x, y, (epochs >= low) & (epochs <= high), colour, size, len(shown))
+        _axes(axes, x, y, control, task, frame)
+        return Drawing(canvas_, lambda: Marks(marks_of(axes, x, x, y), range(len(shown))))
+
+    return Picture(
+        name="characterisation",
+        title="Parameters, operations and epochs to an error",
+        says=_says(found, error, why, task, control),
+        draw=draw,
+        table=spread_table(found, error or 0.0, task, control) if found else None,
+        legend=_legend(parts, error or 0.0, control, task),
+        labels=[_label(one, error or 0.0, task) for one in shown],
+        empty=not found,
+    )
+
+
+def _dots(
+    axes: Axes,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+    colour: str,
+    size: float,
+    num: int,
+) -> None:
+    axes.plot(
+        x[chosen],
+        y[chosen],
+        "o",
+        color=COLOURS[colour],
+        ms=size,
+        mec=COLOURS["paper"],
+        mew=0.5,
+        alpha=0.9,
+        rasterized=num > RASTERISED,
+    )
+
+
+def _axes(
+    axes: Axes,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    control: ControlNetworkCost | None,
+    task: Task,
+    frame: Frame,
+) -> None:
+    place = None
+    if control is not None:
+        ranges = ((control.operations, x), (control.parameters, y))
+        near = [axis.min() / FARTHEST <= value <= axis.max() * FARTHEST for value, axis in ranges]
+        place = [value for value, _ in ranges] if all(near) else None
+    operations_axis(axes, x if place is None else np.append(x, place[0]))
+    axes.set_yscale("log")
+    heights = y if place is None else np.append(y, place[1])
+    room = 1.25 if place is not None or control is None else 1.6  # for the words in the corner
+    axes.set_ylim(heights.min() * 0.85, heights.max() * room)
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+    axes.yaxis.set_major_formatter(EngFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="minor", length=0)
+    axes.set_xlabel(f"operations of a training {task.example}")
+    axes.set_ylabel("parameters")
+    if place is not None:
+        axes.plot([place[0]], [place[1]], "D", color=COLOURS["amber"], ms=8, clip_on=False, zorder=4)
+    elif control is not None:
+        right, up = (value > float(np.median(axis)) for value, axis in ranges)
+        corner = (0.985 if right else 0.015, 0.97 if up else 0.03)
+        axes.plot(*corner, "D", color=COLOURS["amber"], ms=8, transform=axes.transAxes, clip_on=False)
+        axes.annotate(
+            f"{task.control.short}: beyond this corner",
+            corner,
+            xycoords="axes fraction",
+            xytext=(-10 if right else 10, 0),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="center",
+            color=COLOURS["soft"],
+            fontsize=frame.font_size,
+        )
+
+
+def _legend(
+    parts: Sequence[tuple[float, float]], error: float, control: ControlNetworkCost | None, task: Task
+) -> list[Key]:
+    at = percent(error)
+    keys = [
+        Key(colour, f"{at} after {figure(low)} to {figure(high)} epochs", "dot")
+        if low < high
+        else Key(colour, f"{at} after {figure(low)} epochs", "dot")
+        for (low, high), (colour, _) in zip(parts, THIRDS)
+    ]
+    keys.append(Key("soft", f"{at} not reached", "dot"))
+    if control is not None:
+        keys.append(Key("amber", f"the control, {task.control.name} at {control.size}", "dot"))
+    return keys
+
+
+def _says(
+    found: Sequence[Trained], error: float | None, why: str, task: Task, control: ControlNetworkCost | None
+) -> str:
+    if not found or error is None:
+        return "No trial has both a validation and a counted architecture."
+    reached = [one.epochs for one in found if one.epochs is not None]
+    text = f"{len(reached):,} of {len(found):,} trials reached an error of {percent(error)}{why}"
+    if reached:
+        text += f", after {_range(reached, figure)} epochs with those of their ancestors"
+    text += (
+        f". A training {task.example} takes "
+        f"{_range([one.operations for one in found], lambda value: scaled(value, 'OP'))}; networks have "
+        f"{_range([one.parameters for one in found], lambda value: f'{value:,.0f}')} parameters."
+    )
+    if control is not None:
+        text += (
+            f" The control, {task.control.name} at {control.size}: {scaled(control.operations, 'OP')}, "
+            f"{control.parameters:,} parameters."
+        )
+    return text
+
+
+def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    low, high = text(min(values)), text(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _label(one: Trained, error: float, task: Task) -> str:
+    row = one.row
+    lines = [f"{plain(one.run)}, trial {row.number}" if one.run else f"Trial {row.number}", row.origin]
+    lines.append(f"{one.operations:,} OPS {task.an_example}, {one.parameters:,} parameters")
+    if row.intensity is not None:
+        lines.append(f"{figure(row.intensity)} tensor operations per byte")
+    reached = "not reached" if one.epochs is None else f"after {figure(one.epochs)} epochs"
+    return "\n".join([*lines, f"{percent(error)} {reached}", f"lowest error {percent(row.error or 0.0)}"])

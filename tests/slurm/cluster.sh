@@ -122,6 +122,10 @@ CONF
 }
 
 case $action in
-install | start | stop) "$action" ;;
+start)
+    trap '[[ $? == 0 ]] || stop' EXIT # one that failed to start leaves nothing behind
+    start
+    ;;
+install | stop) "$action" ;;
 *) echo "no action $action: install, start or stop" >&2; exit 2 ;;
 esac

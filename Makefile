@@ -114,8 +114,9 @@ test-mpi-slow: $(VENV)/.installed-mpi .venv-mpich/.installed
 test-machine: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m "mpi and slow" $(PYTEST_ARGS) tests/mpi/test_slow.py
 
-# The distribution, and what is under packaging/, by their real tools. Those of Debian must be on PATH: apt-get
-# install jube mmdebstrap bubblewrap uidmap, and Slurm. MARKED="recipes and not slow" leaves out what takes minutes.
+# The distribution, and what is under packaging/, by their real tools. Those of Debian must be on PATH, Slurm and
+# apt-get install jube environment-modules mmdebstrap bubblewrap uidmap
+# MARKED="recipes and not slow" leaves out what takes minutes.
 MARKED ?= recipes
 test-recipes: $(VENV)/.installed-mpi .venv-recipes/.installed
 	$(BIN)/python -m pytest -m "$(MARKED)" -o timeout=900 $(PYTEST_ARGS)

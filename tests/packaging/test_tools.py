@@ -1,21 +1,28 @@
-"""Recipes by their real tools: a run under ReFrame and under JUBE, and what each makes of it."""
+"""Recipes by their real tools: what ReFrame and JUBE make of a run, what EasyBuild would build."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mpi.jobs import QUICK, TINY
-from tests.packaging.recipes import FOLDER, said, tool
+from tests.packaging.recipes import BUNDLES, EASYCONFIG, FOLDER, TOOLS, required, said, tool
 
 pytestmark = [pytest.mark.recipes, pytest.mark.torch, pytest.mark.timeout(600)]
 
 REFRAME = ("-C", FOLDER / "reframe/settings.py", "-c", FOLDER / "reframe/aiperf_hpc.py", "-r", "--nocolor")
+OF_2025B = ("gfbf-2025b", "GCCcore-14.3.0")
+"""Toolchains below foss-2025b."""
 KNOWN = {"sustained_ops": "OPS", "regulated_score": "OPS", "tensor_ops": "OPS", "control": "examples/s"}
 """What a processor without sensors and without a listed peak tells: neither MFU nor energy."""
 
@@ -116,3 +123,39 @@ def test_jube_makes_a_table_of_the_figures(tmp_path: Path, jube: list[dict[str, 
             "class": "smoke",
         }
     ]
+
+
+@pytest.fixture
+def easybuild(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """What `eb` answers, with the environment modules of Debian, which no shell has set up."""
+    found = [*Path("/usr/lib").glob("*/modulecmd.tcl")]
+    needed = {"EB_PYTHON": tool("python")}
+    if "MODULES_CMD" not in environment and found:
+        needed["MODULES_CMD"] = str(found[0])
+    options = ["--modules-tool=EnvironmentModules", "--module-syntax=Tcl", f"--prefix={tmp_path / 'site'}"]
+    if os.getuid() == 0:
+        options.append("--allow-use-as-root-and-accept-consequences")
+    return partial(said, tool("eb"), *options, EASYCONFIG, cwd=tmp_path, environment=environment | needed)
+
+
+def test_easybuild_finds_all_that_it_would_build(easybuild: Callable[..., str]) -> None:
+    assert "All style checks PASSed!" in easybuild("--check-style")
+    plan = "".join(easybuild("--dry-run", "--robot").split())
+    recipe = runpy.run_path(str(EASYCONFIG))
+    for name, version in recipe["dependencies"]:
+        assert f"(module:{name}/{version}" in plan
+    assert f"(module:aiperf-hpc/{EASYCONFIG.stem.removeprefix('aiperf-hpc-')})" in plan
+
+
+def test_bundles_of_easybuild_have_versions_that_are_new_enough(stated: dict[str, Any]) -> None:
+    modules = dict(runpy.run_path(str(EASYCONFIG))["dependencies"])
+    wanted = required(stated, modules["Python"])
+    robot = TOOLS.parent / "easybuild/easyconfigs"
+    for bundle, names in BUNDLES.items():
+        kept = robot / bundle[0].lower() / bundle
+        (path,) = [
+            each for name in OF_2025B if (each := kept / f"{bundle}-{modules[bundle]}-{name}.eb").exists()
+        ]
+        listed = re.findall(r"^    \('([\w.-]+)', '([\w.]+)'", path.read_text(encoding="utf-8"), re.MULTILINE)
+        held = {name.lower(): version for name, version in listed}
+        assert [name for name in names if not wanted[name].contains(held[name])] == []

@@ -38,7 +38,10 @@ def test_reframe_places_ranks_as_the_shipped_script_does() -> None:
 
 def test_jube_looks_for_figures_that_a_result_has() -> None:
     """Each once: JUBE would take the first number of that name."""
-    patterns = ElementTree.parse(FOLDER / "jube/aiperf-hpc.xml").iterfind(".//pattern")
+    recipe = ElementTree.parse(FOLDER / "jube/aiperf-hpc.xml")
+    patterns = [*recipe.iterfind(".//pattern")]
+    named = {each.get("name") for each in [*patterns, *recipe.iterfind(".//parameter")]}
+    assert [each.text for each in recipe.iterfind(".//column") if each.text not in named] == []
     keys = [re.findall(r'"(\w+)":', pattern.text or "") for pattern in patterns]
     schema = json.dumps(
         json.loads((ROOT / "analysis/submissions/schemas/result-1.json").read_text(encoding="utf-8"))

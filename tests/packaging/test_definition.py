@@ -1,10 +1,12 @@
-"""Apptainer's definition without Apptainer: its steps by programs that need no root, and a run inside."""
+"""Apptainer's definition without Apptainer: its steps in user namespaces, and a run inside."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,8 +75,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def container(tmp_path_factory: pytest.TempPathFactory) -> Container:
-    return Container(tmp_path_factory.mktemp("container"))
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """Removed afterwards: more than a GB."""
+    folder = tmp_path_factory.mktemp("container")
+    yield Container(folder)
+    shutil.rmtree(folder)
 
 
 def test_its_steps_make_a_program_that_runs(container: Container, wheels: Path) -> None:
@@ -84,5 +89,5 @@ def test_its_steps_make_a_program_that_runs(container: Container, wheels: Path) 
     assert re.search(
         r"^verdict +VALID", container.carry_out("runscript", *short, wheels=wheels), re.MULTILINE
     )
-    with pytest.raises(AssertionError, match="no such command"):
+    with pytest.raises(AssertionError, match="No such command"):
         container.carry_out("runscript", "no-such-command", wheels=wheels)

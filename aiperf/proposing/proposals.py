@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
+from aiperf.proposing.foreign_search import ForeignSearch
 from aiperf.tasks.known import task_of
 from nas.graph import Graph
 from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
@@ -17,11 +19,15 @@ DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 
 
 def new_search(config: Config, seed: Graph) -> Search:
-    """Raises MissingExtra, and ConfigError for a search of another package that is not there."""
+    """Raises MissingExtra; ConfigError for a search of another package that is not there, and SearchFailed
+    for one that raises something."""
     settings, mix = config.search, task_of(config.data).morphisms
     try:
         kind = search_named(settings.name)
-        return kind(seed, config.random_seed, settings.bounds, settings.population, settings.morphisms, mix)
+        made = partial(
+            kind, seed, config.random_seed, settings.bounds, settings.population, settings.morphisms, mix
+        )
+        return made() if settings.name in SEARCHES else ForeignSearch(settings.name, made)
     except SearchError as error:
         raise ConfigError(str(error)) from None
     except ModuleNotFoundError as error:

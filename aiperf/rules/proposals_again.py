@@ -10,6 +10,7 @@ from aiperf.errors import ConfigError, MissingExtra
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import Replay
+from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Evidence, Seen
@@ -64,7 +65,7 @@ def search(evidence: Evidence) -> Seen:
         return Seen(f"the run's proposals rest on {told}", known=False)
     try:
         asked = _made_again(replay)
-    except MissingExtra as error:
+    except (MissingExtra, SearchFailed) as error:
         return Seen(str(error), known=False)
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])

@@ -8,7 +8,7 @@ from nas.search.bayesian import Bayesian
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution, Foresight
 from nas.search.halving import Halving
-from nas.search.installed import SearchError, distribution_of, installed_names, installed_search
+from nas.search.installed import SearchError, distribution_of, entry_of, installed_names, installed_search
 from nas.search.random_search import RandomSearch
 from nas.search.search import Exhausted, Search
 from nas.search.trials import Candidate, Observation
@@ -28,6 +28,7 @@ __all__ = [
     "SearchError",
     "Size",
     "distributions_of_search",
+    "entry_of",
     "search_named",
     "search_names",
 ]

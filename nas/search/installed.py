@@ -32,6 +32,11 @@ def distribution_of(name: str) -> str:
     return str(entry.dist.name)
 
 
+def entry_of(name: str) -> str:
+    """The entry point that names a search of another package, as "module:Class". Raises SearchError."""
+    return _entry(name).value
+
+
 def installed_search(name: str) -> type[Search]:
     """Raises SearchError."""
     entry = _entry(name)

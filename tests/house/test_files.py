@@ -31,6 +31,7 @@ LONG: Mapping[str, str] = {
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
 BOUNDARIES: Mapping[str, str] = {
     "nas/others.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
+    "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
     "nas/search/installed.py": "the same of a search, which becomes a SearchError",
     "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",

@@ -13,6 +13,24 @@ class Lowest(Search):
 
 class NoSearch:
     pass
+
+class Unmade(Search):
+    def __init__(self, *given):
+        raise RuntimeError("no\\nmemory")
+
+class Mute(Search):
+    def ask(self, number):
+        return super().ask(number) if number < 3 else None
+
+class Failing(Lowest):
+    def choose(self, rng, living):
+        return {}[len(living)]
+
+class Deaf(Lowest):
+    def tell(self, observation):
+        super().tell(observation)
+        if observation.number == 2:
+            raise ValueError
 """
 
 PROJECT = """

@@ -1,0 +1,75 @@
+"""A search of another package, which may raise anything: that becomes one line that names it."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from nas.morphisms import Morphism
+from nas.search import Candidate, Exhausted, Observation, Search, entry_of
+from nas.search.trials import Living
+
+
+class SearchFailed(AiperfError):
+    """A search of another package raised what no search may."""
+
+
+class ForeignSearch(Search):
+    """The same calls, passed on. Raises SearchFailed for all that is not part of them."""
+
+    def __init__(self, name: str, made: Callable[[], Search]) -> None:
+        """Raises ModuleNotFoundError for a library that the search needs."""
+        self.name = name
+        with self._boundary("when it was made", ModuleNotFoundError):
+            self._search = made()
+
+    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
+        with self._boundary("in choose"):
+            return self._search.choose(rng, living)
+
+    def ask(self, number: int) -> Candidate:
+        with self._boundary(f"when asked for trial {number}", Exhausted):
+            candidate: object = self._search.ask(number)
+            if not isinstance(candidate, Candidate):
+                raise TypeError(f"its answer is a {type(candidate).__name__}, not a Candidate")
+            return candidate
+
+    def dispatched(self, number: int, parent: int | None, morphisms: tuple[Morphism, ...]) -> Candidate:
+        """A line that does not follow from those before it is a ValueError or a LookupError."""
+        with self._boundary(f"when trial {number} was repeated", ValueError, LookupError):
+            return self._search.dispatched(number, parent, morphisms)
+
+    def tell(self, observation: Observation) -> None:
+        with self._boundary(f"when told of trial {observation.number}"):
+            self._search.tell(observation)
+
+    def drop(self, number: int) -> None:
+        with self._boundary(f"when trial {number} was dropped"):
+            self._search.drop(number)
+
+    @property
+    def living(self) -> Container[int]:
+        with self._boundary("in living"):
+            return self._search.living
+
+    def alive(self) -> frozenset[int]:
+        with self._boundary("in alive"):
+            return self._search.alive()
+
+    @contextmanager
+    def _boundary(self, when: str, *foreseen: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except foreseen:
+            raise
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise SearchFailed(
+                f"the search {self.name!r} ({entry_of(self.name)}) failed {when}: {said} "
+                f"({Path(last.filename).name}, line {last.lineno}); correct it, or choose another by --search"
+            ) from error

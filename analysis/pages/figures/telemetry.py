@@ -16,8 +16,8 @@ from analysis.table import Table
 def telemetry(found: Telemetry) -> Picture:
     """The median of the hosts, and the band from the lowest to the highest. What was zero on all of them all
     the time has no panel."""
-    zero = [quantity for quantity in found.quantities if not np.nan_to_num(quantity.highest).any()]
-    shown = [quantity for quantity in found.quantities if quantity not in zero] if zero else found.quantities
+    zero = [quantity for quantity in found.quantities if _is_zero(quantity)]
+    shown = [quantity for quantity in found.quantities if not _is_zero(quantity)]
     middle = (found.edges[1:] + found.edges[:-1]) / 2
 
     def draw(frame: Frame) -> Drawing:
@@ -61,6 +61,12 @@ def telemetry(found: Telemetry) -> Picture:
 
 def _name(quantity: Quantity) -> str:
     return quantity.name.replace("_", " ").replace(".", ", ")
+
+
+def _is_zero(quantity: Quantity) -> bool:
+    """What nobody measured is not zero."""
+    known = quantity.highest[np.isfinite(quantity.highest)]
+    return len(known) > 0 and not known.any()
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

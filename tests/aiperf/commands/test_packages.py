@@ -47,7 +47,10 @@ def test_score_report_export_and_compare_take_a_package(
         assert typed.out == told
     assert typed("report", package) == 0
     assert typed.out == f"{tmp_path}/result.report.html\n"
-    assert (tmp_path / "result.report.html").read_text().startswith("<!doctype html>")
+    page = (tmp_path / "result.report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<h1>Testbed</h1>" in page
+    assert '<p class="eyebrow">Example University · run ' in page
     assert typed("report", "--json", package, "-o", tmp_path / "own.json") == 0
     assert (tmp_path / "own.json").read_bytes() == contents(package)["runs/groups/result.json"]
     assert typed("compare", package, run) == 0

@@ -51,6 +51,23 @@ def test_report_writes_one_page(typed: Typed, run: RunFiles) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_report_takes_name_and_price_from_the_site_file(
+    typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = 'name = "Cluster X"\nowner = "Example University"\nprice = "30EUR/node-hour"\n'
+    (tmp_path / "site.toml").write_text(site)
+    assert typed("report", run.directory, "-o", "r.html") == 0
+    page = Path("r.html").read_text()
+    assert "<h1>Cluster X</h1>" in page
+    assert "node-hours at 30 EUR per node-hour" in page
+    assert typed("report", run.directory, "-o", "r.html", "--price", "7/node-hour") == 0
+    assert "node-hours at 7 per node-hour" in Path("r.html").read_text()
+    assert typed("report", run.directory, "--json", "--price", "7/node-hour") == 2
+    assert typed.err.startswith("aiperf-hpc: --price is for the page, not for --json")
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     assert typed("report", run.directory, "-o", tmp_path / "absent" / "r.html") == 1
     assert typed.err == (
@@ -250,7 +267,7 @@ def test_serve_shows_the_run_on_loopback_only(server: ThreadingHTTPServer) -> No
     assert server.server_address[0] == "127.0.0.1"
     status, text = fetched(server)
     assert status == 200
-    assert "OPS so far" in text
+    assert "sustained OPS" in text
     assert "connect-src &#39;self&#39;" in text
     assert fetched(server, "/metrics")[1].rstrip().endswith("# EOF")
     assert fetched(server, "/../../etc/passwd")[0] == 404

@@ -211,3 +211,24 @@ def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
     (text,) = follower.snapshot().slow
     assert text.startswith("group 5 on ")
     assert "<li>group 5 on " in live_html(follower.snapshot(), follower.replay, 2.0)
+
+
+def test_a_run_that_has_ended_shows_its_verdict(copied: RunFiles) -> None:
+    whole = copied.journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    copied.journal.write_bytes(b"".join(lines[:-1]))
+    follower = Follower(copied)
+    follower.update()
+    assert follower.snapshot().verdict is None  # the test of the best network is missing
+    copied.journal.write_bytes(whole)
+    follower.update()
+    now = follower.snapshot()
+    assert now.verdict is not None
+    assert now.verdict[0] == "VALID"
+    assert now.verdict[1].startswith("Class smoke: a ranked result must also meet the rules data, ")
+    assert follower.snapshot().verdict is now.verdict  # asked once
+    assert f"VALID: {now.verdict[1]}" in watch_text(now, 300, 40).splitlines()
+    page = live_html(now, follower.replay, 2.0)
+    assert f'<span class="badge passed">VALID</span> <span>{now.verdict[1]}</span>' in page
+    assert "<dt>sustained OPS</dt>" in page
+    assert "time left" not in page

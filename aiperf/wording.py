@@ -76,6 +76,7 @@ def clock(seconds: float) -> str:
 
 def duration(seconds: float) -> str:
     """In words, "32 minutes": in a sentence nobody can take 1:00 for an hour or for a minute."""
+    seconds = float(f"{seconds:.3g}")
     number, unit = next(
         ((seconds / size, unit) for size, unit in ((3600, "hour"), (60, "minute")) if seconds >= 2 * size),
         (seconds, "second"),

@@ -51,7 +51,14 @@ def test_a_share_has_two_digits_that_matter(share: float | None, digits: int, te
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(1, "1 second"), (0.5, "0.5 seconds"), (119, "119 seconds"), (1920, "32 minutes"), (7272, "2.02 hours")],
+    [
+        (1, "1 second"),
+        (0.5, "0.5 seconds"),
+        (119, "119 seconds"),
+        (119.97, "2 minutes"),
+        (1920, "32 minutes"),
+        (7272, "2.02 hours"),
+    ],
 )
 def test_a_duration_names_its_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -28,7 +28,7 @@ SHARED = ("__init__.py", "__main__.py")
 
 HOME = Path(__file__).resolve().parents[1]
 
-_APART = "install aiperf-hpc into an environment of its own (python3 -m venv)"
+_APART = "install aiperf-hpc into a separate virtual environment (python3 -m venv)"
 
 
 def refuse_clash() -> None:
@@ -40,7 +40,7 @@ def refuse_clash() -> None:
         raise AiperfError(f"{clash}; remedy: {_again()}")
     put_own_first()
     if clash := hidden_package(_read_by_children()):
-        raise AiperfError(f"{clash}; remedy: start it in another directory")
+        raise AiperfError(f"{clash}; remedy: start it from another directory")
 
 
 def put_own_first() -> None:
@@ -75,7 +75,7 @@ def missing_files(home: Path = Path(__file__).parent) -> str | None:
     """Which of the files that the other program has as well are not in this folder of `aiperf`."""
     missing = [f"aiperf/{name}" for name in SHARED if not (home / name).exists()]
     what = f"{' and '.join(missing)} of aiperf-hpc {'is' if len(missing) == 1 else 'are'} missing"
-    return f"{what}, as after the removal of another package named aiperf" if missing else None
+    return f"{what}; another package named aiperf may have been removed" if missing else None
 
 
 def _again() -> str:

@@ -85,13 +85,13 @@ class DataConfig:
             self._check_text()
         if self.stage and self.name != "packed":
             raise ConfigError(
-                f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images are "
-                "staged; leave it out, or pack the images by `aiperf-hpc data pack`"
+                f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images can be "
+                f"staged; omit it, or pack the images with `aiperf-hpc data pack`"
             )
         if self.path and self.name in WITHOUT_FILES:
             raise ConfigError(
-                f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; "
-                f"name what lies there: {', '.join(sorted(set(DATA_SETS) - set(WITHOUT_FILES)))}; "
+                f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; set "
+                f"data.name to one of {', '.join(sorted(set(DATA_SETS) - set(WITHOUT_FILES)))}; "
                 "or give --data without --preset"
             )
 
@@ -121,7 +121,7 @@ class BoundsConfig:
         if not 0 < self.min_operations <= 1 <= self.max_operations:
             raise ConfigError("search.bounds: needs 0 < min_operations ≤ 1 ≤ max_operations")
         if self.max_parameters < 1 or self.max_activations < 1:
-            raise ConfigError("search.bounds: max_parameters and max_activations are at least 1")
+            raise ConfigError("search.bounds: max_parameters and max_activations must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]{1,80}", self.name):
-            raise ConfigError(f"search.name is {self.name!r:.90}; a name has letters, digits, _ . and - only")
+            raise ConfigError(f"search.name is {self.name!r:.90}; use letters, digits, '_', '.' and '-' only")
         _at_least("search.population", self.population, 2)
         _at_least("search.morphisms", self.morphisms, 1)
         if self.prepared not in (0, 1):
@@ -227,9 +227,9 @@ class TrainingConfig:
         if self.child_learning_rate < 0:
             raise ConfigError("training.child_learning_rate is negative")
         if not self.epochs or min(self.epochs) < 1:
-            raise ConfigError("training.epochs: needs one whole number ≥ 1 for each round")
+            raise ConfigError("training.epochs: give one whole number of at least 1 per round")
         if self.schedule == "halving" and list(self.epochs) != sorted(set(self.epochs)):
-            raise ConfigError(f"training.epochs is {list(self.epochs)}; the rungs of halving must rise")
+            raise ConfigError(f"training.epochs is {list(self.epochs)}; the rungs of halving must increase")
         for name in ("momentum", "label_smoothing", "dropout", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; needs 0 ≤ it < 1")
@@ -257,11 +257,13 @@ class LimitsConfig:
 
     def __post_init__(self) -> None:
         if min(self.minutes, self.max_trials, self.target_error) < 0:
-            raise ConfigError("limits: none may be negative")
+            raise ConfigError("limits must not be negative")
         if self.target_error >= 1:
-            raise ConfigError(f"limits.target_error is {self.target_error}; it is a share of 1, as 0.05")
+            raise ConfigError(f"limits.target_error is {self.target_error}; give a fraction, such as 0.05")
         if not (self.minutes or self.max_trials or self.target_error):
-            raise ConfigError("limits: give minutes, max_trials or target_error, or the run never ends")
+            raise ConfigError(
+                "limits: set minutes, max_trials or target_error; without one, the run never ends"
+            )
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,9 @@ class Config:
     def __post_init__(self) -> None:
         _at_least("random_seed", self.random_seed, 0)
         if not self.preset.isprintable():
-            raise ConfigError(f"preset is {self.preset!r}; it names the run's directory: letters and digits")
+            raise ConfigError(
+                f"preset is {self.preset!r}; it names the run directory: use letters and digits"
+            )
         for key, value in leaves(self).items():
             if isinstance(value, str) and not value.isascii():
                 _refuse_no_text(key, value)
@@ -333,7 +337,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """ "key=value", the value in TOML's words; one that is none of them is text. Raises ConfigError."""
     key, separator, value = text.partition("=")
     if not separator:
-        raise ConfigError(f"{text!r} is not a setting; write KEY=VALUE")
+        raise ConfigError(f"{text!r} is not a setting; use KEY=VALUE")
     try:
         return key, toml.parsed(f"value = {value}")["value"]
     except (ValueError, RecursionError):
@@ -384,7 +388,7 @@ def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 
 def _one_of(key: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise ConfigError(f"{key} is {value!r}; it is one of {', '.join(known)}")
+        raise ConfigError(f"{key} is {value!r}; it must be one of {', '.join(known)}")
 
 
 def _refuse_no_text(key: str, value: str) -> None:

@@ -18,7 +18,7 @@ TOOL_SECONDS = 10.0
 """A driver that has to wake its devices up takes some of these; a broken one hangs for ever."""
 REAPED_SECONDS = 1.0
 MOST_BYTES = 1 << 20
-REMEDY = "install the build of torch for them, or choose the processor by --device cpu"
+REMEDY = "install the matching build of torch, or use the processor with --device cpu"
 
 
 class ToolFailed(Exception):
@@ -64,7 +64,7 @@ def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
         except ToolFailed as error:
             raise UnseenDevices(
                 f"torch {torch} sees no device, and {tool} {error}",
-                "have the driver looked at, or choose the processor by --device cpu",
+                "have the driver checked, or use the processor with --device cpu",
             ) from None
         devices = set(re.findall(listing.device, answer))
         if code == 0 and devices:

@@ -42,7 +42,7 @@ class Job:
         if self.nodes < 1:
             raise ConfigError(f"--nodes is {self.nodes}; it must be at least 1")
         if not 0 <= self.hours < math.inf:
-            raise ConfigError(f"--hours is {self.hours}; it must be a length of time")
+            raise ConfigError(f"--hours is {self.hours}; it must be a duration above 0")
         if self.repeat < 1:
             raise ConfigError(f"--repeat is {self.repeat}; it must be at least 1")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):

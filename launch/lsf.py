@@ -52,7 +52,7 @@ class Lsf(Scheduler):
     def submitted(self, answer: str) -> str:
         found = re.search(r"Job <(\d+)>", answer)
         if found is None:
-            raise ValueError(f"bsub printed no job id: {answer.strip()!r}")
+            raise ValueError(f"bsub did not print a job id: {answer.strip()!r}")
         return found[1]
 
     def ask(self, jobs: Sequence[str]) -> list[str]:

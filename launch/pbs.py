@@ -45,7 +45,7 @@ class Pbs(Scheduler):
     def submitted(self, answer: str) -> str:
         found = re.search(r"^\d+(\[\])?(\.\S+)?$", answer.strip())
         if found is None:
-            raise ValueError(f"qsub printed no job id: {answer.strip()!r}")
+            raise ValueError(f"qsub did not print a job id: {answer.strip()!r}")
         return found[0]
 
     def ask(self, jobs: Sequence[str]) -> list[str]:

@@ -39,6 +39,6 @@ def parse_price(key: str, text: str) -> Price:
     amount = float(found["amount"]) if found else 0.0
     if found is None or not isfinite(amount) or amount <= 0:
         raise ConfigError(
-            f"{key} is {text!r:.80}; give an amount above 0, as 12.5/node-hour or 12.5USD/node-hour"
+            f"{key} is {text!r:.80}; give an amount above 0, such as 12.5/node-hour or 12.5USD/node-hour"
         )
     return Price(amount, found["currency"] or "")

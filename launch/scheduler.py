@@ -92,7 +92,7 @@ class Scheduler(ABC):
         known = {each.name: each for each in (self.launcher, *LAUNCHERS) if each}
         if mpi.launcher not in known:
             raise ConfigError(
-                f"mpi.launcher is {mpi.launcher!r}; under {self.name} it is one of {', '.join(known)}"
+                f"mpi.launcher is {mpi.launcher!r}; under {self.name} it must be one of {', '.join(known)}"
             )
         return known[mpi.launcher]
 

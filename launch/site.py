@@ -104,7 +104,7 @@ class Scratch:
 
     def __post_init__(self) -> None:
         if self.stage and not self.directory:
-            raise ConfigError("scratch.stage is given without scratch.directory; say where it copies to")
+            raise ConfigError("scratch.stage is given without scratch.directory; set the target directory")
         words.path("scratch.directory", self.directory)
         words.command("scratch.stage", self.stage)
 
@@ -147,9 +147,7 @@ class Site:
             words.command("setup", own)
         for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ConfigError(
-                    f"environment.{name} is not a name of a variable; use letters, digits and '_'"
-                )
+                raise ConfigError(f"environment.{name} is not a variable name; use letters, digits and '_'")
             words.line(f"environment.{name}", value)
 
 
@@ -159,7 +157,8 @@ def load_site(path: Path) -> Site:
         return site_from_toml(read_text(path, toml.LARGEST_BYTES), str(path))
     except OSError as error:
         raise ConfigError(
-            f"{path}: {error.strerror}; give a site file by --site, or make one: aiperf-hpc launch init-site"
+            f"{path}: {error.strerror}; give a site file with --site, or create one: aiperf-hpc launch "
+            f"init-site"
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: {error.reason}; a site file is text in UTF-8") from None

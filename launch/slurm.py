@@ -76,7 +76,7 @@ class Slurm(Scheduler):
         request = site.devices.request
         if request == "none":
             return super().devices(site)
-        missing = f"ask for devices below EDIT 2, as {_request(site).strip()}"
+        missing = f"request devices below EDIT 2, such as {_request(site).strip()}"
         if request == "gpus":
             # As asked for: alone on a node, a job gets all of its GPUs. --gres=gpu:8 sets the second alone.
             told = f"${{SLURM_GPUS_PER_NODE:-${{SLURM_GPUS_ON_NODE:?{missing}}}}}"
@@ -95,7 +95,7 @@ class Slurm(Scheduler):
             'threads=$(scontrol show node "$SLURMD_NODENAME" | grep -oP "ThreadsPerCore=\\K\\d+")',
             "cores=$((least / threads / (devices + 1) * threads))",
             "((cores > 0)) ||",
-            '    { echo "$least CPUs of a node are too few for $((devices + 1)) ranks" >&2; exit 1; }',
+            '    { echo "$least CPUs per node are too few for $((devices + 1)) ranks" >&2; exit 1; }',
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
@@ -105,7 +105,7 @@ class Slurm(Scheduler):
     def submitted(self, answer: str) -> str:
         found = re.search(r"^(\d+)(;\S+)?$", answer, re.MULTILINE)  # ;cluster in a federation
         if found is None:
-            raise ValueError(f"sbatch printed no job id: {answer.strip()!r}")
+            raise ValueError(f"sbatch did not print a job id: {answer.strip()!r}")
         return found[1]
 
     def ask(self, jobs: Sequence[str]) -> list[str]:

@@ -31,9 +31,9 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.nodes or min(self.nodes) < 1:
-            raise ConfigError("--nodes: give the sizes as whole numbers from 1 on, as 4,8,16")
+            raise ConfigError("--nodes: give whole numbers from 1 up, such as 4,8,16")
         if sorted(set(self.nodes)) != list(self.nodes):
-            raise ConfigError("--nodes: give every size once, from the smallest to the largest")
+            raise ConfigError("--nodes: give each size once, in increasing order")
 
     def job(self, nodes: int, files: StudyFiles) -> Job:
         """Of one size; its random seed is its place among the sizes."""

@@ -19,13 +19,13 @@ PLAIN = re.compile(r"[\w./:@%+,=~${}-]+")
 def line(key: str, value: str) -> None:
     """Of a value that is quoted where it stands, or that is a line of its own."""
     if not value.isprintable():
-        raise _refused(key, value, "it must be one line, without control characters")
+        raise _refused(key, value, "it must be one line without control characters")
 
 
 def name(key: str, value: str) -> None:
     """Of a value within a directive: an account, a partition, a resource; or nothing."""
     if value and NAME.fullmatch(value) is None:
-        raise _refused(key, value, "it is a name: use letters, digits and _ . , : @ / + = % -")
+        raise _refused(key, value, "in a name, use letters, digits and _ . , : @ / + = % -")
 
 
 def command(key: str, value: str) -> None:
@@ -34,7 +34,7 @@ def command(key: str, value: str) -> None:
     try:  # shlex begins a comment anywhere, bash only at a word
         shlex.split(re.sub(r"(?<=[^\s;&|()<>])#", "_", value), comments=True)
     except ValueError as error:
-        raise _refused(key, value, f"as a line of shell it has an end missing ({error})") from None
+        raise _refused(key, value, f"as a shell line it is incomplete ({error})") from None
     if re.search(r"(?<!<)<<(?!<)", value) and "((" not in value:
         raise _refused(key, value, "what begins with << ends on another line")
     if (len(value) - len(value.rstrip("\\"))) % 2 or re.search(r"(&&|\|)\s*$", value):

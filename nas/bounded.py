@@ -49,11 +49,11 @@ def read_bytes(path: Path, most: int = LARGEST_BYTES) -> bytes:
     try:
         size, is_pipe = os.fstat(file).st_size, stat.S_ISFIFO(os.fstat(file).st_mode)
         if size > most:
-            raise _refused(path, f"it has {size:,} bytes, and at most {most:,} are read")
+            raise _refused(path, f"it has {size:,} bytes; the limit is {most:,}")
         while piece := _next(path, file, is_pipe):
             content += piece
             if len(content) > most:
-                raise _refused(path, f"it has more than the {most:,} bytes that are read")
+                raise _refused(path, f"it has more than {most:,} bytes, the limit")
     finally:
         os.close(file)
     return bytes(content)
@@ -93,7 +93,7 @@ def _refuse_other(path: Path, found: os.stat_result, kinds: tuple[int, ...]) -> 
 
 def _next(path: Path, file: int, is_pipe: bool) -> bytes:
     if is_pipe and not select.select([file], [], [], PIPE_SECONDS)[0]:
-        raise _refused(path, f"nothing came through this pipe in {PIPE_SECONDS:g} s")
+        raise _refused(path, f"nothing was read from this pipe in {PIPE_SECONDS:g} s")
     return os.read(file, BLOCK_BYTES)
 
 

@@ -31,7 +31,7 @@ def _named(family: Any) -> dict[str, Any]:
     for member in _members(family) or [family]:
         if named.setdefault(member.__name__, member) is not member:
             where = f"{named[member.__name__].__module__} and {member.__module__}"
-            raise RecordError(f"two classes are called {member.__name__}, in {where}; rename one")
+            raise RecordError(f"two classes are named {member.__name__}, in {where}; rename one")
     return named
 
 

@@ -87,7 +87,7 @@ class Graph:
                 try:
                     found = _facts(node.layer, *[shapes[name] for name in node.inputs])
                 except KeyError as error:
-                    raise ShapeError(f"{name} reads {error}, which is not above it") from None
+                    raise ShapeError(f"{name} reads {error}, which does not come before it") from None
                 except ShapeError as error:
                     raise ShapeError(f"{name}: {error}") from None
                 if was and was[1].shape == found.shape:
@@ -98,7 +98,7 @@ class Graph:
         object.__setattr__(self, "_facts", tuple(facts))
         unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
         if unread != {self.output}:
-            raise ShapeError(f"nobody reads {', '.join(sorted(unread - {self.output}))}")
+            raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
         self.head.check(self.input, shapes[self.output])
         if self.head.symbols_in:
             # What another layer made of them would mean nothing; one that mixes them would show what follows.
@@ -127,7 +127,7 @@ class Graph:
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[Node, ...]]:
-        """For each tensor, the nodes that read it, in order; a node reading it twice stands twice."""
+        """For each tensor, the nodes that read it, in order; a node reading it twice appears twice."""
         found: dict[str, list[Node]] = {name: [] for name in self.shapes}
         for node in self.nodes:
             for name in node.inputs:

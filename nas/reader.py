@@ -167,7 +167,7 @@ def _enum(kind: type[Enum]) -> Reader:
             return kind(value)
         except ValueError:
             known = ", ".join(str(member.value) for member in kind)
-            raise RecordError(f"{_text(path)} is {shown(value)}; it is one of {known}") from None
+            raise RecordError(f"{_text(path)} is {shown(value)}; it must be one of {known}") from None
 
     return read
 

@@ -71,11 +71,11 @@ def _parsed(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that stands twice another reader may take the other value."""
+    """Of a key that appears twice another reader may take the other value."""
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r:.80} stands twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r:.80} appears twice")
     return record
 
 

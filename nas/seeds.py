@@ -84,7 +84,7 @@ def _read(path: str) -> Graph:
         names = ", ".join([*SEEDS, *TEXT_SEEDS])
         raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None
     except OSError as error:
-        raise SeedError(f"{path}: {error.strerror}; give a graph's JSON file or a seed's name") from None
+        raise SeedError(f"{path}: {error.strerror}; give the JSON file of a graph, or a seed") from None
     except ValueError as error:
         raise SeedError(f"{path}: {error}") from None
 

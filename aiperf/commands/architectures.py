@@ -112,11 +112,13 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
     if len(seed.input) == 1:
         if image or channels:
             raise ConfigError(
-                "--image and --channels are for images; this architecture reads text: --positions"
+                "--image and --channels are for images; this architecture reads text: use --positions"
             )
         return (positions or seed.input[0],)
     if positions:
-        raise ConfigError("--positions is for text; this architecture reads images: --image and --channels")
+        raise ConfigError(
+            "--positions is for text; this architecture reads images: use --image and --channels"
+        )
     return (channels or seed.input[0], image or seed.input[1], image or seed.input[2])
 
 
@@ -149,7 +151,7 @@ def graph(
         number = best_trial(run, files) if trial is None else trial
         if torch_path or onnx_path:
             if output is not None:
-                raise click.UsageError("-o is for the JSON alone", click.get_current_context())
+                raise click.UsageError("-o is for the JSON only", click.get_current_context())
             network = kept(run, files, number)
             if torch_path:
                 write_torch(network, torch_path)

@@ -44,7 +44,7 @@ class Asked:
     def given(self) -> dict[str, Any]:
         """What was said beside the preset, by dotted key. Raises ConfigError."""
         if self.minutes is not None and self.hours is not None:
-            raise ConfigError("--minutes and --hours are both given; give one")
+            raise ConfigError("--minutes and --hours are both given; give only one")
         length = self.minutes if self.hours is None else 60 * self.hours
         limit = {} if length is None else {"limits.minutes": length}
         return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
@@ -67,7 +67,7 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     """What the images tell of themselves, said in a line. Raises ConfigError and DataError."""
     folder = given.get("data.path")
     if not folder:
-        raise ConfigError(f"preset {OWN} is for images of your own; give their folder by --data")
+        raise ConfigError(f"preset {OWN} is for your own images; give their folder with --data")
     counts = {key: value for key, value in given.items() if key in COUNTS and type(value) is int}
     found = infer_data(str(folder), counts)
     told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in found.items() if key not in given)
@@ -82,6 +82,6 @@ def _minutes_of_the_job() -> float | None:
         return None
     if left <= MARGIN_SECONDS:
         raise ConfigError(
-            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s beside its span"
+            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s in addition to its span"
         )
     return (left - MARGIN_SECONDS) / 60

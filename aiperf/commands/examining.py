@@ -53,7 +53,7 @@ def doctor(
     started = launched(os.environ)
     if started is None or started.rank == 0:  # in a job's output, before anything that may hang
         click.echo(
-            "aiperf-hpc doctor: looking at hosts, devices, folders and data; answers are awaited for at most "
+            "aiperf-hpc doctor: checking hosts, devices, folders and data; waiting for answers for at most "
             f"{wait_seconds:.0f} s",
             err=True,
         )

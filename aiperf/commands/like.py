@@ -31,9 +31,7 @@ def config_like(path: Path, given: dict[str, Any]) -> tuple[Config, list[str]]:
     """
     with opened(path) as files:
         if not files.journal.exists():
-            raise AiperfError(
-                f"--like {path}: there is no journal; give the directory of a run, or a package"
-            )
+            raise AiperfError(f"--like {path}: no journal found; give a run directory or a package")
         run = replay(read_journal(files.journal))
     was = run.opened.config
     config = with_overrides(was, given)
@@ -47,17 +45,19 @@ def _refuse_other_seed(path: Path, was: Opened, config: Config) -> None:
     name = config.seed_architecture
     if name != was.config.seed_architecture or config.data != was.config.data:
         return  # the run itself says whether these fit
-    remedy = f"write it by `aiperf-hpc graph {path} 0 -o FILE`, and give --seed FILE"
+    remedy = f"write it with `aiperf-hpc graph {path} 0 -o FILE`, and give --seed FILE"
     try:
         recorded = graph_from_json(was.seed_graph)
     except (RecordError, ValueError) as error:
-        raise ConfigError(f"--like {path}: its seed architecture is none: {error}") from None
+        raise ConfigError(f"--like {path}: its seed architecture is not valid: {error}") from None
     try:
         here = starting_graph(config)
     except ConfigError as error:
         raise ConfigError(f"--like {path}: {error}; {remedy}") from None
     if here.key != recorded.key:
-        raise ConfigError(f"--like {path}: {name!r} is another architecture here than in that run; {remedy}")
+        raise ConfigError(
+            f"--like {path}: {name!r} is a different architecture here than in that run; {remedy}"
+        )
 
 
 def _refuse_short_job(config: Config) -> None:
@@ -67,7 +67,7 @@ def _refuse_short_job(config: Config) -> None:
     if left is not None and config.limits.minutes and left < needed:
         raise ConfigError(
             f"--like: the span is {config.limits.minutes:g} minutes and the job ends in "
-            f"{left / 60:.0f}; ask for a longer job, or give --minutes"
+            f"{left / 60:.0f}; request a longer job, or give --minutes"
         )
 
 
@@ -90,11 +90,11 @@ def _differences(run: Replay, config: Config) -> list[str]:
             if here.get(name) != version
         ]
     if config.training.step == AUTO_STEP:
-        found.append("training.step is auto: it is measured again, and may be another one than there")
+        found.append("training.step is auto: it is measured again and may differ")
     return found
 
 
 def told(path: Path, differences: list[str]) -> str:
     """One line."""
-    seen = "; ".join(differences) or "nothing of its configuration differs"
-    return f"aiperf-hpc: like {path}: {seen}; images or texts, devices and ranks are those that are here"
+    seen = "; ".join(differences) or "same configuration"
+    return f"aiperf-hpc: like {path}: {seen}; data, devices and ranks are those of this machine"

@@ -67,7 +67,8 @@ def main() -> int:
             known = sorted(of.commands if isinstance(of, click.Group) else ())
             print(f"{error.format_message()} Commands: {', '.join(known)}.", file=sys.stderr)
         else:
-            print(f"aiperf-hpc: {error.format_message()} Try '{command} --help'.", file=sys.stderr)
+            message = error.format_message().rstrip(".")
+            print(f"aiperf-hpc: {message}. Try '{command} --help'.", file=sys.stderr)
         return USAGE
     except click.ClickException as error:
         error.show()

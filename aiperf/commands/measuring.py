@@ -90,7 +90,9 @@ def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machi
     wanted = formats or device.formats
     for format in wanted:
         if format not in device.formats:
-            raise WorldError(f"{device.name} does not have {format}; it has {', '.join(device.formats)}")
+            raise WorldError(
+                f"{device.name} does not support {format}; it supports {', '.join(device.formats)}"
+            )
     each = (1 - SHARE_OF_COPIES) * seconds / (len(wanted) * max(map(len, SIDES.values())))
     products = {format: measure_products(device, format, each) for format in wanted}
     copy_seconds = SHARE_OF_COPIES * seconds / (1 if device.kind == "cpu" else 2)

@@ -231,7 +231,7 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
     for option in options:
         if not is_given and is_typed(option, context):
             names = next(each.opts for each in context.command.params if each.name == option)
-            raise click.UsageError(f"{max(names, key=len)} is for {other}", context)
+            raise click.UsageError(f"{max(names, key=len)} is only for {other}", context)
 
 
 @contextmanager
@@ -240,7 +240,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}; use another path") from None
+        raise AiperfError(f"{path} cannot be written: {error.strerror}; choose another path") from None
 
 
 def is_typed(option: str, context: click.Context | None = None) -> bool:

@@ -50,7 +50,7 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
     words = value.split(",")
     if not all(word.strip().isdigit() and int(word) for word in words):
         raise click.BadParameter(
-            f"{value!r} is not a list of sizes; write them as 64,128,224", context, param
+            f"{value!r} is not a list of sizes; give sizes such as 64,128,224", context, param
         )
     return tuple(sorted({int(word) for word in words}))
 
@@ -180,7 +180,7 @@ def _input(own: Graph, size: int) -> Shape:
 
 def _ceilings(path: Path, format: str) -> Ceilings:
     if format == AUTO:
-        raise click.UsageError("--ceiling is of one format: give --format too", click.get_current_context())
+        raise click.UsageError("--ceiling is for one format: also give --format", click.get_current_context())
     limits = read_limits(path, (format,))
     return Ceilings(limits.ops_per_second, limits.bytes_per_second)
 

@@ -145,7 +145,7 @@ def _go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path
     """It may be done already: a scheduler that queues its job again gives the same command again."""
     replay = replayed(read_journal(files.journal))
     if replay.opened.origin is Origin.SIMULATED:
-        refuse_marked(replay.opened.origin, files.directory, "be continued, begin another")
+        refuse_marked(replay.opened.origin, files.directory, "be continued; start a new run")
     if asked is not None:
         config, given = replay.opened.config, asked.given()
         wanted = with_overrides(config, given) if like is None else config_like(like, given)[0]
@@ -173,8 +173,8 @@ def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> No
         if now not in (was[key], AUTO)
     ]:
         raise ConfigError(
-            f"{files.directory} was begun otherwise: {', '.join(other)}; leave those options out, or choose "
-            "another --directory"
+            f"{files.directory} was started with other settings: {', '.join(other)}; omit those options, or "
+            f"choose another --directory"
         )
 
 

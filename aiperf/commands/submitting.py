@@ -128,7 +128,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None) -> None:
     register = {} if keys_file is None else read_keys(keys_file)
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
-        raise AiperfError(f"there is no package (*.tar.gz) in {directory}; `aiperf-hpc package` makes them")
+        raise AiperfError(f"no package (*.tar.gz) in {directory}; `aiperf-hpc package` creates one")
 
     def write(name: str, text: str) -> None:
         try:
@@ -168,7 +168,7 @@ def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Pat
     files, tested = judged.files, judged.replay.tested
     where = f"{path}: runs/{files.directory.name}"
     if tested is not None and not files.weights(tested.trial).is_file():
-        raise AiperfError(f"{where} holds no weights; ask for a package made by `package --with-weights`")
+        raise AiperfError(f"{where} has no weights; ask for a package made with `package --with-weights`")
     try:
         return again(judged.replay, files)
     except AiperfError as error:
@@ -179,18 +179,16 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
     try:
         record: Any = strict.parsed(read_bytes(path))
     except OSError as error:
-        raise AiperfError(
-            f"{path}: {error.strerror}; `package --print-system` prints one to fill in"
-        ) from None
+        raise AiperfError(f"{path}: {error.strerror}; `package --print-system` prints a template") from None
     except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):
-        raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints one to fill in")
+        raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints a template")
     if unknown := sorted(record.keys() - known.keys()):
-        raise AiperfError(f"{path}: unknown field {unknown[0]!r}; there are: {', '.join(known)}")
+        raise AiperfError(f"{path}: unknown field {unknown[0]!r}; known: {', '.join(known)}")
     for name, value in record.items():
         if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise AiperfError(f'{path}: {name} is {json.dumps(value):.60}, no text; "" is: not known')
+            raise AiperfError(f'{path}: {name} is {json.dumps(value):.60}, not text; use "" for unknown')
     return {name: str(value).strip() for name, value in record.items()}
 
 
@@ -202,11 +200,11 @@ def _complete(system: dict[str, str]) -> None:
     if not sys.stdin.isatty():
         if missing := [name for name in needed() if not system[name] and name != "division"]:
             raise AiperfError(
-                f"the system's description lacks {', '.join(missing)}; write them into a file "
-                "(`package --print-system` prints one) and give it by --system"
+                f"the system description lacks {', '.join(missing)}; add them to a file (`package "
+                f"--print-system` prints a template) and give it with --system"
             )
         return
-    click.echo("The system's description. Return leaves out what may be left out.", err=True)
+    click.echo("System description. Press Return to skip an optional field.", err=True)
     choices = {name: entry.get("enum") for name, entry in schema("system-1")["properties"].items()}
     for name, about in fields().items():
         if not system[name] and name != "division":
@@ -227,7 +225,7 @@ def _chosen(question: str, options: Sequence[str]) -> str:
 
 def _asked(option: str, what: str) -> str:
     if not sys.stdin.isatty():
-        raise AiperfError(f"there is no {what}; give it by {option}")
+        raise AiperfError(f"there is no {what}; give it with {option}")
     return str(click.prompt(what))
 
 

@@ -57,7 +57,7 @@ SOURCES: Mapping[str, DataSource] = {
     "synthetic-text": DataSource(lambda config, to: load_synthetic_text(config, to.device, to.seed)),
 }
 """By `data.name`."""
-TEXT_REMEDY = "a text is read by --preset text --data PATH"
+TEXT_REMEDY = "for text, use --preset text --data PATH"
 
 
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
@@ -75,10 +75,10 @@ def _refuse_another_set(config: DataConfig) -> None:
     """Raises DataError where the folder is none, or holds what another `data.name` stands for."""
     folder = Path(config.path or "?")
     if not folder.is_dir():
-        raise DataError(
-            f"data.path is {config.path!r}, which is not a folder; set it to the folder of the {config.name} "
-            "files"
+        what = (
+            f"data.path is {config.path!r}, which is not a folder" if config.path else "data.path is not set"
         )
+        raise DataError(f"{what}; give the folder of the {config.name} files with --data")
     kinds = _kinds(Path(config.path))
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)
@@ -88,17 +88,19 @@ def _refuse_another_set(config: DataConfig) -> None:
 def look(folder: Path) -> Look:
     """What lies in a folder, by names and headers. Raises DataError, also where it is no set that is read."""
     if folder.is_file():
-        raise DataError(f"{folder} is a file; {TEXT_REMEDY}, images are given by their folder")
+        raise DataError(f"{folder} is a file; {TEXT_REMEDY}; for images, give their folder")
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the folder of your images by --data")
+        raise DataError(f"{folder} is not a folder; give the folder of your images with --data")
     kinds = _kinds(folder)
     if len(kinds) > 1:
-        raise DataError(f"{folder}: holds {' and '.join(kinds)}; say which by --set data.name=, or part them")
+        raise DataError(
+            f"{folder}: holds {' and '.join(kinds)}; choose one with --set data.name=, or separate them"
+        )
     if not kinds:
         raise DataError(
-            f"{folder}: holds neither a folder train/ with a folder for each class, nor IDX files "
+            f"{folder}: contains neither train/ with one folder per class, nor IDX files "
             "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-            f"({MANIFEST}); give the folder that does; {TEXT_REMEDY}"
+            f"({MANIFEST}); give a folder that does; {TEXT_REMEDY}"
         )
     return _look(kinds[0], folder)
 

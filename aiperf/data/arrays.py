@@ -39,11 +39,11 @@ class Part:
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
             raise DataError(
-                f"{self.where}: {len(self.images)} images but {len(self.labels)} labels; "
-                "fetch the files again, all of one release"
+                f"{self.where}: {len(self.images)} images but {len(self.labels)} labels; download the files "
+                f"again, all from one release"
             )
         if not self.images.size:
-            raise DataError(f"{self.where}: no images; fetch the files again")
+            raise DataError(f"{self.where}: no images; download the files again")
         if self.images.shape[1] != self.images.shape[2]:
             height, width = self.images.shape[1:3]
             raise DataError(f"{self.where}: images of {height} x {width} are not square; crop them first")

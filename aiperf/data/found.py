@@ -37,7 +37,7 @@ class Found:
         used = self.used
         if len(used) < 2 or (used != np.arange(len(used))).any():
             raise DataError(
-                f"{self.where}: {self.told}; number the classes from 0 without a gap, two at least"
+                f"{self.where}: {self.told}; number the classes from 0 without gaps; at least two are needed"
             )
 
     @cached_property
@@ -49,7 +49,7 @@ class Found:
     def told(self) -> str:
         if self.classes or not len(self.used):
             return self.classes or "no labels"
-        return f"labels from {self.used[0]} to {self.used[-1]}, {len(self.used)} of them in use"
+        return f"labels from {self.used[0]} to {self.used[-1]}, {len(self.used)} of them used"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _contradictions(config: DataConfig, part: Found) -> dict[str, str]:
         shown, packed = int(part.packed_side * EVALUATED_SHARE), ceil(config.size / EVALUATED_SHARE)
         told["size"] = (
             f"images are packed at {part.packed_side} x {part.packed_side}, data.size is {config.size}, so "
-            f"all would be scaled up; set data.size = {shown} or less, or pack the images again with "
+            f"all images would be scaled up; set data.size = {shown} or less, or pack the images again with "
             f"--size {packed} into another folder"
         )
     return told

@@ -47,11 +47,11 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
             while len(content) <= whole and (block := stream.read(BLOCK_BYTES)):
                 content += block
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file}: cannot be read ({error}); fetch the file again") from None
+        raise DataError(f"{file}: cannot be read ({error}); download the file again") from None
     if len(content) != whole:
         raise DataError(
-            f"{file}: {len(content)} bytes, but its header {shape} asks for {whole}; it is cut off or "
-            "damaged: fetch it again"
+            f"{file}: {len(content)} bytes, but its header {shape} requires {whole}; it is truncated or "
+            f"damaged: download it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
@@ -69,7 +69,7 @@ def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
         with _opened(images) as file:
             (_, side, _), _ = _header(images, file.read(16), 3)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{images}: cannot be read ({error}); fetch the file again") from None
+        raise DataError(f"{images}: cannot be read ({error}); download the file again") from None
     where = f"{images}, {labels.name}"
     return Found("idx", where, read_idx(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), 1, side
 
@@ -86,7 +86,7 @@ def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...
     if content[:4] != magic:
         raise DataError(
             f"{file}: begins with {content[:4].hex(' ')} instead of {magic.hex(' ')} (bytes in {dimensions} "
-            "dimensions); it is no such IDX file: fetch it again"
+            "dimensions); it is not such an IDX file: download it again"
         )
     start = 4 + 4 * dimensions
     return tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)), start
@@ -105,7 +105,7 @@ def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise DataError(
-            f"{folder}: {error.strerror}; set data.path to the folder that holds {wanted}"
+            f"{folder}: {error.strerror}; set data.path to the folder that contains {wanted}"
         ) from None
     found = {
         name.removesuffix(".gz"): name  # sorted: of a pair, the shorter name comes first, so go backwards

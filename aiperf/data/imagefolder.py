@@ -134,19 +134,21 @@ def listed(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         raise DataError(
-            f"{root}: has no folder train/; set data.path to the folder that holds train/ and val/ or test/"
+            f"{root}: has no folder train/; set data.path to the folder that contains train/ and val/ or "
+            f"test/"
         )
     training_folder, test_folder = root / "train", _test_folder(root)
     if training_folder.samefile(test_folder):
-        raise DataError(f"{test_folder}: is train/ once more; put the official test images there")
+        raise DataError(f"{test_folder}: is the same as train/; put the official test images there")
     training, test = scan(training_folder), scan(test_folder)
     for name, one, other in (("train", training, test), (test.root.name, test, training)):
         for missing in sorted(set(one.classes) - set(other.classes)):
             raise DataError(
-                f"{other.root}: class folder {missing!r} of {name}/ is missing; add it or remove the other"
+                f"{other.root}: class folder {missing!r} of {name}/ is missing; add it, or remove it from "
+                f"the other part"
             )
     if len(training.classes) < 2:
-        raise DataError(f"{training.root}: one class folder alone; add those of the other classes")
+        raise DataError(f"{training.root}: only one class folder; add those of the other classes")
     return training, test
 
 
@@ -166,7 +168,9 @@ def _test_folder(root: Path) -> Path:
     for folder in (root / "test", root / "val"):
         if folder.is_dir() and class_folders(folder):
             return folder
-    raise DataError(f"{root}: neither test/ nor val/ holds class folders; put the official test images there")
+    raise DataError(
+        f"{root}: neither test/ nor val/ contains class folders; put the official test images there"
+    )
 
 
 def spare_cores(local_ranks: int) -> int:

@@ -72,7 +72,7 @@ def scan(root: Path) -> FileList:
 def check_files(listing: FileList) -> None:
     """Raises DataError for an empty file (of all), or one that cannot be decoded (of `CHECKED_FILES`)."""
     for index in np.flatnonzero(listing.sizes == 0)[:1]:
-        raise DataError(f"{listing.path(index)}: is empty; fetch the set again")
+        raise DataError(f"{listing.path(index)}: is empty; download the data set again")
     total = len(listing.names)
     chosen = np.linspace(0, total - 1, min(total, CHECKED_FILES)).astype(np.int64)
     with ThreadPoolExecutor(READERS) as readers:

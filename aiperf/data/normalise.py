@@ -49,7 +49,7 @@ def measured(images: Tensor, where: str) -> Normalisation:
     mean = counts @ tones / counts.sum(1)
     deviation = np.sqrt(counts @ tones**2 / counts.sum(1) - mean**2)
     if not deviation.all():
-        raise DataError(f"{where}: all pixels of a channel are equal; fetch the files again")
+        raise DataError(f"{where}: all pixels of a channel are equal; download the files again")
     return _from(mean, deviation)
 
 

@@ -67,7 +67,7 @@ class Data:
 def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:
     """A rank's examples of a step. Raises ValueError when there are more ranks than examples."""
     if batch_size < ranks:
-        raise ValueError(f"a step of {batch_size} examples leaves some of {ranks} ranks without any")
+        raise ValueError(f"a step of {batch_size} examples leaves some of {ranks} ranks without examples")
     return share(batch_size, rank, ranks)
 
 

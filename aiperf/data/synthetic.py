@@ -54,12 +54,12 @@ def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
     if min(lengths) < 1:
         raise DataError(
             "synthetic data: data.training_examples, data.validation_examples and data.test_examples must "
-            "all be given; set them in the configuration"
+            "all be set in the configuration"
         )
     if config.augmentation != "none":
         raise DataError(
-            f"synthetic data: data.augmentation is {config.augmentation!r}, but generated images are shown "
-            "as they are; set it to 'none'"
+            f"synthetic data: data.augmentation is {config.augmentation!r}, but generated images are not "
+            f"augmented; set it to 'none'"
         )
     # NumPy's normals, not torch's: those depend on the vector instructions of the processor.
     source = np.random.default_rng(seed)

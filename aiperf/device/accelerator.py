@@ -35,8 +35,8 @@ class Accelerator(Device):
         if module is None or seen <= index:
             visible = f"{seen or 'none'} {'is' if seen < 2 else 'are'} visible"
             raise WorldError(
-                f"{cls.kind} device {index} requested, but {visible}; choose another --device, or look for "
-                "what hides it: the launcher, a container, or a torch without support for it"
+                f"{cls.kind} device {index} requested, but {visible}; choose another --device, or check "
+                f"whether the launcher or a container hides it, or torch lacks support for it"
             )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory

@@ -34,7 +34,7 @@ class Cpu(Device):
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         if index:
-            raise WorldError(f"cpu device {index} requested; a host has one, of index 0")
+            raise WorldError(f"cpu device {index} requested; a host has only cpu device 0")
         if not _is_stated():
             torch.set_num_threads(_own_cores(ranks_on_host))
         name = read_processor_name() or platform.processor() or platform.machine()

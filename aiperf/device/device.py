@@ -111,7 +111,7 @@ class Device(ABC):
 
     def use_threads(self, count: int) -> None:
         """From now on, in this process; one of `thread_counts`."""
-        raise NotImplementedError(f"{self.kind} devices have no threads")
+        raise NotImplementedError(f"{self.kind} devices have no thread setting")
 
     @abstractmethod
     def synchronise(self) -> None:
@@ -143,8 +143,8 @@ class Device(ABC):
         """Sets what the process multiplies in where autocast does not. Raises WorldError."""
         if format not in self.formats:
             raise WorldError(
-                f"training.format is {format}, which {self.name} does not have or is unusable in; "
-                f"use {' or '.join(self.formats)}"
+                f"training.format is {format}, which {self.name} does not support usably; use "
+                f"{' or '.join(self.formats)}"
             )
         torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
 

@@ -15,25 +15,25 @@ def drivers(seen: Examination) -> Check:
     for host, tool, answer in answers:
         if answer.startswith("failed: "):
             return failed(
-                "drivers", f"{tool} on {host} {answer}", "have the driver looked at, or leave out the node"
+                "drivers", f"{tool} on {host} {answer}", "have the driver checked, or exclude the node"
             )
         lines = answer.splitlines()
         if tool == "nvidia-smi" and lines and not any(map(_fields, lines)):
-            told = f"{tool} on {host} answers what it was not asked for: {lines[0]!r:.60}"
-            return failed("drivers", told, "have the driver looked at, or leave out the node")
+            told = f"{tool} on {host} returned unexpected output: {lines[0]!r:.60}"
+            return failed("drivers", told, "have the driver checked, or exclude the node")
     if not answers:
-        return ok("drivers", "no accelerator's tool is installed")
+        return ok("drivers", "no accelerator tool is installed")
     for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
         if uncorrected.isdigit() and int(uncorrected):
-            told = f"{name} on {host} has {uncorrected} uncorrected memory errors since its driver was loaded"
-            return failed("drivers", told, "reset that device, or leave its node out")
+            told = f"{name} on {host} has {uncorrected} uncorrected memory errors since the driver was loaded"
+            return failed("drivers", told, "reset that device, or exclude its node")
         if pending == "Yes":
-            told = f"{name} on {host} has pages of memory to retire"
+            told = f"{name} on {host} has memory pages pending retirement"
             return warning("drivers", told, "reset that device before the next run")
     versions = sorted({driver for _, _, driver, *_ in _nvidia(hosts)})
     if len(versions) > 1:
         return warning(
-            "drivers", f"differ between nodes: {', '.join(versions)}", "take nodes with one driver"
+            "drivers", f"differ between nodes: {', '.join(versions)}", "use nodes with the same driver"
         )
     used = sorted({tool for _, tool, _ in answers})
     return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{_colon(versions)}")
@@ -45,14 +45,12 @@ def slices(seen: Examination) -> Check:
     for each in hosts:
         for variable, value in each.visible.items():
             if "MIG-" in value:
-                told = f"{variable} on {each.host} names slices of devices (MIG)"
-                return warning(
-                    "visible", told, "fine for a trial; the peak and the ranking are of whole devices"
-                )
+                told = f"{variable} on {each.host} selects device partitions (MIG)"
+                return warning("visible", told, "fine for a test; peak and ranking need whole devices")
     cut = [host for host, *_, mode in _nvidia(hosts) if mode == "Enabled"]
     if cut:
         told = f"MIG is enabled on {cut[0]}"
-        return warning("visible", told, "fine for a trial; the peak and the ranking are of whole devices")
+        return warning("visible", told, "fine for a test; peak and ranking need whole devices")
     named = {variable: value for each in hosts for variable, value in each.visible.items()}
     uuid = "; by UUID" if any("GPU-" in value for value in named.values()) else ""
     told = ", ".join(f"{variable}={value}" for variable, value in named.items())

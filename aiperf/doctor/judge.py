@@ -17,9 +17,9 @@ CLOCK_SECONDS = 1.0
 CLOCK_NEAR_SECONDS = 0.1
 UNLIKE = 1.5
 """An all-reduce so much slower than the median of the groups is reported."""
-NOTHING = "unknown: nothing could be looked at"
-NOT_NEEDED = "not looked at: no worker trains"
-BLIND_REMEDY = "see the failed checks; after their remedies, or with a longer --wait-seconds, look again"
+NOTHING = "unknown: nothing could be checked"
+NOT_NEEDED = "not checked: no worker trains"
+BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
 
 
 def judge(seen: Examination) -> list[Check]:
@@ -49,8 +49,10 @@ def _names(seen: Examination) -> Check:
     clashes = {each.clash: each.host for each in seen.host_reports if each.clash}
     if clashes:
         clash, host = next(iter(clashes.items()))
-        return failed("packages", f"{clash} (on {host})", "install aiperf-hpc into an environment of its own")
-    return ok("packages", "aiperf, nas, launch and analysis are this program's own")
+        return failed(
+            "packages", f"{clash} (on {host})", "install aiperf-hpc into a separate virtual environment"
+        )
+    return ok("packages", "aiperf, nas, launch and analysis belong to this program")
 
 
 def _torch(seen: Examination) -> Check:
@@ -72,28 +74,25 @@ def _mpi(seen: Examination) -> Check:
         told = f"{seen.mpi}; without MPI_THREAD_MULTIPLE"
         if seen.backend == "horovod":
             return failed("MPI", told, "Horovod needs an MPI built with MPI_THREAD_MULTIPLE")
-        return warning("MPI", told, "take an MPI with MPI_THREAD_MULTIPLE, should you want --backend horovod")
+        return warning("MPI", told, "use an MPI with MPI_THREAD_MULTIPLE if you want --backend horovod")
     return ok("MPI", f"{seen.mpi}; MPI_THREAD_MULTIPLE")
 
 
 def _ranks(seen: Examination) -> Check:
     """Of the launcher, against the devices that can be seen."""
     if seen.silent:
-        told = f"no answer of {', '.join(seen.silent[:4])} in {seen.wait_seconds:.0f} s"
-        return failed(
-            "ranks", told, "look at those nodes; a hanging driver or file system is the usual cause"
-        )
+        told = f"no answer from {', '.join(seen.silent[:4])} within {seen.wait_seconds:.0f} s"
+        return failed("ranks", told, "check those nodes; a hanging driver or file system is the usual cause")
     if seen.layout_fault:
-        return failed(
-            "ranks", seen.layout_fault, "start one rank for each device and one more on the first node"
-        )
+        return failed("ranks", seen.layout_fault, "start one rank per device, plus one on the first node")
     workers = Counter(each.host for each in seen.device_reports)
     for each in seen.device_reports:
         if each.kind not in ("", "cpu") and each.visible_devices > workers[each.host]:
             return failed(
                 "ranks",
-                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} ranks that train",
-                "start one rank for each device and one for the master, or show fewer devices",
+                f"{each.host} has {each.visible_devices} visible devices for {workers[each.host]} training "
+                f"ranks",
+                "start one rank per device, plus one for the master, or make fewer devices visible",
             )
     num_hosts = len(workers)
     if not seen.hosts:
@@ -105,7 +104,7 @@ def _ranks(seen: Examination) -> Check:
 def _cores(seen: Examination) -> Check:
     bound = [each for each in seen.host_reports if each.cores_of_rank == 1 < each.cores]
     if bound and seen.hosts:
-        told = f"{bound[0].host} binds a rank to one of its {bound[0].cores} cores"
+        told = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
         return warning("cores", told, "give ranks more cores (srun --cpus-per-task; mpiexec --bind-to none)")
     cores = sorted({each.cores for each in seen.host_reports})
     return ok("cores", f"{', '.join(map(str, cores))} a node")
@@ -117,17 +116,19 @@ def _devices(seen: Examination) -> Check:
         first = faults[0]
         told = f"rank {first.rank} on {first.host}: {first.fault}"
         more = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
-        remedy = first.remedy or "look at that device; leave its node out until it is well"
+        remedy = first.remedy or "check that device; exclude its node until it is repaired"
         return failed("devices", told + more, remedy)
     same = Counter((each.host, each.identity) for each in seen.device_reports if each.identity)
     for (host, _), count in same.items():
         if count > 1:
-            remedy = "let the launcher show every rank all devices of its host"
+            remedy = "make all devices of a host visible to each of its ranks"
             return failed("devices", f"{count} ranks on {host} have the same device", remedy)
     kinds = Counter(each.name for each in seen.device_reports)
     if len(kinds) > 1:
-        return warning("devices", _counted(kinds), "take nodes of one kind: a group waits for its slowest")
-    return ok("devices", f"{_counted(kinds)}; each multiplies rightly")
+        return warning(
+            "devices", _counted(kinds), "use nodes of the same type: a group waits for its slowest rank"
+        )
+    return ok("devices", f"{_counted(kinds)}; each multiplies correctly")
 
 
 def _fused(seen: Examination) -> Check:
@@ -137,15 +138,17 @@ def _fused(seen: Examination) -> Check:
     if without:
         told = f"{without[0].host}: {without[0].not_fused}"
         if seen.config.training.step == "fused":
-            return failed("fused steps", told, "give that host a C compiler, or take --step auto")
-        return warning("fused steps", told, "give that host a C compiler; without one it makes eager steps")
-    return ok("fused steps", "their kernels are compiled" if processors else "not needed: of processors only")
+            return failed("fused steps", told, "install a C compiler on that host, or use --step auto")
+        return warning(
+            "fused steps", told, "install a C compiler on that host; without one, its steps are eager"
+        )
+    return ok("fused steps", "their kernels are compiled" if processors else "not needed: used on CPUs only")
 
 
 def _backend(seen: Examination) -> Check:
     joined = [each for each in seen.device_reports if each.backend]
     if not joined:
-        return ok("backend", "none is needed: a group is one device")
+        return ok("backend", "not needed: a group is one device")
     if any(each.fault for each in joined):
         return failed("backend", "an all-reduce failed, see devices", "fix that device or its network first")
     name = joined[0].backend
@@ -155,7 +158,7 @@ def _backend(seen: Examination) -> Check:
     told = f"{name}, all-reduce of 16 MiB at {middle / 1e9:.2g} GB/s in the median"
     if slowest.kind != "cpu" and slowest.reduce_bytes_per_second * UNLIKE < middle:
         told += f", {slowest.reduce_bytes_per_second / 1e9:.2g} GB/s on {slowest.host}"
-        return warning("backend", told, f"look at the links between the devices of {slowest.host}")
+        return warning("backend", told, f"check the links between the devices of {slowest.host}")
     return ok("backend", told)
 
 

@@ -60,11 +60,11 @@ def onednn(seen: Examination) -> Check:
     if faults:
         fault, host = next(iter(faults.items()))
         told = f"strided 1x1 convolutions of few channels write outside their memory ({fault}, on {host})"
-        return warning("oneDNN", told, "none is needed here: a run steps around them; other programs may not")
+        return warning("oneDNN", told, "none needed: a run avoids them; other programs may not")
     if any(each.onednn == UNKNOWN for each in hosts):
         unknown = next(each.host for each in hosts if each.onednn == UNKNOWN)
         told = f"unknown: torch did not start on {unknown} within {SECONDS:.0f} s, or cannot be imported"
-        return warning("oneDNN", told, "none is needed: a run steps around its known fault everywhere")
+        return warning("oneDNN", told, "none needed: a run avoids the known fault everywhere")
     return ok("oneDNN", "strided 1x1 convolutions of few channels stay within their memory")
 
 

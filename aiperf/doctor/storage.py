@@ -29,31 +29,35 @@ def limits(seen: Examination) -> Check:
         if 0 <= locked < LOCKED_MEMORY and each.tools:
             told = f"{locked // 1024} KiB of locked memory on {each.host}"
             return warning("limits", told, "ask for an unlimited memlock: InfiniBand needs it (ulimit -l)")
-    return ok("limits", "open files and locked memory suffice")
+    return ok("limits", "enough open files and locked memory")
 
 
 def directory(seen: Examination) -> Check:
     folder = seen.directory
     if folder.fault:
-        return failed("run directory", f"{folder.path}: {folder.fault}", "choose another by --directory")
+        return failed("run directory", f"{folder.path}: {folder.fault}", "choose another with --directory")
     apart = [each.host for each in seen.host_reports if not each.probe_seen]
     if apart:
-        told = f"{folder.path} is not seen by {_some(apart)}"
-        return warning("run directory", told, "choose a shared one, or weights travel over MPI")
-    speed = f"{folder.bytes_per_second / 1e6:,.0f} MB/s, {folder.append_seconds * 1e3:.1f} ms a line"
+        told = f"{folder.path} is not visible on {_some(apart)}"
+        return warning(
+            "run directory", told, "choose a shared directory; otherwise weights are sent over MPI"
+        )
+    speed = f"{folder.bytes_per_second / 1e6:,.0f} MB/s, {folder.append_seconds * 1e3:.1f} ms per line"
     told = f"{folder.path}: {speed}"
     if folder.bytes_per_second < SLOW_BYTES_PER_SECOND or folder.append_seconds > SLOW_APPEND_SECONDS:
-        return warning("run directory", told, "choose a faster file system by --directory")
+        return warning("run directory", told, "choose a faster file system with --directory")
     return ok("run directory", told + (", shared by all hosts" if len(seen.host_reports) > 1 else ""))
 
 
 def space(seen: Examination) -> Check:
-    return _room("space", [("the run directory", seen.directory)], "free some, or choose another --directory")
+    return _room(
+        "space", [("the run directory", seen.directory)], "free some space, or choose another --directory"
+    )
 
 
 def temporary(seen: Examination) -> Check:
     folders = [(each.host, each.temporary) for each in seen.host_reports]
-    return _room("TMPDIR", folders, "set TMPDIR to a folder with room, on the node's own disk")
+    return _room("TMPDIR", folders, "set TMPDIR to a folder with free space on a local disk of the node")
 
 
 def home(seen: Examination) -> Check:
@@ -72,12 +76,12 @@ def data(seen: Examination) -> Check:
     without = [each.host for each in seen.host_reports if each.data_entries < 0]
     if without:
         told = f"{seen.config.data.path} is not there on {_some(without)}"
-        return failed("data", told, "give the folder that all nodes see by --data, or stage it")
+        return failed("data", told, "give a folder that all nodes see with --data, or stage it")
     if report is None:
-        told = f"{name}: there on all hosts, but not read whole in {seen.wait_seconds:.0f} s"
-        return warning("data", told, "nothing, if it is large; the run reads and checks it whole")
+        told = f"{name}: found on all hosts, but not read completely within {seen.wait_seconds:.0f} s"
+        return warning("data", told, "none needed if it is large; the run reads and checks all of it")
     if report.fault:
-        return failed("data", report.fault, "give another folder by --data, or another --preset")
+        return failed("data", report.fault, "give another folder with --data, or another --preset")
     examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
     return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
 

@@ -74,7 +74,7 @@ class JournalReader:
                     self.offset += len(raw)
                     yield line
         except FileNotFoundError:
-            raise JournalError(f"there is no journal at {self.path}; give the directory of a run") from None
+            raise JournalError(f"no journal at {self.path}; give a run directory") from None
         except OSError as error:
             raise JournalError(f"{self.path} cannot be read: {error.strerror}") from None
 
@@ -94,7 +94,7 @@ class JournalReader:
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            what = f"it lacks {error}" if isinstance(error, KeyError) else error
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None
         intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")
         self.chain, self._number = chain, number
@@ -102,22 +102,22 @@ class JournalReader:
 
     def _refuse_foreign(self, record: object) -> None:
         if not isinstance(record, dict) or record.get("type") != Opened.__name__:
-            raise JournalError(f"{self.path} is not a journal of aiperf-hpc: it does not begin with Opened")
+            raise JournalError(f"{self.path} is not a journal of aiperf-hpc: its first line is not Opened")
         version = record.get("version")
         if isinstance(version, int) and version > VERSION:
             raise JournalError(
                 f"{self.path} is a journal of version {version}, written by aiperf-hpc "
-                f"{record.get('program')}; this one reads up to {VERSION}: install that or a later one"
+                f"{record.get('program')}; this version reads up to {VERSION}: install a later one"
             )
         if type(version) is int and version < 1:
-            raise JournalError(f"{self.path} is a journal of version {version}; there are 1 to {VERSION}")
+            raise JournalError(f"{self.path} is a journal of version {version}; known: 1 to {VERSION}")
 
 
 def read_journal(path: Path) -> list[Line]:
     """All whole lines. Raises JournalError as `JournalReader.new_lines`, and for a journal without any."""
     found = list(JournalReader(path).new_lines())
     if not found:
-        raise JournalError(f"{path} has no whole line yet; the run has not begun")
+        raise JournalError(f"{path} has no complete line yet; the run has not started")
     return found
 
 
@@ -150,7 +150,7 @@ class JournalWriter:
                 raise
         except FileExistsError as error:
             where = error.filename
-            raise JournalError(f"{where} already exists; resume that run or choose another name") from None
+            raise JournalError(f"{where} already exists; resume it, or choose another --directory") from None
         except OSError as error:
             raise _unwritable(files.directory, error) from None
 
@@ -162,7 +162,7 @@ class JournalWriter:
         chain is broken: a run whose past was edited is not continued.
         """
         if not files.journal.exists():
-            raise JournalError(f"there is no journal at {files.journal}; give the directory of a run")
+            raise JournalError(f"no journal at {files.journal}; give a run directory")
         try:
             lock = Lock.take(files.lock, beside=files.journal)
         except OSError as error:
@@ -173,11 +173,11 @@ class JournalWriter:
                 if not line.intact:
                     raise JournalError(
                         f"{files.journal}, line {line.number}: the chain is broken, so lines were changed or "
-                        "removed; this run cannot be continued, begin another"
+                        "removed; this run cannot be continued; start a new run"
                     )
                 each(line)
             if not reader.offset:
-                raise JournalError(f"{files.journal} has no whole line; remove the directory and begin again")
+                raise JournalError(f"{files.journal} has no complete line; remove the run and start again")
             file = os.open(files.journal, os.O_WRONLY | os.O_APPEND)
             os.ftruncate(file, reader.offset)
             return cls(files, lock, file, reader.offset, reader.chain)
@@ -244,5 +244,5 @@ def _link(chain: str, body: bytes) -> str:
 
 def _unwritable(path: Path, error: OSError) -> JournalError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "free space and resume" if full else "choose a directory you may write to"
+    remedy = "free space and resume" if full else "choose a writable directory"
     return JournalError(f"{path} cannot be written: {error.strerror}; {remedy}")

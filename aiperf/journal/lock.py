@@ -39,8 +39,8 @@ class Lock:
             holder = _holder(file)
             if locked is False or (holder and not _died(holder, locked) and _grows(beside, file)):
                 raise JournalError(
-                    f"{path.parent} belongs to a run that is going on: {_named(holder)}; wait for its end "
-                    f"or choose another directory"
+                    f"{path.parent} belongs to a run in progress: {_named(holder)}; wait until it ends, or "
+                    f"choose another directory"
                 )
             os.ftruncate(file, 0)
             record = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})

@@ -37,12 +37,12 @@ def _whole(text: str) -> int:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that stands twice another reader may take the other value."""
+    """Of a key that appears twice another reader may take the other value."""
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice:.40} stands twice")
+        raise ValueError(f"{twice:.40} appears twice")
     return record
 
 

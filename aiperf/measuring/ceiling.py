@@ -94,7 +94,7 @@ def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
 
 def _full(device: Device, what: str) -> WorldError:
     return WorldError(
-        f"{device.name} (index {device.index}) has no room for {what}: end what else uses its memory"
+        f"{device.name} (index {device.index}) has no memory for {what}: stop other programs that use it"
     )
 
 

@@ -58,7 +58,7 @@ def call(files: RunFiles) -> Connection:
         address = read_text(files.socket_address)
         connection = Client(address, "AF_UNIX")
     except OSError as error:
-        raise WorldError(f"{files.directory}: no run under NNI is going on here ({error.strerror})") from None
+        raise WorldError(f"{files.directory}: no run under NNI is active here ({error.strerror})") from None
     assert isinstance(connection, Connection)
     return connection
 

@@ -26,7 +26,7 @@ def train_one() -> int:
     tell(connection, ProcessBegan(int(parameters["trial"])))
     given = hear(connection)
     if not isinstance(given, Given):
-        raise WorldError(f"trial {parameters['trial']} is not waited for; the run is over")
+        raise WorldError(f"trial {parameters['trial']} is not expected; the run is over")
     channel = NniChannel(connection, nni)
     setup = channel.receive()
     assert isinstance(setup, Setup), setup

@@ -29,8 +29,8 @@ class Hvd:
         self.rank, self.ranks = int(self._hvd.rank()), int(self._hvd.size())
         if (self.rank, self.ranks) != (comm.rank, comm.size):
             raise WorldError(
-                f"Horovod has {self.ranks} ranks where the group has {comm.size}: it was built for another "
-                "MPI than mpi4py found; build it in this environment"
+                f"Horovod has {self.ranks} ranks where the group has {comm.size}: it was built for a "
+                f"different MPI than the one mpi4py found; rebuild it in this environment"
             )
 
     def wrap(

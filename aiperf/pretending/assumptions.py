@@ -174,20 +174,22 @@ class Assumptions:
             if not 0 <= value < float("inf"):
                 raise ConfigError(f"{name} is {value}; it must be a number, 0 or more")
             if value > MOST:
-                raise ConfigError(f"{name} is {value}; it must be {MOST:g} at the most")
+                raise ConfigError(f"{name} is {value}; it must be at most {MOST:g}")
             if name in POSITIVE and not value:
-                raise ConfigError(f"{name} is 0; it must be more")
+                raise ConfigError(f"{name} is 0; it must be above 0")
             if name in POSITIVE and value < LEAST:
                 raise ConfigError(f"{name} is {value}; it must be {LEAST:g} or more")
             if name in SPREADS and value > MOST_SPREAD:
-                raise ConfigError(f"{name} is {value}; it is of a logarithm, {MOST_SPREAD:g} at the most")
+                raise ConfigError(f"{name} is {value}; as a spread it must be at most {MOST_SPREAD:g}")
             if name in SHARES and value > 1:
-                raise ConfigError(f"{name} is {value}; it is a share, 1 at the most")
+                raise ConfigError(f"{name} is {value}; it is a fraction and must be at most 1")
         if self.format not in FORMATS:
             raise ConfigError(f"format is {self.format!r}; it must be one of {', '.join(FORMATS)}")
         for name, text in (("name", self.name), ("device", self.device)):
             if not text.strip():
-                raise ConfigError(f"{name} is empty; say what is assumed, for every result names it")
+                raise ConfigError(
+                    f"{name} is empty; describe the machine model, because every result names it"
+                )
 
 
 def assumed(name: str) -> Assumptions:
@@ -201,7 +203,7 @@ def assumed(name: str) -> Assumptions:
         except OSError as error:
             raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
     else:
-        raise ConfigError(f"there are no assumptions {name!r}; give {', '.join(known)}, or a file NAME.toml")
+        raise ConfigError(f"no machine model {name!r}; use {', '.join(known)}, or a file NAME.toml")
     try:
         return decode(Assumptions, toml.parsed(text))
     except (ValueError, RecursionError, RecordError) as error:

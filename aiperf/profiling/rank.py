@@ -53,7 +53,7 @@ def main() -> int:
         if not is_out_of_memory(error):
             raise
         batch = work.hyper.batch_size
-        found = {"refused": f"a step of {batch} examples does not fit the memory; use a smaller --batch"}
+        found = {"refused": f"a step of {batch} examples does not fit into memory; use a smaller --batch"}
     answer.write_text(json.dumps(found), encoding="utf-8")
     return "refused" in found
 
@@ -110,8 +110,8 @@ def _bound(work: ProfileWork) -> Device:
     kind = chosen_kind(work.device)
     if kind != PROCESSOR:
         raise WorldError(
-            f"profile reads the timeline of a processor, and this is a {kind} device; use --device cpu, or "
-            "the profiler of its vendor"
+            f"profile supports CPUs only, and this is a {kind} device; use --device cpu, or the vendor's "
+            f"profiler"
         )
     return bind(kind, 0, work.ranks)
 

@@ -63,7 +63,7 @@ def _reason(directory: Path, position: int, code: int) -> str:
     if answer.exists():
         return str(_read(answer)["refused"])
     if code == -signal.SIGKILL:
-        return "the profiling process was killed, mostly because memory ran out; use a smaller --batch"
+        return "the profiling process was killed, probably because memory ran out; use a smaller --batch"
     lines = (directory / LOG.format(position)).read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "nothing")
     return f"the profiling process of rank {position} ended with code {code}; error: {last[:WORDS]}"

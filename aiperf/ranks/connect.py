@@ -30,8 +30,8 @@ def connect(launched: Launched) -> Link:
     if comm.size != launched.size:
         raise WorldError(
             f"{launched.launcher} started {launched.size} ranks, but MPI has {comm.size}: the library that "
-            f"mpi4py found ({mpi_library()}) is of another MPI; start with that one's mpiexec, or name the "
-            "launcher's library in MPI4PY_LIBMPI (with srun: try --mpi=pmix or --mpi=pmi2)"
+            f"mpi4py found ({mpi_library()}) belongs to another MPI; use its mpiexec, or set MPI4PY_LIBMPI "
+            f"to the launcher's library (with srun: try --mpi=pmix or --mpi=pmi2)"
         )
     # Of our own: MPI makes a communicator of some ranks by messages over the one it is made from, which a
     # thread that listens there would take for the master's.

@@ -146,8 +146,8 @@ class Link:
         """Which ranks died. Raises WorldError where MPI cannot say."""
         if not self.fault_tolerant:
             raise WorldError(
-                f"MPI failed ({error}); without fault tolerance the ranks that are left cannot go on: "
-                "resume the run"
+                f"MPI failed ({error}); without fault tolerance the remaining ranks cannot continue: resume "
+                f"the run"
             ) from None
         self.comm.Ack_failed(self.size)
         group, world = self.comm.Get_failed(), self.comm.Get_group()
@@ -172,6 +172,6 @@ def mpi_module() -> Any:
     except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
         raise WorldError(
             f"several ranks need MPI ({error}); {installation('mpi')}, and load the "
-            "site's MPI module where there is one"
+            "site's MPI module if there is one"
         ) from None
     return MPI

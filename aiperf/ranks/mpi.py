@@ -76,7 +76,8 @@ class MpiWorld:
         self._beat()
         if self._link.orphaned:
             raise WorldError(
-                "mpiexec is gone, as Open MPI's is when it loses a host: the job cannot go on; resume the run"
+                "mpiexec has exited (Open MPI's does when it loses a host), so the job cannot continue: "
+                "resume the run"
             )
         received = None if self._losses else self._link.receive(seconds)
         self._notice_deaths()
@@ -178,7 +179,7 @@ def gather(link: Link) -> tuple[str, ...]:
         if time.monotonic() > until or link.failed:
             missing = sorted(set(range(link.size)) - set(hosts) | link.failed)
             raise WorldError(
-                f"no word came of the ranks {missing[:10]} of {link.size}; see their output above"
+                f"no message from the ranks {missing[:10]} of {link.size}; see their output above"
             )
     return tuple(hosts[rank] for rank in range(link.size))
 

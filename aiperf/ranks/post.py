@@ -235,6 +235,6 @@ class MpiChannel:
                     self._came.put(message)
         except Exception as error:  # whatever it is, nothing more can arrive
             if not isinstance(error, EOFError):
-                log.exception("rank %d no longer hears the master", self._post.link.rank)
+                log.exception("rank %d no longer receives messages from the master", self._post.link.rank)
             self._gone = True
             self._came.put(None)

@@ -54,7 +54,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.pretend and self.backend != "ddp":
-            raise ConfigError(f"--pretend averages no gradients; leave out --backend {self.backend}")
+            raise ConfigError(f"--pretend averages no gradients; omit --backend {self.backend}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
     if started is not None:
         return _as_rank(started, wanted, lead)
     if wanted.backend == "horovod":
-        raise WorldError("--backend horovod needs several ranks; start them by mpiexec or srun")
+        raise WorldError("--backend horovod needs several ranks; start them with mpiexec or srun")
     num_devices = wanted.devices or (1 if wanted.pretend else visible_devices(wanted.device))
     if num_devices > 1:
         return _start_ranks(num_devices + 1)
@@ -127,7 +127,7 @@ def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
 
 def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
     if started.launcher == TORCHRUN and wanted.backend == "horovod":
-        raise WorldError("--backend horovod needs MPI; start the ranks by mpiexec or srun")
+        raise WorldError("--backend horovod needs MPI; start the ranks with mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
         warned.outlive()
     link = connect(started)
@@ -148,7 +148,7 @@ def _leave(link: Link, code: int) -> None:
     if dismiss(link):
         disconnect(link)
     else:  # at the very end, when everything is said
-        log.warning("some ranks do not answer any more; they are ended by force")
+        log.warning("some ranks no longer answer; they are being killed")
         atexit.register(abort, link, code)
 
 
@@ -161,8 +161,8 @@ def _start_ranks(num_ranks: int) -> int:
     if mpiexec is None:
         words = " ".join(["aiperf-hpc", *sys.argv[1:]])
         raise WorldError(
-            f"{num_ranks - 1} devices need as many processes; {installation('mpi')}, "
-            f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use one by --devices 1"
+            f"{num_ranks - 1} devices need one process each; {installation('mpi')}, "
+            f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use --devices 1"
         )
     program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]
     command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *program, *sys.argv[1:]]

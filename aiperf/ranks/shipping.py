@@ -69,7 +69,7 @@ class Receiver:
                 if number == num_pieces - 1:
                     os.replace(arriving, path)
         except OSError as error:
-            self.faults[path] = f"{path} cannot be written ({error.strerror}); make room"
+            self.faults[path] = f"{path} cannot be written ({error.strerror}); free some space"
             with contextlib.suppress(OSError):  # what is left is overwritten by the next attempt
                 arriving.unlink(missing_ok=True)
 

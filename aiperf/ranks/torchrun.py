@@ -48,7 +48,7 @@ class SocketLink(Link):
     def __init__(self, launched: Launched, run_id: str) -> None:
         """Raises WorldError where the ranks are on several hosts."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
-            raise WorldError("torchrun started ranks on several hosts; there, start them by mpiexec or srun")
+            raise WorldError("torchrun started ranks on several hosts; ; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
         self.failed = frozenset()
         self.threads = False
@@ -65,7 +65,7 @@ class SocketLink(Link):
         self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():
-            raise WorldError(f"{self._folder} belongs to another; set TMPDIR to a folder of your own")
+            raise WorldError(f"{self._folder} belongs to another user; set TMPDIR to a folder that you own")
         if self.rank == 0:
             _allow_files(self.size + OTHER_FILES)
         for path in (self._path(self.rank), self._left(self.rank)):  # of a run that was killed
@@ -241,8 +241,8 @@ def _allow_files(number: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != hard < number:
         raise WorldError(
-            f"the master needs {number} open files, for a connection to each rank, and may have {hard}; "
-            f"raise the limit (ulimit -Hn {number}), or start the ranks by mpiexec or srun"
+            f"the master needs {number} open files, one per rank, but the limit is {hard}; raise it (ulimit "
+            f"-Hn {number}), or start the ranks with mpiexec or srun"
         )
     if resource.RLIM_INFINITY != soft < number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))

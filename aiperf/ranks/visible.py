@@ -27,6 +27,6 @@ def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:
         return int(answer.stdout.split()[-1])
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise WorldError(f"the devices cannot be counted: {last}; try --devices 1") from None
+        raise WorldError(f"cannot count the devices: {last}; try --devices 1") from None
     except subprocess.TimeoutExpired:
         raise WorldError(f"importing torch takes more than {SECONDS:.0f} s; check the file system") from None

@@ -62,7 +62,7 @@ def search(evidence: Evidence) -> Seen:
         return Seen("", [f"{', '.join(foreign)} is recorded, on which this search does not rest"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, here it is {here.get(name)}" for name, was in other.items())
-        return Seen(f"the run's proposals rest on {told}", known=False)
+        return Seen(f"the run's proposals depend on {told}", known=False)
     try:
         asked = _made_again(replay)
     except (MissingExtra, SearchFailed) as error:

@@ -25,7 +25,7 @@ def refuse_difference(ready: Ready, first: Ready) -> None:
         if getattr(ready, what) != getattr(first, what):
             raise WorldError(
                 f"rank {ready.rank} on {ready.host} and rank {first.rank} on {first.host} differ in "
-                f"{what.replace('_', ' ')}; give all nodes the same installation and the same data"
+                f"{what.replace('_', ' ')}; use the same installation and data on all nodes"
             )
 
 
@@ -36,15 +36,16 @@ def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
         if num_ranks > 1:
             raise WorldError(
                 f"{num_ranks} ranks on {host} have the same device; start one rank for each device and "
-                "one more for the master, and let the launcher show every rank all devices of its host"
+                "one more for the master, and make all devices of a host visible to each of its ranks"
             )
     workers = Counter(each.host for each in ranks)
     for each in ranks:
         if each.device_id and workers[each.host] < each.visible_devices and each.visible_devices > 1:
             right = len(workers) * each.visible_devices + 1
             raise WorldError(
-                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} rank(s) that "
-                f"train; start {right} ranks (one for each device and the master), or show fewer devices"
+                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} training "
+                f"rank(s); start {right} ranks (one per device, plus the master), or make fewer devices "
+                f"visible"
             )
 
 
@@ -52,7 +53,7 @@ def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
     """A run whose products are narrower than declared would be INVALID."""
     for ready in ranks:
         for wrong in misdeclared(declared, ready):
-            raise WorldError(f"{wrong}; unset what makes its libraries do so, or declare that format")
+            raise WorldError(f"{wrong}; unset the setting that causes this, or declare that format")
 
 
 def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
@@ -60,7 +61,7 @@ def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
     for event in ranks:
         if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
             raise WorldError(
-                f"the clock of {event.ready.host} and that of the master differ by "
+                f"the clocks of {event.ready.host} and the master differ by "
                 f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
             )
 
@@ -91,12 +92,12 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     found = []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
-            f"{directory} is not shared with {', '.join(apart)}: weights travel over MPI, and "
-            "the logs of their ranks at the end"
+            f"{directory} is not shared with {', '.join(apart)}: weights, and at the end rank logs, are "
+            f"sent over MPI"
         )
     emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
     if text := next(filter(None, emulated), ""):
-        found.append(f"{text}; --format auto takes the fastest format that is native")
+        found.append(f"{text}; --format auto chooses the fastest native format")
     return found
 
 

@@ -125,7 +125,7 @@ class Groups:
     def check_silence(self) -> None:
         now = self.attentive_seconds()
         for index in self._silences.passed(now):
-            self.lose(index, f"said nothing for {now - self.each[index].heard:.0f} s")
+            self.lose(index, f"was silent for {now - self.each[index].heard:.0f} s")
 
     def lose(self, index: int, reason: str) -> None:
         """Its trials go to others; it is started again where that can be done."""

@@ -25,11 +25,13 @@ def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:
     of what was found on another. Raises ConfigError."""
     origin, pretend = replay.opened.origin, ranks.wanted.pretend
     if origin is not Origin.PRETENDED and pretend is not None:
-        raise ConfigError(f"{files.journal} is of a run that was {origin.value}; resume it without --pretend")
+        raise ConfigError(
+            f"{files.journal} belongs to a run that was {origin.value}; resume it without --pretend"
+        )
     if origin is not Origin.PRETENDED:
         return
     go_on = f"resume it with --pretend {files.assumptions}"
     if pretend is None:
         raise ConfigError(f"{files.journal}: its workers pretended to train; {go_on}")
     if assumed(str(files.assumptions)) != pretend:
-        raise ConfigError(f"{files.journal}: its workers pretended by other assumptions; {go_on}")
+        raise ConfigError(f"{files.journal}: its workers pretended with another machine model; {go_on}")

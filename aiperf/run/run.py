@@ -139,13 +139,13 @@ def _refuse_other_program(opened: Opened, files: RunFiles) -> None:
     """What a run proposes must follow from one program, from its first line to its last."""
     if opened.code_hash != code_hash():
         raise JournalError(
-            f"{files.journal} was begun by another version of the program ({opened.program}, code "
-            f"{opened.code_hash[:12]}); resume it with that one, or begin a new run"
+            f"{files.journal} was started by another version of the program ({opened.program}, code "
+            f"{opened.code_hash[:12]}); resume it with that version, or start a new run"
         )
     here = libraries(opened.config)
     if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
         raise JournalError(
-            f"{files.journal}: its proposals rest on {', '.join(other)}; here it is "
+            f"{files.journal}: its proposals depend on {', '.join(other)}; here it is "
             f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
         )
 
@@ -154,15 +154,15 @@ def _refuse_edited(config: Config, files: RunFiles) -> None:
     """The file tells what the run is and is not read again: what was changed there would be passed over."""
     if files.config.exists() and load_preset(str(files.config)) != config:
         raise ConfigError(
-            f"{files.config} was edited since the run began, and a run is one configuration; remove it to go "
-            f"on as before, or begin another: aiperf-hpc run --preset {files.config}"
+            f"{files.config} was edited after the run started, but a run has one configuration; remove the "
+            f"file to continue as before, or start a new run: aiperf-hpc run --preset {files.config}"
         )
 
 
 def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:
     return JournalError(
-        f"{files.journal}, line {line.number} does not follow from those above it: {why}; this run cannot be "
-        "continued, begin another"
+        f"{files.journal}, line {line.number} does not follow from those above it: {why}; this run cannot "
+        f"be continued; start a new run"
     )
 
 

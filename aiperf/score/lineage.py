@@ -131,7 +131,7 @@ def line_of_graphs(replay: Replay, number: int) -> list[tuple[Trial | None, Grap
     while wanted is not None:
         if wanted not in replay.trials or len(lineage) > len(replay.trials):
             known = f"0 to {replay.next_number - 1}" if replay.trials else "none"
-            raise JournalError(f"there is no trial {wanted} in this run; there are: {known}")
+            raise JournalError(f"this run has no trial {wanted}; it has: {known}")
         trial = replay.trials[wanted].attempts[0].trial
         lineage.append(trial)
         wanted = trial.parent

@@ -64,9 +64,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     replay, proposals = _read(lines)
     closed = [attempt for attempt in replay.attempts if attempt.validations]
     if not closed or replay.leg.released is None:
-        raise JournalError(
-            f"run {replay.opened.run_id} has no validated trial; there is nothing to learn from it"
-        )
+        raise JournalError(f"run {replay.opened.run_id} has no validated trial, so nothing can be calibrated")
     ready = replay.ranks[0].ready
     ranks = len(replay.leg.began.groups[0])
     networks = networks_of(replay, ranks)

@@ -41,7 +41,7 @@ def machine_of(replay: Replay) -> SimulatedMachine:
     hosts = {rank: ready.host for rank, ready in leg.first_devices.items()}
     nodes, ranks, group = len(set(hosts.values())), len(hosts), len(leg.began.groups[0])
     if ranks % nodes:
-        raise JournalError(f"run {replay.opened.run_id}: its nodes are not equal, so it is not simulated")
+        raise JournalError(f"run {replay.opened.run_id}: its nodes differ, so it cannot be simulated")
     return SimulatedMachine(nodes, ranks // nodes, group)
 
 
@@ -49,7 +49,7 @@ def throughput(replay: Replay) -> Throughput:
     """Raises JournalError for a run without a span."""
     span = replay.span_seconds
     if span <= 0:
-        raise JournalError(f"run {replay.opened.run_id} has no span; there is nothing to compare with")
+        raise JournalError(f"run {replay.opened.run_id} has no span, so there is nothing to compare")
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     done = work(replay, counts, credit(replay))
     complete = sum(attempt.state.value == "COMPLETE" for attempt in replay.attempts)

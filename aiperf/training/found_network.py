@@ -43,8 +43,8 @@ def find_network(
     data = load(data_config, torch.device("cpu") if on_host else device.torch, config.random_seed)
     if data.manifest != dict(replay.manifest):
         raise DataError(
-            f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give the "
-            "same by --data"
+            f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give "
+            f"the same ones with --data"
         )
     network = Network(kept.graph)
     network.load(kept.weights)

@@ -18,8 +18,8 @@ def kept_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
     if not path.exists():
         there = ", ".join(map(str, sorted(int(each.stem) for each in files.kept_weights()))) or "none"
         raise DataError(
-            f"{files.weights_directory}: the weights of trial {number} were not kept, only those of the best "
-            f"network and of what can still be a parent; trials with weights: {there}"
+            f"{files.weights_directory}: the weights of trial {number} were not kept, only those of the "
+            f"best network and of possible parents; trials with weights: {there}"
         )
     kept = read_kept(path)
     if kept.graph != graph:

@@ -347,7 +347,8 @@ class Worker:
                 self.last = (trial, kept)
         except OSError as error:
             path = self.files.weights(trial)
-            reason = f"{path} cannot be written ({error.strerror}); make room or choose another directory"
+            reason = f"{path} cannot be written ({error.strerror}); free some space or choose another "
+            "directory"
             finished = Finished(trial, attempt, State.FAILED, self._signed(reason))
         self._say(replace(finished, age_seconds=time.perf_counter() - ended))
 

@@ -29,7 +29,9 @@ def fastest_format(devices: Sequence[Described]) -> str:
     """Of those that all devices have, as the slowest of them multiplies. Raises WorldError: there is none."""
     common = [format for format in devices[0].formats if all(format in each.formats for each in devices)]
     if not common:
-        raise WorldError("the devices have no format of multiplications in common; start equal ones")
+        raise WorldError(
+            "the devices have no format of multiplications in common; use devices of the same type"
+        )
     rates = {format: min(each.formats[format] for each in devices) for format in common}
     fastest = max(common, key=lambda format: rates[format])
     if fastest == "fp16" and "bf16" in rates and TIE * rates["bf16"] > rates["fp16"]:

@@ -111,7 +111,7 @@ def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...
     if (size % workers or len(on_host) % (size // workers)) if spans else workers % size:
         raise WorldError(
             f"--devices-per-trial {size} does not divide {len(on_host)} host(s) of {workers} worker(s) "
-            f"evenly; take one of {', '.join(map(str, _sizes(workers, len(on_host))))}"
+            f"evenly; use one of {', '.join(map(str, _sizes(workers, len(on_host))))}"
         )
     ordered = [rank for ranks in on_host.values() for rank in ranks]
     groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]
@@ -137,7 +137,7 @@ def _equal(on_host: dict[str, list[int]], hosts: Sequence[str]) -> int:
     """How many workers every host has."""
     counts = {host: len(ranks) for host, ranks in on_host.items()}
     if not counts:
-        raise WorldError("one rank is the master, and there is no other to train; start at least two")
+        raise WorldError("the only rank is the master, so none trains; start at least two ranks")
     most = max(counts.values())
     if min(counts.values()) != most:
         told = ", ".join(f"{host} {count}" for host, count in counts.items())

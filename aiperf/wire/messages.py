@@ -356,7 +356,9 @@ def unpack(family: type[ToGroup | FromGroup], data: bytes) -> Any:
     try:
         record = json.loads(data.decode())
         if record.pop("version", None) != VERSION:
-            raise WorldError("the ranks run different versions of aiperf-hpc; install one on all nodes")
+            raise WorldError(
+                "the ranks run different versions of aiperf-hpc; install the same version on all nodes"
+            )
         return decode(family, record)
     except (ValueError, AttributeError, RecordError) as error:
         raise WorldError(f"a message cannot be read: {error}") from None

@@ -65,11 +65,11 @@ class Criteria:
         for each in fields(self):
             value = getattr(self, each.name)
             if not 0 <= value < float("inf"):
-                raise ConfigError(f"{each.name} is {value}; it is 0 or more")
+                raise ConfigError(f"{each.name} is {value}; it must be 0 or more")
         if self.earlier_runs < 1:
-            raise ConfigError("earlier_runs is 0; it is 1 or more")
+            raise ConfigError("earlier_runs is 0; it must be 1 or more")
         if not any(getattr(self, each.name) for each in fields(self) if each.name not in COUNTS):
-            raise ConfigError("no criterion is given; for example: min_ops_per_second = 1e15")
+            raise ConfigError("it has no criterion; add one, such as min_ops_per_second = 1e15")
 
     @property
     def looks_back(self) -> bool:
@@ -127,14 +127,14 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
         if run.verdict.answer is not Answer.VALID:
             failed = [finding.text for finding in run.verdict.failed(Kind.INTEGRITY)]
             why = failed[0] if failed else run.verdict.cause
-            raise Unacceptable(f"{run.files.directory} is {run.verdict.answer.value}: {why}; leave it out")
+            raise Unacceptable(f"{run.files.directory} is {run.verdict.answer.value}: {why}; omit it")
     try:
         refuse_mixed(runs)
     except MixedError as error:
         raise Unacceptable(str(error)) from None
     if len(sizes := {num_devices(run.replay) for run in runs}) > 1:
         raise Unacceptable(
-            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of one size"
+            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of the same size"
         )
     return Acceptance(
         tuple(run.replay.opened.run_id for run in runs),

@@ -26,7 +26,7 @@ def refuse_twice(runs: Sequence[Judged]) -> None:
     seen: dict[str, Judged] = {}
     for run in runs:
         if first := seen.get(run.replay.begin_chain):
-            twice = f"{run.files.directory} is the run of {first.files.directory}"
+            twice = f"{run.files.directory} is the same run as {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
         seen[run.replay.begin_chain] = run
 
@@ -51,10 +51,10 @@ def _refuse_other_kind(first: Judged, other: Judged) -> None:
     if wrong := unlike(first, other):
         name, mine, its = wrong[0], _kind(first), _kind(other)
         raise MixedError(
-            f"{other.files.directory} is not of one kind with {first.files.directory}: {name} is "
+            f"{other.files.directory} is not comparable with {first.files.directory}: {name} is "
             f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
             + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
-            + "; compare runs of one configuration, data and code"
+            + "; compare runs with the same configuration, data and code"
         )
 
 

@@ -27,8 +27,8 @@ def published(run: Judged) -> list[Published]:
     task = task_of_run(run.replay)
     if not task.in_aiperf1:
         raise AiperfError(
-            f"{run.files.directory} is a run of the task {task.name}, and the published points of AIPerf 1.0 "
-            "are of images; leave --published out"
+            f"{run.files.directory} is a run of the task {task.name}, but the published points of AIPerf "
+            f"1.0 are for images; omit --published"
         )
     record = json.loads(
         (resources.files("analysis.comparing") / "published.json").read_text(encoding="utf-8")

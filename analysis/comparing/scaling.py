@@ -74,7 +74,7 @@ class Scaling:
 def nothing_to_compare(run: Judged) -> str:
     """Why a run has no place in a table; "" for one that has."""
     if not _credited(run):
-        return "nothing was credited in it"
+        return "it has no credited work"
     return f"NO RESULT: {run.verdict.cause}" if run.verdict.answer is Answer.NO_RESULT else ""
 
 
@@ -86,11 +86,11 @@ def refuse_mixed(runs: Sequence[Judged]) -> None:
     """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
     for run in runs:
         if not _credited(run):
-            raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; leave it out")
+            raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; omit it")
     refuse_twice(runs)
     for run in runs:
         if why := nothing_to_compare(run):
-            raise MixedError(f"{run.files.directory}: {why}; leave it out")
+            raise MixedError(f"{run.files.directory}: {why}; omit it")
     for other in runs[1:]:
         refuse_unlike(runs[0], other)
 

@@ -114,7 +114,7 @@ def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
         try:
             inference = decode(Inference, strict.parsed(read_bytes(path)))
         except (OSError, ValueError, RecordError, RecursionError) as error:
-            raise AiperfError(f"{path} is not what `infer` writes ({error}); remove it") from None
+            raise AiperfError(f"{path} is not an output of `infer` ({error}); remove it") from None
         if inference.begin_chain != replay.begin_chain or inference.scenario not in SCENARIOS:
             raise AiperfError(f"{path} is of another run; remove it")
         loaded.append(inference)

@@ -48,8 +48,8 @@ def refuse_two_tasks(first: Judged, other: Judged) -> None:
     one, another = (task_of(judged.replay.opened.config.data).name for judged in (first, other))
     if one != another:
         raise AiperfError(
-            f"{other.files.directory} is a run of the task {another} and {first.files.directory} of {one}; "
-            "figures of two tasks are not compared"
+            f"{other.files.directory} is a run of the task {another}, but {first.files.directory} of {one}; "
+            "runs of different tasks cannot be compared"
         )
 
 
@@ -60,7 +60,7 @@ def read_run(files: RunFiles) -> Replay:
         for line in JournalReader(files.journal).new_lines():
             replay.add_line(line)
     if not replay.lines:
-        raise JournalError(f"{files.journal} has no whole line yet; the run has not begun")
+        raise JournalError(f"{files.journal} has no complete line yet; the run has not started")
     return replay
 
 

@@ -73,10 +73,10 @@ class Machine:
         product = next(filter(None, map(self.fastest, formats)), None)
         if product is None:
             measured = ", ".join(dict.fromkeys(record.format for record in self.products)) or "nothing"
-            raise AiperfError(f"{' or '.join(formats)} was not measured, but {measured}; see --bytes")
+            raise AiperfError(f"{' or '.join(formats)} was not measured, only {measured}; see --bytes")
         limits = Limits(self.device, product.format, product.rate.fastest, self.copy.fastest)
         if not all(0 < rate < math.inf for rate in (limits.ops_per_second, limits.bytes_per_second)):
-            raise AiperfError(f"rates of {self.device} that are no positive numbers; measure it again")
+            raise AiperfError(f"rates of {self.device} that are not positive numbers; measure again")
         return limits
 
 
@@ -101,7 +101,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
     if path.is_dir():
         found = limits_of(replay(read_journal(RunFiles(path).journal)))
         if found is None:
-            raise AiperfError(f"{path}: this run did not measure its devices; give what `peak -o` wrote")
+            raise AiperfError(f"{path}: this run did not measure its devices; give the output of `peak -o`")
         return found
     try:
         record = json.loads(read_bytes(path), object_pairs_hook=once)
@@ -109,7 +109,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecordError, RecursionError) as error:
-        raise AiperfError(f"{path} is not what `aiperf-hpc peak -o` writes: {error}") from None
+        raise AiperfError(f"{path} is not an output of `aiperf-hpc peak -o`: {error}") from None
     try:
         return machine.limits(formats)
     except AiperfError as error:

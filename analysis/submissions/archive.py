@@ -64,7 +64,7 @@ def write_archive(path: Path, files: Mapping[str, Path]) -> None:
     refuse_existing(path)
     for name in files:
         if NAME.fullmatch(name) is None:
-            raise ArchiveError(f"{name!r:.120} has a name that no package may hold; rename the file")
+            raise ArchiveError(f"{name!r:.120} has a name that is not allowed in a package; rename the file")
     partial = path.with_name(f"{path.name}.part")
     try:
         _write(partial, files)
@@ -79,7 +79,7 @@ def write_archive(path: Path, files: Mapping[str, Path]) -> None:
 def refuse_existing(path: Path) -> None:
     """Even for what would be the same: a package that was sent somewhere is not replaced by another."""
     if os.path.lexists(path):
-        raise ArchiveError(f"{path} already exists; remove it, or give another file by -o")
+        raise ArchiveError(f"{path} already exists; remove it, or give another file with -o")
 
 
 def read_archive(path: Path, folder: Path) -> list[str]:
@@ -99,11 +99,11 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             _refuse_more(packed, path)
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
-        raise ArchiveError(f"{path} is not a gzip'ed tar archive, or a damaged one: {error}") from None
+        raise ArchiveError(f"{path} is not a gzip-compressed tar archive, or is damaged: {error}") from None
     except _LargeHeader as error:
-        raise ArchiveError(f"{path} holds {error}; it is not unpacked") from None
+        raise ArchiveError(f"{path} contains {error}; it is not unpacked") from None
     except RecursionError:  # tarfile calls itself for each header that stands before another
-        raise ArchiveError(f"{path} holds headers of headers without end; it is not unpacked") from None
+        raise ArchiveError(f"{path} contains endlessly nested headers; it is not unpacked") from None
     except OSError as error:
         raise ArchiveError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
@@ -161,21 +161,21 @@ def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
     for member in tar:
         if not member.isreg():
             raise ArchiveError(
-                f"{path} holds {member.name!r:.120}, which is not a plain file; it is not unpacked"
+                f"{path} contains {member.name!r:.120}, which is not a plain file; it is not unpacked"
             )
         if NAME.fullmatch(member.name) is None:
             raise ArchiveError(
-                f"{path} holds {member.name!r:.120}, which no package may hold; it is not unpacked"
+                f"{path} contains {member.name!r:.120}, which is not allowed in a package; it is not unpacked"
             )
         if member.name in names:
-            raise ArchiveError(f"{path} holds {member.name} twice")
+            raise ArchiveError(f"{path} contains {member.name} twice")
         names.add(member.name)
         if len(names) > MOST_FILES:
-            raise ArchiveError(f"{path} holds more than {MOST_FILES:,} files; it is not unpacked")
+            raise ArchiveError(f"{path} contains more than {MOST_FILES:,} files; it is not unpacked")
         if member.size > limits.get(Path(member.name).suffix, LARGEST_BYTES):
-            raise ArchiveError(f"{path} holds {member.name} of {member.size:,} bytes; it is not unpacked")
+            raise ArchiveError(f"{path} contains {member.name} of {member.size:,} bytes; it is not unpacked")
         if member.issparse():
-            raise ArchiveError(f"{path} holds {member.name} with holes in it; it is not unpacked")
+            raise ArchiveError(f"{path} contains {member.name} as a sparse file; it is not unpacked")
         _copy(tar, member, folder / member.name)
         yield member.name
 
@@ -186,7 +186,7 @@ def _refuse_more(packed: gzip.GzipFile, path: Path) -> None:
     while rest := packed.read(BLOCK_BYTES):
         left -= len(rest)
         if rest.strip(b"\0") or left < 0:
-            raise ArchiveError(f"{path} is damaged: there is more behind the end of its last file")
+            raise ArchiveError(f"{path} is damaged: there is data after its last file")
 
 
 def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:

@@ -34,7 +34,7 @@ def parse(data: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise CanonicalError(f"not valid JSON: {error}") from None
     if canonical(value) != data:
-        raise CanonicalError("it is JSON, but not in the form in which this program writes it")
+        raise CanonicalError("it is JSON, but not in the form that this program writes")
     return value
 
 
@@ -46,7 +46,7 @@ def digest(value: Any) -> str:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise CanonicalError(f"{text:.20} is beyond all numbers that can be reckoned with")
+        raise CanonicalError(f"{text:.20} is too large a number")
     return value
 
 

@@ -35,7 +35,9 @@ def read_keys(path: Path) -> Register:
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeError:
-        raise AiperfError(f"{path} is not UTF-8; give a file with lines of a public key and a site") from None
+        raise AiperfError(
+            f"{path} is not valid UTF-8; give a file with one public key and site name per line"
+        ) from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -43,7 +45,7 @@ def read_keys(path: Path) -> Register:
         where = f"{path}, line {number}"
         key, name = _entry(line, where)
         if key in found:
-            raise AiperfError(f"{where}: the key of {found[key]} stands twice; one key is of one site")
+            raise AiperfError(f"{where}: the key of {found[key]} appears twice; a key belongs to one site")
         found[key] = name
     _refuse_alike(found, path)
     return found
@@ -65,9 +67,7 @@ def _entry(line: str, where: str) -> tuple[str, str]:
     if KEY.fullmatch(key) is None:
         raise AiperfError(f"{where}: {plain(key):.70} is not a public key of 64 hexadecimal digits")
     if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):
-        raise AiperfError(
-            f"{where}: the name of the site is missing behind its key, or no line of plain text"
-        )
+        raise AiperfError(f"{where}: the site name after the key is missing or not plain text")
     return key, name
 
 
@@ -76,7 +76,7 @@ def _refuse_alike(register: Register, path: Path) -> None:
     spelt: dict[str, str] = {}
     for site in register.values():
         if (other := spelt.setdefault(_folded(site), site)) != site:
-            raise AiperfError(f"{path}: {other} and {site} look alike; write one site's name in one way")
+            raise AiperfError(f"{path}: {other} and {site} look alike; spell the name of a site in one way")
 
 
 def _folded(name: str) -> str:

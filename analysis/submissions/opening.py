@@ -69,10 +69,10 @@ def opened_run(path: Path) -> Iterator[RunFiles]:
     with unpacked(package) as found:
         if found.reasons:
             reason = found.reasons[0]
-            raise AiperfError(f"{package} is not as it was sealed: {reason.where}: {reason.text}")
+            raise AiperfError(f"{package} was changed after it was sealed: {reason.where}: {reason.text}")
         name = _chosen(found.manifest["runs"], wanted, package)
         if f"runs/{name}/journal.jsonl" not in found.names:
-            raise AiperfError(f"{package} names the run {name} and holds no journal of it")
+            raise AiperfError(f"{package} names the run {name} but has no journal of it")
         try:
             yield found.files.run(name)
         except AiperfError as error:
@@ -94,14 +94,14 @@ def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
         return wanted
     if wanted or len(names) > 1:
         raise AiperfError(
-            f"{package} holds the runs {', '.join(names)}; give one of them as {package}/{names[0]}"
+            f"{package} contains the runs {', '.join(names)}; give one of them, such as {package}/{names[0]}"
         )
     return names[0]
 
 
 def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
     if name not in names:
-        raise AiperfError(f"the package lacks {name}; it was not made by `aiperf-hpc package`")
+        raise AiperfError(f"the package lacks {name}; it was not created by `aiperf-hpc package`")
     try:
         return parse(read_bytes(path, LARGEST_BYTES))
     except CanonicalError as error:
@@ -114,7 +114,7 @@ def refuse_other_form(value: Any, form: str, path: Path) -> None:
     own = value.get("form") if isinstance(value, dict) else None
     if own != form:
         raise AiperfError(
-            f"{path} is of the form {own!r:.80}, this program reads {form!r}; take the version that made it"
+            f"{path} has format {own!r:.80}, but this program reads {form!r}; use the version that created it"
         )
 
 
@@ -123,14 +123,14 @@ def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence
     for name in sorted(held - stated.keys()):
         yield Reason(name, "it is not in the manifest")
     for name in sorted(stated.keys() - held):
-        yield Reason(name[:200], "the manifest names it, and it is not there")
+        yield Reason(name[:200], "it is in the manifest but missing")
     of_runs = tuple(f"runs/{name}/" for name in manifest["runs"])
     for name in sorted(name for name in held if name.startswith("runs/") and not name.startswith(of_runs)):
-        yield Reason(name, "it is of a run that the manifest does not name, and nobody looked at it")
+        yield Reason(name, "it belongs to a run that is not in the manifest, and was not checked")
     for name in sorted(held & stated.keys()):
         path = files.folder / name
         if path.stat().st_size != stated[name]["bytes"] or file_digest(path) != stated[name]["sha256"]:
-            yield Reason(name, "it is not the file whose checksum is in the manifest")
+            yield Reason(name, "its checksum differs from the manifest")
 
 
 def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:

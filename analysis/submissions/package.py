@@ -1,4 +1,4 @@
-"""A submission: journals, results, configurations and the system's description in one archive."""
+"""A submission: journals, results, configurations and the system description in one archive."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def write_package(
         files = PackageFiles(Path(temporary))
         names, judged = _names(runs), []
         for name, run in zip(names, runs):
-            show(f"{run.directory}: counting every architecture again")
+            show(f"{run.directory}: recounting all operations")
             judged.append(_gather(run, files.run(name), with_weights))
         described = {**system, "division": system["division"] or division(judged)}
         if wrong := contradictions(described, judged):
-            raise AiperfError(f"the system's description: {'; '.join(wrong)}")
+            raise AiperfError(f"the system description: {'; '.join(wrong)}")
         files.system.write_bytes(canonical(described))
         manifest = canonical(_manifest(files.held(), names, contact, licence, created))
         files.manifest.write_bytes(manifest)
@@ -127,7 +127,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
-        raise AiperfError(f"{error.filename}: {error.strerror}; give the directory of a run") from None
+        raise AiperfError(f"{error.filename}: {error.strerror}; give a run directory") from None
     judged = examine(target)
     target.config.write_text(to_toml(judged.replay.opened.config), encoding="utf-8")
     target.result.write_bytes(canonical(result(judged)))
@@ -137,7 +137,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
 def _copy_weights(run: RunFiles, target: RunFiles) -> None:
     tested = read_run(target).tested
     if tested is None:
-        raise AiperfError(f"{run.directory}: no network was tested; leave out --with-weights")
+        raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
     target.weights_directory.mkdir()
     shutil.copyfile(run.weights(tested.trial), target.weights(tested.trial))
 
@@ -147,9 +147,9 @@ def _refuse(
 ) -> None:
     """Raises AiperfError for what no run can make right."""
     if output.is_dir() or not output.absolute().parent.is_dir():
-        raise AiperfError(f"{output} cannot be written: give a file in a folder that is there by -o")
+        raise AiperfError(f"{output} cannot be written; give a file in an existing folder with -o")
     refuse_existing(output)
-    check("system-1", {**system, "division": system["division"] or "open"}, "the system's description")
+    check("system-1", {**system, "division": system["division"] or "open"}, "the system description")
     canonical([system, _manifest({}, ["run"], contact, licence, created)])
     if key is not None:
         sign(b"", key)

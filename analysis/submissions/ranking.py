@@ -170,7 +170,7 @@ def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]
 def _reasons(submission: Submission, signer: Signer, register: Register) -> list[str]:
     found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
     if site := _borrowed_name(submission, signer, register):
-        found.append(f"it bears the name of {site}, a registered site, whose key did not sign it")
+        found.append(f"it names the registered site {site}, but was not signed with its key")
     for run in submission.runs:
         found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
         if not (verdict := run.judged.verdict).valid:

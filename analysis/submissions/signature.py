@@ -59,16 +59,14 @@ def verify(manifest: bytes, seal: dict[str, Any]) -> str:
 
     try:
         if seal["algorithm"] != "Ed25519":
-            raise SignatureError(
-                f"the algorithm {seal['algorithm']!r:.40} is not known; this program knows Ed25519"
-            )
+            raise SignatureError(f"the algorithm {seal['algorithm']!r:.40} is not supported; use Ed25519")
         raw = bytes.fromhex(str(seal["public_key"]))
         key = keys.Ed25519PublicKey.from_public_bytes(raw)
         key.verify(bytes.fromhex(str(seal["signature"])), CONTEXT + manifest)
     except (KeyError, ValueError) as error:
         raise SignatureError(f"the signature cannot be read: {error}") from None
     except InvalidSignature:
-        raise SignatureError("the signature does not fit the manifest") from None
+        raise SignatureError("the signature does not match the manifest") from None
     return raw.hex()  # a key has one text: a seal may write it in capitals
 
 
@@ -77,11 +75,11 @@ def _private(path: Path) -> Any:
     try:
         key = serialization.load_pem_private_key(read_bytes(path), password=None)
     except OSError as error:
-        raise SignatureError(f"{path}: {error.strerror}; give the file of a private key") from None
+        raise SignatureError(f"{path}: {error.strerror}; give a private key file") from None
     except (ValueError, TypeError) as error:
-        raise SignatureError(f"{path} is not a private key without a password: {error}") from None
+        raise SignatureError(f"{path} is not an unencrypted private key: {error}") from None
     if not isinstance(key, keys.Ed25519PrivateKey):
-        raise SignatureError(f"{path} is no Ed25519 key; `aiperf-hpc key` makes one")
+        raise SignatureError(f"{path} is not an Ed25519 key; `aiperf-hpc key` creates one")
     return key
 
 

@@ -168,7 +168,7 @@ def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPack
             kept.append(one)
         else:
             refused.append(
-                one.refused(f"its run is that of {same.package}, of the same signer; a run stands once")
+                one.refused(f"its run is that of {same.package}, by the same signer; a run is ranked once")
             )
     return kept, refused
 
@@ -243,6 +243,6 @@ def _weaker_text(one: ValidRun, other: ValidRun) -> str:
 def _registered_text(one: ValidRun, others: Sequence[ValidRun]) -> str:
     named = ", ".join(dict.fromkeys(f"{other.package} of {other.signer.name}" for other in others))
     return (
-        f"{one.signer.name} and another registered site claim one run: {named}; neither stands until they "
-        "have settled whose it is, and one package is removed"
+        f"{one.signer.name} and another registered site claim one run: {named}; neither is ranked until "
+        f"they agree whose it is and one package is removed"
     )

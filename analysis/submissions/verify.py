@@ -86,7 +86,7 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         check("system-1", system, f"{path}: system.json")
         runs = []
         for name in manifest["runs"]:
-            show(f"{path.name}, {name}: counting every architecture again")
+            show(f"{path.name}, {name}: recounting all operations")
             runs.append(_run(files, name, names))
         told = contradictions(system, [run.judged for run in runs])
         reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
@@ -105,7 +105,7 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
 def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
     run = files.run(name)
     if f"runs/{name}/journal.jsonl" not in names:
-        raise AiperfError(f"the package names the run {name} and holds no journal of it")
+        raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
         judged = examine(run)
     except JournalError as error:

@@ -27,7 +27,7 @@ def distribution_of(name: str) -> str:
     entry = _entry(name)
     if entry.dist is None:
         raise SearchError(
-            f"the search {name!r} ({entry.value}) belongs to no distribution; install it by pip"
+            f"the search {name!r} ({entry.value}) belongs to no distribution; install it with pip"
         )
     return str(entry.dist.name)
 
@@ -52,9 +52,9 @@ def installed_search(name: str) -> type[Search]:
 def _entry(name: str) -> EntryPoint:
     found = list(entry_points(group=GROUP, name=name))
     if not found:
-        raise SearchError(f"the search {name!r} is not installed; install the package that it came with")
+        raise SearchError(f"the search {name!r} is not installed; install its package")
     if others := {entry.value for entry in found} - {found[0].value}:
         raise SearchError(
-            f"two searches are called {name!r}: {found[0].value} and {min(others)}; uninstall one of them"
+            f"two searches are named {name!r}: {found[0].value} and {min(others)}; uninstall one of them"
         )
     return found[0]

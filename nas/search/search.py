@@ -184,7 +184,7 @@ class Search:
                     graph, walked = found, (*walked, *step)
                     if not self._is_known(graph):
                         return Candidate(parent, walked, graph)
-        raise Exhausted("no new architecture within the bounds was found; remedy: widen search.bounds")
+        raise Exhausted("no new architecture found within the bounds; widen search.bounds")
 
     def _edited(
         self, graph: Graph, rng: random.Random, kinds: Sequence[type[Morphism]]

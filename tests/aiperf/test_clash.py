@@ -70,7 +70,7 @@ def test_packages_of_our_names_elsewhere_do_not_stand_before_ours(where: str, tm
     if is_safe or where == "PYTHONPATH":
         assert (answer.returncode, answer.stderr) == (0, "")
     else:
-        assert "start it in another directory" in answer.stderr
+        assert "start it from another directory" in answer.stderr
 
 
 @pytest.mark.parametrize("last", ["theirs", "ours"])
@@ -105,8 +105,8 @@ def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
     answer = run(mixed, option="-S")  # this folder alone: a whole package would stand before half of one
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        "aiperf-hpc: aiperf/__init__.py and aiperf/__main__.py of aiperf-hpc are missing, as after the "
-        "removal of another package named aiperf; "
+        "aiperf-hpc: aiperf/__init__.py and aiperf/__main__.py of aiperf-hpc are missing; another package "
+        "named aiperf may have been removed; "
         "remedy: pip install --force-reinstall --no-deps aiperf-hpc\n"
     )
 

@@ -49,8 +49,8 @@ def test_listed_devices_that_torch_does_not_see_are_refused(tool: str, tools: Pa
     with pytest.raises(UnseenDevices) as refusal:
         refuse_unseen("2.13.0+cpu", {})
     assert str(refusal.value) == (
-        f"{tool} lists 2 devices, torch 2.13.0+cpu sees none; install the build of torch for them, or choose "
-        "the processor by --device cpu"
+        f"{tool} lists 2 devices, torch 2.13.0+cpu sees none; install the matching build of torch, or use "
+        f"the processor with --device cpu"
     )
 
 
@@ -100,8 +100,8 @@ def test_a_tool_that_hangs_is_not_waited_for(tools: Path, monkeypatch: pytest.Mo
         refuse_unseen("2.13.0+cpu", {})
     assert time.monotonic() - began < 10
     assert str(refusal.value) == (
-        "torch 2.13.0+cpu sees no device, and nvidia-smi gives no answer in 0.5 s; have the driver looked "
-        "at, or choose the processor by --device cpu"
+        "torch 2.13.0+cpu sees no device, and nvidia-smi gives no answer in 0.5 s; have the driver checked, "
+        "or use the processor with --device cpu"
     )
 
 

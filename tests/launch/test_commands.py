@@ -96,21 +96,21 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("slurm", "--name", "a b"), "use letters"),
         (
             ("slurm", "--", "--hours", "2"),
-            "--hours cannot be given to a job's run: give the length by --hours",
+            "--hours cannot be given to the run of a job: give the length with --hours",
         ),
-        (("slurm", "--", "--minutes", "2"), "give the length by --hours, before the --"),
-        (("slurm", "--", "--directory", "mine"), "every job has one of its own"),
+        (("slurm", "--", "--minutes", "2"), "give the length with --hours, before the --"),
+        (("slurm", "--", "--directory", "mine"), "every job has its own"),
         (("slurm", "--", "--dry-run"), "aiperf-hpc run --dry-run"),
         (("slurm", "--", "--preset", "nowhere.toml"), "nowhere.toml"),
-        (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has one of its own"),
-        (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has one"),
-        (("scaling", "--nodes", "4,4", "--one-job"), "give every size once"),
-        (("pbs",), "mpi.launcher is 'srun'; under PBS it is one of mpiexec, mpirun, torchrun"),
-        (("slurm", "--site", "mpirn.toml"), "under Slurm it is one of srun, mpiexec, mpirun, torchrun"),
-        (("scaling", "--scheduler", "lsf", "--nodes", "1,2"), "under LSF it is one of mpiexec, mpirun"),
-        (("scaling", "--nodes", "4,x"), "give whole numbers with commas between"),
-        (("scaling", "--nodes", "8,4"), "from the smallest to the largest"),
-        (("status", "nowhere"), "give the directory of a study"),
+        (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has its own"),
+        (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has its own"),
+        (("scaling", "--nodes", "4,4", "--one-job"), "give each size once"),
+        (("pbs",), "mpi.launcher is 'srun'; under PBS it must be one of mpiexec, mpirun, torchrun"),
+        (("slurm", "--site", "mpirn.toml"), "under Slurm it must be one of srun, mpiexec, mpirun, torchrun"),
+        (("scaling", "--scheduler", "lsf", "--nodes", "1,2"), "under LSF it must be one of mpiexec, mpirun"),
+        (("scaling", "--nodes", "4,x"), "give whole numbers separated by commas"),
+        (("scaling", "--nodes", "8,4"), "in increasing order"),
+        (("status", "nowhere"), "give a study directory"),
         (("init-site",), "site.toml already exists"),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
     Path("bin/squeue").write_text("#!/bin/sh\nprintf '1 RUNNING\\n2 PENDING\\n'\n")
     output = told(run(*words))
     assert len(Path("log").read_text().splitlines()) == 3, "two sizes and a table, once"
-    assert "nothing is missing; the table is made when the last job has ended" in output
+    assert "nothing is missing; the last job writes the table" in output
 
 
 def test_a_directory_may_be_called_anything(run: Launch) -> None:
@@ -260,7 +260,7 @@ def test_assumptions_that_are_not_there_are_told_before_any_job_waits(
     run: Launch, words: tuple[str, ...]
 ) -> None:
     result = run(*words, *DIGITS, "--pretend", "nobody")
-    assert str(result.exception).startswith("there are no assumptions 'nobody'")
+    assert str(result.exception).startswith("no machine model 'nobody'")
     assert not Path("log").exists()
     assert not Path("scaling-study").exists()
 
@@ -269,7 +269,7 @@ def test_assumptions_that_are_not_there_are_told_before_any_job_waits(
 def test_a_script_that_chose_nothing_is_told_the_option(run: Launch, words: tuple[str, ...]) -> None:
     result = run(*words, "--", "--batch-size", 80)
     assert str(result.exception) == (
-        "no option says what is run; for the default, write it after the --: -- --preset digits"
+        "neither --preset nor --data is given; for the default, write after the --: -- --preset digits"
     )
     assert not Path("log").exists()
     assert not Path("scaling-study").exists()

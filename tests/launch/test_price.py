@@ -36,7 +36,7 @@ def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> Non
     ],
 )
 def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, as 12\.5/node-hour"):
+    with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
         parse_price("--price", text)
 
 

@@ -260,7 +260,7 @@ def test_devices_asked_for_by_another_option_are_counted(machine: Machine) -> No
 def test_without_devices_one_line_says_where_to_write_them(machine: Machine) -> None:
     ran = machine.run(drop=["SLURM_GPUS_PER_NODE"])
     assert ran.returncode != 0
-    assert "ask for devices below EDIT 2, as --gpus-per-node=1" in ran.stderr
+    assert "request devices below EDIT 2, such as --gpus-per-node=1" in ran.stderr
     assert machine.asked == []
 
 
@@ -329,4 +329,4 @@ def test_a_rank_has_whole_cores_of_the_smallest_node(
 
 def test_too_few_cores_are_told(machine: Machine) -> None:
     ran = machine.run(SLURM_JOB_CPUS_PER_NODE="2(x2)")
-    assert (ran.returncode, ran.stderr) == (1, "2 CPUs of a node are too few for 3 ranks\n")
+    assert (ran.returncode, ran.stderr) == (1, "2 CPUs per node are too few for 3 ranks\n")

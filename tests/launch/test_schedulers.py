@@ -17,7 +17,7 @@ PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 def test_a_foreign_answer_is_refused(scheduler: Scheduler) -> None:
-    with pytest.raises(ValueError, match="no job id"):
+    with pytest.raises(ValueError, match="did not print a job id"):
         scheduler.submitted("error: no such queue")
 
 

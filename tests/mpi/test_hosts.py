@@ -43,7 +43,9 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
         job.directory = directory
         assert job.end() == 0, job.text()
         text = job.text()
-    assert f"{directory} is not shared with beta: weights travel over MPI" in text
+    assert (
+        f"{directory} is not shared with beta: weights, and at the end rank logs, are sent over MPI" in text
+    )
     assert " VALID, class smoke" in text
     own, log = tmp_path / "beta" / "run", "logs/beta.rank2.steps.jsonl"
     assert (directory / log).read_bytes() == (own / log).read_bytes(), "it was handed over at the end"
@@ -108,7 +110,7 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_
     replay = checked(directory)
     (loss,) = replay.leg.losses
     assert loss.group == 1
-    assert loss.reason.startswith("said nothing for ")
+    assert loss.reason.startswith("was silent for ")
     assert noticed < SILENCE_SECONDS + 10
     assert " VALID, class smoke" in text
     assert replay.leg.ended is not None

@@ -39,6 +39,6 @@ def test_a_layout_that_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
     code, text = printed(directory, 4, "--devices-per-trial", 2)
     assert code == 1
     assert text.strip().splitlines()[0] == (
-        "aiperf-hpc: --devices-per-trial 2 does not divide 1 host(s) of 3 worker(s) evenly; take one of 1, 3"
+        "aiperf-hpc: --devices-per-trial 2 does not divide 1 host(s) of 3 worker(s) evenly; use one of 1, 3"
     )
     assert not directory.exists()

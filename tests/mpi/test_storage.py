@@ -77,7 +77,7 @@ def test_without_room_for_weights_trials_fail_with_a_reason_until_there_is_some(
     assert states[:2] == [State.FAILED] * 2
     assert State.COMPLETE in states
     reason = replay.arrivals[0].ended.finished.reason  # type: ignore[union-attr]
-    told = "cannot be written (No space left on device); make room or choose another directory"
+    told = "cannot be written (No space left on device); free some space or choose another directory"
     assert reason.endswith(f".safetensors {told}")
 
 

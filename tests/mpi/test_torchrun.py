@@ -147,7 +147,7 @@ def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(
 def test_more_ranks_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
-    with pytest.raises(WorldError, match=r"needs 5256 open files, .* and may have 4096; raise the limit"):
+    with pytest.raises(WorldError, match=r"needs 5256 open files, .*, but the limit is 4096; raise it"):
         SocketLink(Launched(0, 5000, "torchrun", False), "t")
 
 

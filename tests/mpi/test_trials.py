@@ -96,7 +96,7 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
         job.wait_for('"clock_offset_seconds"', 60.0, count=3)
         replay = finished(job, directory)
     (loss,) = replay.leg.losses
-    assert re.fullmatch(r"said nothing for \d+ s", loss.reason)
+    assert re.fullmatch(r"was silent for \d+ s", loss.reason)
     # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
     assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
 

@@ -44,12 +44,12 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("grün")
     assert read_text(path, 5) == "grün"
-    with pytest.raises(OSError, match="it has 5 bytes, and at most 4 are read"):
+    with pytest.raises(OSError, match="it has 5 bytes; the limit is 4"):
         read_text(path, 4)
 
 
 def test_of_a_file_without_a_size_no_more_is_read_than_its_bound() -> None:
-    with pytest.raises(OSError, match="it has more than the 100 bytes that are read"):
+    with pytest.raises(OSError, match="it has more than 100 bytes, the limit"):
         read_bytes(Path("/proc/self/status"), 100)
 
 
@@ -67,7 +67,7 @@ def test_a_pipe_is_read_to_its_end_or_its_bound(tmp_path: Path) -> None:
         if bound == 300_000:
             assert len(read_bytes(path, bound)) == bound
         else:
-            with pytest.raises(OSError, match="more than the 299,999 bytes"):
+            with pytest.raises(OSError, match="more than 299,999 bytes"):
                 read_bytes(path, bound)
         writer.join(30)
 
@@ -75,7 +75,7 @@ def test_a_pipe_is_read_to_its_end_or_its_bound(tmp_path: Path) -> None:
 def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match=r"nothing came through this pipe in 0\.2 s"):
+    with pytest.raises(OSError, match=r"nothing was read from this pipe in 0\.2 s"):
         read_bytes(tmp_path / "pipe")
 
 

@@ -67,7 +67,7 @@ def hostile(nodes: tuple[Node, ...]) -> dict[str, tuple[Node, ...]]:
     return {
         "a node is missing": nodes[:3] + nodes[4:],
         "a node stands below its reader": (*nodes[:3], two, one, *nodes[5:]),
-        "a node stands twice": (*nodes[:4], one, *nodes[4:]),
+        "a node appears twice": (*nodes[:4], one, *nodes[4:]),
         "the end is missing": nodes[:-2],
         "widths differ": tuple(
             replace(node, layer=Conv2d(5)) if node.name == "stage1.block1.2.conv" else node for node in nodes

@@ -104,8 +104,8 @@ GOOD = {"inner": {"rate": 1}, "colour": "red", "pair": [1, "x"]}
         ({"inner": {"rate": 1, "note": 2}}, "inner.note is 2; it must be of type str"),
         ({"inner": {"rate": 1, "notes": ""}}, "unknown key inner.notes; known: rate, note"),
         ({"inner": {"rate": 1, "a\nb": ""}}, "unknown key inner.'a\\nb'; known: rate, note"),
-        ({"colour": "green"}, "colour is 'green'; it is one of red, blue"),
-        ({"colour": ["red"]}, "colour is ['red']; it is one of red, blue"),
+        ({"colour": "green"}, "colour is 'green'; it must be one of red, blue"),
+        ({"colour": ["red"]}, "colour is ['red']; it must be one of red, blue"),
         ({"pair": [1]}, "pair has 1 items; it must have 2"),
         ({"pair": "1x"}, "pair is '1x'; it must be a list"),
         ({"pair": {"0": 1, "1": "x"}}, "pair is {'0': 1, '1': 'x'}; it must be a list"),
@@ -320,7 +320,7 @@ def test_two_members_of_one_name_are_refused() -> None:
         pass
 
     members = [dataclass(frozen=True)(type("Member", (Family,), {})) for _ in range(2)]
-    with pytest.raises(RecordError, match=r"two classes are called Member, in .*; rename one"):
+    with pytest.raises(RecordError, match=r"two classes are named Member, in .*; rename one"):
         decode(Family, {"type": members[0].__name__})
 
 

@@ -115,7 +115,7 @@ def test_a_path_that_cannot_be_read(tmp_path):
         resolve_seed(str(tmp_path))
     assert (
         str(raised.value)
-        == f"{tmp_path}: it is a directory, not a file; give a graph's JSON file or a seed's name"
+        == f"{tmp_path}: it is a directory, not a file; give the JSON file of a graph, or a seed"
     )
     with pytest.raises(SeedError, match="embedded null"):
         resolve_seed("a\0b")
@@ -126,7 +126,7 @@ def test_a_file_without_an_end_and_a_key_that_stands_twice(tmp_path):
         resolve_seed("/dev/zero")
     path = tmp_path / "graph.json"
     path.write_text('{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}')
-    with pytest.raises(SeedError, match=r"not valid JSON: 'input' stands twice$"):
+    with pytest.raises(SeedError, match=r"not valid JSON: 'input' appears twice$"):
         resolve_seed(str(path))
 
 

@@ -163,7 +163,7 @@ def test_without_a_run_a_trial_says_so(tmp_path: Path) -> None:
     from aiperf.errors import WorldError
     from aiperf.on_nni.messages import call
 
-    with pytest.raises(WorldError, match="no run under NNI is going on here"):
+    with pytest.raises(WorldError, match="no run under NNI is active here"):
         call(RunFiles(tmp_path))
 
 

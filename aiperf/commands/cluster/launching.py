@@ -94,13 +94,13 @@ def init_site(output: Path) -> None:
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _asked(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():
-        raise AiperfError(f"{output} already exists; remove it, or give another name by -o")
+        raise AiperfError(f"{output} already exists; remove it, or choose another name with -o")
     with writing(output):
         output.write_text(text, encoding="utf-8")
     told = ", ".join(answers) or "nothing"
     click.echo(
-        f"{output}, from what {told} told; {text.count(GUESSED)} values are guessed and marked so. "
-        "Check them, then: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
+        f"{output}, from what {told} told; {text.count(GUESSED)} values are guesses and marked as such. "
+        f"Check them, then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
     )
 
 

@@ -121,7 +121,7 @@ def status(directory: Path, submit: bool, table: bool) -> int:
     done = [size.nodes for size in sizes if size.standing is SizeState.DONE]
     if table:
         if not done:
-            raise AiperfError(f"{directory}: no size is done yet; there is nothing to compare")
+            raise AiperfError(f"{directory}: no size is finished yet, so there is nothing to compare")
         write_table([files.run(nodes) for nodes in done], files.table, published=False)
     if submit:
         _submit(study, files, sizes)
@@ -132,7 +132,9 @@ def _sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"--nodes is {text!r}; give whole numbers with commas between, as 4,8,16") from None
+        raise ConfigError(
+            f"--nodes is {text!r}; give whole numbers separated by commas, such as 4,8,16"
+        ) from None
 
 
 def _read(directory: Path) -> tuple[StudyFiles, Study]:
@@ -140,16 +142,16 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
     try:
         study = study_from_json(read_text(path), path)
     except OSError as error:
-        raise AiperfError(f"{path}: {error.strerror}; give the directory of a study") from None
+        raise AiperfError(f"{path}: {error.strerror}; give a study directory") from None
     if study.scheduler not in SCHEDULERS:
         raise AiperfError(f"{path}: no scheduler is {study.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
     try:
         config = read_text(files.config)
     except OSError as error:
-        raise AiperfError(f"{files.config}: {error.strerror}; begin another study") from None
+        raise AiperfError(f"{files.config}: {error.strerror}; start a new study") from None
     if config_hash(config) != study.config_hash:
-        raise AiperfError(f"{files.config} was changed since the study began; begin another study")
+        raise AiperfError(f"{files.config} was changed since the study began; start a new study")
     return files, study
 
 
@@ -187,6 +189,6 @@ def _submit(study: Study, files: StudyFiles, sizes: Sequence[StudySize]) -> None
             click.echo(f"{size.nodes} nodes: job {job}")
     waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not SizeState.DONE]
     if waited and not any(size.to_submit for size in sizes):
-        click.echo("nothing is missing; the table is made when the last job has ended")
+        click.echo("nothing is missing; the last job writes the table")
         return
     click.echo(f"the table: job {hand_in(scheduler, files.table_script, waited)}")

@@ -24,13 +24,13 @@ from nas.bounded import read_text
 SECONDS = 120  # a busy scheduler answers late
 
 DECIDED: Mapping[str, tuple[str, str]] = {
-    "hours": ("--hours", "give the length by --hours, before the --"),
-    "minutes": ("--minutes", "give the length by --hours, before the --"),
-    "directory": ("--directory", "every job has one of its own"),
-    "again": ("--resume", "the script does so by itself"),
+    "hours": ("--hours", "give the length with --hours, before the --"),
+    "minutes": ("--minutes", "give the length with --hours, before the --"),
+    "directory": ("--directory", "every job has its own"),
+    "again": ("--resume", "the script already does this"),
     "dry_run": ("--dry-run", "for a rehearsal: aiperf-hpc run --dry-run"),
     "examples_per_second": ("--examples-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
-    "random_seed": ("--random-seed", "each of several runs has one of its own"),
+    "random_seed": ("--random-seed", "each of several runs has its own"),
 }
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
@@ -55,7 +55,7 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
     for name, (option, instead) in DECIDED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and (several or name != "random_seed"):
-            raise ConfigError(f"{option} cannot be given to a job's run: {instead}")
+            raise ConfigError(f"{option} cannot be given to the run of a job: {instead}")
     context.params["hours"] = hours
     return context
 
@@ -69,15 +69,20 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
     click.echo(plan_text(asked, config, jobs), err=True)
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # a job would find out after it waited
-        click.echo(f"aiperf-hpc: nothing is trained: the workers pretend, as {pretend} says", err=True)
+        click.echo(
+            f"aiperf-hpc: nothing is trained: the workers only wait, as predicted by {pretend} says", err=True
+        )
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("name", "path")):
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"no option says what is run; for the default, write it after the --: -- --preset {asked.preset}"
+            f"neither --preset nor --data is given; for the default, write after the --: -- --preset "
+            f"{asked.preset}"
         )
     if not click.confirm(f"Neither --preset nor --data was given. Run {asked.preset}?", err=True):
-        raise ConfigError("nothing was written; choose after the --, as: -- --preset ranked --data DIR")
+        raise ConfigError(
+            "nothing was written; give the preset after the --, such as: -- --preset ranked --data DIR"
+        )
 
 
 def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
@@ -106,7 +111,9 @@ def write_script(path: Path, text: str) -> None:
     _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
-            raise AiperfError(f"{path} already exists and says something else; remove it, or write elsewhere")
+            raise AiperfError(
+                f"{path} already exists with different content; remove it, or write to another file"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
@@ -140,7 +147,7 @@ def _ran(words: list[str], given: str) -> str:
     try:
         answer = subprocess.run(words, input=given, capture_output=True, text=True, timeout=SECONDS)
     except FileNotFoundError:
-        raise AiperfError(f"there is no {words[0]} here; go to a node where jobs are submitted") from None
+        raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
     except subprocess.TimeoutExpired:
         raise AiperfError(f"{words[0]} did not answer in {SECONDS} s; try again") from None
     if answer.returncode:

@@ -54,7 +54,7 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
     from aiperf.data.packed.plan import plan
 
     planned = plan(source, target, size)
-    already = f"{target}: already holds these images; `aiperf-hpc data verify` reads them again"
+    already = f"{target}: already holds these images; `aiperf-hpc data verify` checks them"
     if planned is None:
         click.echo(already)
         return
@@ -88,7 +88,7 @@ def verify(folder: Path) -> int:
     if told:
         raise DataError(
             f"{folder}: {len(told)} of {len(packed.shards)} shards are missing or damaged; copy them again, "
-            "or remove them and call `aiperf-hpc data pack` again"
+            f"or remove them and run `aiperf-hpc data pack` again"
         )
     click.echo(f"{folder}: OK, {progress.text} in {len(packed.shards)} shards")
     return 0

@@ -92,4 +92,4 @@ def _text(path: Path) -> str:
         return read_text(path, toml.LARGEST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
-        raise AiperfError(f"{path}: {why}; give a TOML file of criteria") from None
+        raise AiperfError(f"{path}: {why}; give a TOML file with criteria") from None

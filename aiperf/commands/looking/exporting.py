@@ -69,7 +69,7 @@ def export(
     """
     if kind is None:
         raise click.UsageError(
-            f"say which: {', '.join(KINDS[:-1])} or {KINDS[-1]}", click.get_current_context()
+            f"choose a format: {', '.join(KINDS[:-1])} or {KINDS[-1]}", click.get_current_context()
         )
     only_with("--dawnbench", kind == "dawnbench", "author", "email", "price", "site")
     only_with("--mllog", kind == "mllog", "benchmark")
@@ -109,9 +109,7 @@ def _dawnbench(
     from analysis.exports.dawnbench import dawnbench, write_entry
 
     if output is None or not author or not email:
-        raise ConfigError(
-            "a DAWNBench entry has an author and two files: give --author, --email and -o FOLDER"
-        )
+        raise ConfigError("a DAWNBench entry needs --author, --email and -o FOLDER")
     entry = dawnbench(judged, author, email, priced(price, site))
     with writing(output):
         return write_entry(entry, output)

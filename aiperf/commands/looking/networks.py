@@ -39,9 +39,7 @@ class KeptTrial:
 def best_trial(run: Replay, files: RunFiles) -> int:
     """Raises JournalError where no network has been validated."""
     if run.best is None:
-        raise JournalError(
-            f"{files.journal}: no network has ended with a validation; there is no best one yet"
-        )
+        raise JournalError(f"{files.journal}: no network has been validated yet, so there is no best one")
     return run.best.number
 
 

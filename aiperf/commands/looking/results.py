@@ -109,7 +109,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if path.is_file():
         return validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
     if not path.is_dir():
-        raise AiperfError(f"there is no {path}; give the directory of a run, or a package")
+        raise AiperfError(f"{path} does not exist; give a run directory or a package")
     files = RunFiles(path)
     judged = examine(files)
     run, verdict = judged.replay, judged.verdict
@@ -139,4 +139,4 @@ def _keep(judged: Judged) -> None:
     try:
         validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
     except AiperfError as error:
-        click.echo(f"not kept for `report`: {error}", err=True)
+        click.echo(f"not stored for `report`: {error}", err=True)

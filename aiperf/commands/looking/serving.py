@@ -82,7 +82,9 @@ class LivePage:
             if begun >= self._next:
                 self._follower.update()
                 if not self._follower.replay.lines:
-                    raise JournalError(f"{self.files.journal} has no whole line yet; try again in a moment")
+                    raise JournalError(
+                        f"{self.files.journal} has no complete line yet; try again in a moment"
+                    )
                 self._made = live_html(self._snapshot(), self._follower.replay, self._wait)
                 self._wait = max(LEAST_SECONDS, (monotonic() - begun) / SHARE_OF_TIME)
                 self._next = monotonic() + self._wait
@@ -209,4 +211,6 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
     try:
         return _Server((LOOPBACK, port), Handler)
     except OSError as error:
-        raise AiperfError(f"port {port}: {error.strerror}; choose another by --port, or 0 for any") from None
+        raise AiperfError(
+            f"port {port}: {error.strerror}; choose another with --port, or 0 for any free port"
+        ) from None

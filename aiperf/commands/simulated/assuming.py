@@ -20,7 +20,7 @@ def chosen(words: Sequence[str], otherwise: Assumptions | None = None) -> Assump
     if len(names) > 1 or (names and otherwise is not None):
         several = " and ".join([*(["what --calibrate found"] if otherwise is not None else []), *names])
         raise ConfigError(
-            f"--assume: {several}; give one name or file, and single numbers as PART.NAME=NUMBER"
+            f"--assume: {several}; give one name or file; write single numbers as PART.NAME=NUMBER"
         )
     found = otherwise or assumed(names[0] if names else DEFAULT)
     for word in words:
@@ -38,7 +38,7 @@ def _with(assumptions: Assumptions, setting: str) -> Assumptions:
         known = [
             f"{one}.{each}" for one, inner in record.items() if isinstance(inner, dict) for each in inner
         ]
-        raise ConfigError(f"--assume {setting}: nothing is called {key}; there are: {', '.join(known)}")
+        raise ConfigError(f"--assume {setting}: unknown key {key}; known: {', '.join(known)}")
     record[part][name] = value
     record["name"] = f"{assumptions.name}, {key} = {value}"
     try:

@@ -105,10 +105,10 @@ def simulate(
         from aiperf.simulation.machine import SimulatedMachine
     if nodes is None and calibrate is None and predict is None:
         raise click.UsageError(
-            "give the sizes by --nodes, or a run by --calibrate", click.get_current_context()
+            "give the sizes with --nodes, or a run with --calibrate", click.get_current_context()
         )
-    only_with("a study by --nodes", nodes is not None, *OF_A_STUDY)
-    only_with("one run as it was, --nodes for a study", nodes is None, "predict")
+    only_with("a study with --nodes", nodes is not None, *OF_A_STUDY)
+    only_with("a single run; --nodes is for a study", nodes is None, "predict")
     found = calibrating.calibrated(calibrate) if calibrate is not None else None
     assumptions = chosen(assume, found)
     if write is not None:
@@ -122,7 +122,7 @@ def simulate(
     machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]
     for machine in machines:
         simulating.refuse_there(simulating.run_files(directory, machine.nodes).directory)
-    click.echo(f"SIMULATED, nothing was measured; assumed: {assumptions.name} ({assumptions.source})")
+    click.echo(f"SIMULATED, nothing was measured; machine model: {assumptions.name} ({assumptions.source})")
     shown: list[SizeFigures] = []
     for machine in machines:
         where = simulating.run_files(directory, machine.nodes).directory
@@ -159,7 +159,9 @@ def _sizes(text: str) -> list[int]:
     try:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"--nodes is {text!r}; give whole numbers with commas between, as 4,8,16") from None
+        raise ConfigError(
+            f"--nodes is {text!r}; give whole numbers separated by commas, such as 4,8,16"
+        ) from None
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f"--nodes is {text!r}; give each size once")
     return sorted(sizes)
@@ -172,9 +174,9 @@ def _beside(sizes: Sequence[Mapping[str, str]]) -> str:
 
 def _write(path: Path, assumptions: Assumptions) -> None:
     if path.suffix != ".toml":
-        raise ConfigError(f"--write {path}: the name must end in .toml, for --assume reads such a file")
+        raise ConfigError(f"--write {path}: the name must end in .toml, so that --assume can read it")
     if path.exists():
-        raise AiperfError(f"{path} already exists; remove it, or give another name")
+        raise AiperfError(f"{path} already exists; remove it, or choose another name")
     with writing(path):
         path.write_text(assumptions_toml(assumptions), encoding="utf-8")
     click.echo(f"{path}")

@@ -70,7 +70,7 @@ def simulate_run(
 
 def refuse_there(directory: Path) -> None:
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise JournalError(f"{directory} already exists; remove it, or give another --directory")
+        raise JournalError(f"{directory} already exists; remove it, or choose another --directory")
 
 
 def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> tuple[str, ...]:

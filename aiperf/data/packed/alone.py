@@ -29,7 +29,7 @@ def alone(folder: Path, busy: str = "") -> Iterator[None]:
             if busy and error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
                 raise DataError(busy) from None
             raise DataError(
-                f"{folder / LOCK}: cannot be locked ({error.strerror}); take a file system with "
-                "locks (Lustre: mounted with -o flock)"
+                f"{folder / LOCK}: cannot be locked ({error.strerror}); use a file system with locks "
+                f"(Lustre: mount it with -o flock)"
             ) from None
         yield

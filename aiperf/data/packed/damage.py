@@ -33,4 +33,4 @@ def fault(path: Path, packed: Packed, shard: Shard) -> str:
         found = file_digest(path)
     except OSError as error:
         return f"{path}: {error.strerror}"
-    return "" if found == shard.sha256 else f"{path}: is damaged: its SHA-256 is not that of the manifest"
+    return "" if found == shard.sha256 else f"{path}: is damaged: its SHA-256 does not match the manifest"

@@ -36,7 +36,7 @@ def pack(
     other shards are made: with these replaced, the next call makes only theirs.
     """
     try:
-        with alone(plan.target, f"{plan.target}: another packing is at work there; wait for its end"):
+        with alone(plan.target, f"{plan.target}: another `data pack` is running there; wait until it ends"):
             now = with_finished(plan)
             if now is None:
                 return None
@@ -44,12 +44,12 @@ def pack(
     except OSError as error:
         where = error.filename or plan.target
         raise DataError(
-            f"{where}: {error.strerror}; once that is put right, the same command goes on where it was"
+            f"{where}: {error.strerror}; fix this, then run the same command to continue"
         ) from None
     except BrokenProcessPool:
         raise DataError(
-            "a packing process was killed, perhaps for want of memory; the same command, with fewer "
-            "--processes, goes on where it was"
+            "a packing process was killed, perhaps because memory ran out; run the same command with fewer "
+            "--processes to continue"
         ) from None
 
 
@@ -120,8 +120,8 @@ def _finish(plan: PackingPlan, shard: Planned, record: PackingRecord) -> str:
     digest = file_digest(unfinished)
     if plan.expected.get(shard.name, digest) != digest:
         raise DataError(
-            f"{target / shard.name}: made again, it is not what the manifest says, for files of the "
-            "source were exchanged; remove the folder and pack again"
+            f"{target / shard.name}: packed again, it differs from the manifest, because source files were "
+            f"changed; remove the folder and pack again"
         )
     unfinished.rename(target / shard.name)
     to_disk(target)

@@ -111,7 +111,7 @@ def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
     """
     for part in (source / name for name in ("train", "val", "test")):
         if target.resolve().is_relative_to(part.resolve()):
-            raise DataError(f"{target}: lies among the images that are packed; give a folder outside {part}")
+            raise DataError(f"{target}: is inside the source folder; choose a folder outside {part}")
     training, test = listed(source)
     channels, decoder = look_at_imagefolder(source).channels, decoder_name()
     how = f"{resize_text(side)}; {FILTER}; {decoder}; {channels} channels"
@@ -179,8 +179,8 @@ def _same_packing(target: Path, wanted: Packed) -> Packed:
     keys = ("source_sha256", "classes", "side", "channels", "resize", "filter", "decoder")
     if different := [key for key in keys if getattr(there, key) != getattr(wanted, key)]:
         raise DataError(
-            f"{target}: already holds other packed images ({', '.join(different)} differ); remove it, or "
-            "give another folder"
+            f"{target}: already contains other packed images ({', '.join(different)} differ); remove it, or "
+            f"choose another folder"
         )
     return there
 
@@ -192,10 +192,10 @@ def _finished(plan: PackingPlan) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise DataError(f"{plan.target}: {error.strerror}; give a folder that can be written") from None
+        raise DataError(f"{plan.target}: {error.strerror}; choose a writable folder") from None
     if PACKING not in there:
         if there:
-            raise DataError(f"{plan.target}: holds other files; give an empty or a new folder")
+            raise DataError(f"{plan.target}: contains other files; choose an empty or a new folder")
         return {}
     wanted, found = {shard.name: shard for shard in plan.shards}, dict[str, str]()
     for line in PackingRecord.lines(plan.target / PACKING):
@@ -203,7 +203,7 @@ def _finished(plan: PackingPlan) -> dict[str, str]:
         if shard is None or line["source"] != shard.source:
             raise DataError(
                 f"{plan.target}: {line['shard']} was packed from other files, or with another size or "
-                "decoder; remove the folder, or give another one"
+                "decoder; remove the folder, or choose another one"
             )
         if not wrong_size(plan.target / shard.name, plan.result, Shard(shard.images, "")):
             found[shard.name] = line["sha256"]
@@ -220,6 +220,6 @@ def _refuse_no_room(plan: PackingPlan) -> None:
     free = shutil.disk_usage(folder).free + reused
     if free < plan.bytes_left:
         raise DataError(
-            f"{plan.target}: {bytes_text(plan.bytes_left)} are needed and {bytes_text(free)} are free; make "
-            "room, or give a folder on another disk"
+            f"{plan.target}: {bytes_text(plan.bytes_left)} needed, but only {bytes_text(free)} free; free "
+            f"some space, or choose a folder on another disk"
         )

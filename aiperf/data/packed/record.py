@@ -56,6 +56,6 @@ class PackingRecord:
                     raise ValueError("it has other keys")
             except (ValueError, TypeError) as error:
                 raise DataError(
-                    f"{path}:{number}: is no line of a packing ({error}); remove the folder and pack again"
+                    f"{path}:{number}: not a packing record ({error}); remove the folder and pack again"
                 ) from None
             yield line

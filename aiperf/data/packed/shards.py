@@ -154,10 +154,10 @@ def read_manifest(folder: Path) -> Packed:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and (folder / PACKING).exists():
             raise DataError(
-                f"{folder}: its packing is not finished; call `aiperf-hpc data pack` again to go on"
+                f"{folder}: packing is not finished; run `aiperf-hpc data pack` again to continue"
             ) from None
         raise DataError(
-            f"{path}: {error.strerror}; give a folder that `aiperf-hpc data pack` wrote"
+            f"{path}: {error.strerror}; give a folder written by `aiperf-hpc data pack`"
         ) from None
     except (ValueError, RecordError, RecursionError) as error:
         raise DataError(
@@ -165,7 +165,7 @@ def read_manifest(folder: Path) -> Packed:
         ) from None
     told = next(_contradictions(packed), "")
     if not told and digest != packed.sha256:
-        told = "its own SHA-256 is not that of its content, so it was changed or damaged"
+        told = "its SHA-256 does not match its content, so it was changed or damaged"
     if told:
         raise DataError(f"{path}: {told}; pack the images again")
     return packed
@@ -207,4 +207,4 @@ def _contradictions(packed: Packed) -> Iterator[str]:
         elif any(images != size for images in shards[:-1]) or shards[-1] > size:
             yield f"the shards of {name} do not hold {size} images each"
         elif sum(by_class) > MOST_IMAGES:
-            yield f"{name} has {sum(by_class):,} images, and at most {MOST_IMAGES:,} are read"
+            yield f"{name} has {sum(by_class):,} images; the limit is {MOST_IMAGES:,}"

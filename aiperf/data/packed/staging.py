@@ -35,7 +35,8 @@ def staged(folder: Path, packed: Packed, disk: Path) -> Path:
                 _fill(folder, target, packed)
     except OSError as error:
         raise DataError(
-            f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a disk of the node"
+            f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a local disk of "
+            f"the node"
         ) from None
     return target
 
@@ -58,7 +59,7 @@ def _fill(folder: Path, target: Path, packed: Packed) -> None:
         _refuse_no_room(target, packed, left)
         told = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
     if told:
-        raise DataError(f"{told[0]}; `aiperf-hpc data verify {folder}` names all that are damaged")
+        raise DataError(f"{told[0]}; `aiperf-hpc data verify {folder}` lists all damaged shards")
     write_manifest(target, packed)
 
 
@@ -67,8 +68,8 @@ def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]])
     free = shutil.disk_usage(target).free
     if free < needed:
         raise DataError(
-            f"data.stage: {bytes_text(needed)} are needed in {target} and {bytes_text(free)} are free; make "
-            "room, or leave data.stage out"
+            f"data.stage: {bytes_text(needed)} needed in {target}, but only {bytes_text(free)} free; free "
+            f"some space, or omit data.stage"
         )
 
 
@@ -83,7 +84,7 @@ def _copied(folder: Path, target: Path, name: str, shard: Shard) -> str:
         os.fsync(copy.fileno())
     if digest.hexdigest() != shard.sha256:
         unfinished.unlink()
-        return f"{folder / name}: its SHA-256 is not that of the manifest"
+        return f"{folder / name}: its SHA-256 does not match the manifest"
     unfinished.rename(target / name)
     return ""
 

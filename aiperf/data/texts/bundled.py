@@ -46,14 +46,12 @@ def bundled_text() -> HeldText:
         text = lzma.decompress(packed.read_bytes())
     except ImportError:
         raise DataError(
-            f"{WHERE}: this Python was built without lzma; build it with liblzma, or unpack {packed} by "
-            "xz -dc and give the file as data.path"
+            f"{WHERE}: this Python was built without lzma; build it with liblzma, or unpack {packed} with "
+            f"xz -dc and set data.path to the file"
         ) from None
     except (OSError, lzma.LZMAError) as error:
-        raise DataError(f"{WHERE}: {packed} cannot be read: {error}; install this program again") from None
+        raise DataError(f"{WHERE}: {packed} cannot be read: {error}; reinstall this program") from None
     digest = sha256(text).hexdigest()
     if digest != BUNDLED_TEXT.sha256:
-        raise DataError(
-            f"{WHERE}: SHA-256 {digest} instead of {BUNDLED_TEXT.sha256}; install this program again"
-        )
+        raise DataError(f"{WHERE}: SHA-256 {digest} instead of {BUNDLED_TEXT.sha256}; reinstall this program")
     return HeldText(WHERE, bytearray(text))

@@ -74,7 +74,7 @@ def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> 
     if min(lengths) < 1:
         raise DataError(
             "synthetic text: data.training_examples, data.validation_examples and data.test_examples must "
-            "all be given; set them in the configuration"
+            "all be set in the configuration"
         )
     if sum(lengths) > WORD:
         raise DataError(

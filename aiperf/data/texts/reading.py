@@ -91,7 +91,8 @@ def text_at(path: Path) -> MappedText:
         mode = os.stat(path)
     except OSError as error:
         raise DataError(
-            f"data.path is {str(path)!r}: {error.strerror}; give a readable file of text, or a folder of them"
+            f"data.path is {str(path)!r}: {error.strerror}; give a readable text file, or a folder of text "
+            f"files"
         ) from None
     if stat.S_ISREG(mode.st_mode):
         files = [TextFile(path, mode.st_size)]
@@ -102,7 +103,7 @@ def text_at(path: Path) -> MappedText:
         _refuse_kind(path, mode.st_mode)
     files = [file for file in files if file.bytes]
     if not files:
-        raise DataError(f"{path}: holds no bytes; give a file of text, or a folder of them")
+        raise DataError(f"{path}: empty; give a text file, or a folder of text files")
     return MappedText(str(path), files)
 
 
@@ -136,10 +137,10 @@ def _refuse_kind(path: Path, mode: int) -> NoReturn:
         stat.S_IFBLK: "a device",
     }
     kind = kinds.get(stat.S_IFMT(mode), "no file")
-    raise DataError(f"{path}: is {kind}; a text is a file, or a folder of files")
+    raise DataError(f"{path}: is {kind}; give a text file, or a folder of text files")
 
 
 def _refuse_changed(path: Path, expected: int, found: int) -> NoReturn:
     raise DataError(
-        f"{path}: had {expected:,} bytes and now has {found:,}; leave it as it is while it is read"
+        f"{path}: had {expected:,} bytes and now has {found:,}; do not change it while it is being read"
     )

@@ -35,8 +35,8 @@ def run_in(directory: Path, **changes: Any) -> RunFiles:
 def test_all_settings_are_those_of_the_run(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run").directory
     assert config_like(run, {}) == (SCENE.config, [])
-    rest = "images or texts, devices and ranks are those that are here"
-    assert told(run, []) == f"aiperf-hpc: like {run}: nothing of its configuration differs; {rest}"
+    rest = "data, devices and ranks are those of this machine"
+    assert told(run, []) == f"aiperf-hpc: like {run}: same configuration; {rest}"
     config, differences = config_like(run, {"training.batch_size": 64})
     assert config == with_overrides(SCENE.config, {"training.batch_size": 64})
     assert differences == ["training.batch_size is 64, there 50"]
@@ -66,7 +66,7 @@ def test_a_seed_file_must_be_here_and_the_same(tmp_path: Path) -> None:
     graph = residual(widths=(4, 8, 12))
     config = with_overrides(SCENE.config, {"seed_architecture": str(file)})
     run = run_in(tmp_path / "run", config=config, seed_graph=graph_to_json(graph)).directory
-    remedy = f"; write it by `aiperf-hpc graph {run} 0 -o FILE`, and give --seed FILE"
+    remedy = f"; write it with `aiperf-hpc graph {run} 0 -o FILE`, and give --seed FILE"
     with pytest.raises(ConfigError) as refusal:
         config_like(run, {})
     assert "is neither a seed nor a file" in str(refusal.value)
@@ -75,7 +75,7 @@ def test_a_seed_file_must_be_here_and_the_same(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         config_like(run, {})
     assert str(refusal.value) == (
-        f"--like {run}: {str(file)!r} is another architecture here than in that run{remedy}"
+        f"--like {run}: {str(file)!r} is a different architecture here than in that run{remedy}"
     )
     file.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
     assert config_like(run, {}) == (config, [])
@@ -84,7 +84,10 @@ def test_a_seed_file_must_be_here_and_the_same(tmp_path: Path) -> None:
 def test_a_search_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     gone = replace(SCENE.config, search=replace(SCENE.config.search, name="gone"))
     run = run_in(tmp_path / "run", config=gone).directory
-    with pytest.raises(ConfigError, match=r"^search.name is 'gone'; it is one of evolution, foresight, "):
+    with pytest.raises(
+        ConfigError,
+        match=r"^search.name is 'gone'; it must be one of evolution, foresight, ",
+    ):
         config_like(run, {})
     assert config_like(run, {"search.name": "random"})[1] == ["search.name is 'random', there 'gone'"]
 
@@ -93,7 +96,7 @@ def test_a_job_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.
     run = run_in(tmp_path / "run").directory
     monkeypatch.setattr(like, "job_seconds_left", lambda environment, now: 60.0)
     with pytest.raises(
-        ConfigError, match=r"^--like: the span is 0.5 minutes and the job ends in 1; ask for "
+        ConfigError, match=r"^--like: the span is 0.5 minutes and the job ends in 1; request "
     ):
         config_like(run, {})
     monkeypatch.setattr(like, "job_seconds_left", lambda environment, now: 3600.0)
@@ -101,10 +104,10 @@ def test_a_job_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_no_run_is_one_line(typed: Typed, tmp_path: Path) -> None:
-    with pytest.raises(AiperfError, match=r"there is no journal; give the directory of a run, or a package$"):
+    with pytest.raises(AiperfError, match=r"no journal found; give a run directory or a package$"):
         config_like(tmp_path, {})
     assert typed("run", "--like", tmp_path, "--preset", "digits") == 2
-    assert typed.err == "aiperf-hpc: give --preset or --like, not both Try 'aiperf-hpc run --help'.\n"
+    assert typed.err == "aiperf-hpc: give --preset or --like, not both. Try 'aiperf-hpc run --help'.\n"
 
 
 def test_a_run_of_text_is_rehearsed_as_it_was(typed: Typed) -> None:
@@ -119,6 +122,6 @@ def test_a_run_that_goes_on_is_compared_with_it(typed: Typed, tmp_path: Path) ->
     again = ("run", "--directory", began.directory, "--resume", "--like", other.directory)
     assert typed(*again, "--batch-size", 64) == 1
     assert typed.err == (
-        f"aiperf-hpc: {began.directory} was begun otherwise: training.batch_size is 50 there, not 64; leave "
-        "those options out, or choose another --directory\n"
+        f"aiperf-hpc: {began.directory} was started with other settings: training.batch_size is 50 there, "
+        f"not 64; omit those options, or choose another --directory\n"
     )

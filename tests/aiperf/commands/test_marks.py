@@ -176,7 +176,7 @@ class TestARunThatWasNotMeasured:
         directory = made[origin].directory
         before = directory.joinpath("journal.jsonl").read_bytes()
         code, why = {
-            Origin.SIMULATED: (1, "cannot be continued, begin another: the run is simulated"),
+            Origin.SIMULATED: (1, "cannot be continued; start a new run: the run is simulated"),
             Origin.PRETENDED: (4, "is complete; this is its result"),
         }[origin]
         assert typed("resume", directory) == code

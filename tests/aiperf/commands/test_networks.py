@@ -21,10 +21,10 @@ from tests.house.tree import ROOT
 
 RUN = ROOT / "tests/recorded/groups"
 NOT_KEPT = (
-    "the weights of trial 3 were not kept, only those of the best network and of what can still be a parent; "
-    "trials with weights: 0"
+    "the weights of trial 3 were not kept, only those of the best network and of possible parents; trials "
+    "with weights: 0"
 )
-UNWRITTEN = "written: No such file or directory; use another path"
+UNWRITTEN = "written: No such file or directory; choose another path"
 FOREIGN = """
 import sys
 import numpy as np
@@ -75,10 +75,10 @@ def test_without_a_trial_it_is_the_best_architecture(typed: Typed) -> None:
     ("words", "told"),
     [
         ((RUN, 3, "--torch", "a.py"), f"{RUN}/weights: {NOT_KEPT}"),
-        ((RUN, 99, "--onnx", "a"), "there is no trial 99 in this run; there are: 0 to 10"),
+        ((RUN, 99, "--onnx", "a"), "this run has no trial 99; it has: 0 to 10"),
         ((RUN, "--torch", "a.txt"), "--torch a.txt: a Python file ends with .py"),
         ((RUN, "--onnx", "/none/a"), f"/none/a cannot be {UNWRITTEN}"),
-        ((RUN, "--onnx", "a", "-o", "b"), "-o is for the JSON alone Try 'aiperf-hpc graph --help'."),
+        ((RUN, "--onnx", "a", "-o", "b"), "-o is for the JSON only. Try 'aiperf-hpc graph --help'."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_line(

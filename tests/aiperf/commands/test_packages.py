@@ -71,14 +71,15 @@ def test_one_run_of_several_is_named(
     assert typed("package", run, other, "-o", package, *options) == 0
     assert typed("score", package) == 1
     assert typed.err == (
-        f"aiperf-hpc: {package} holds the runs groups, version2; give one of them as {package}/groups\n"
+        f"aiperf-hpc: {package} contains the runs groups, version2; give one of them, such as "
+        f"{package}/groups\n"
     )
     assert typed("score", package / "version2") == 0
     assert str(package / "version2" / "journal.jsonl") in typed.out
     assert typed("report", package / "version2") == 0
     assert typed.out == f"{tmp_path}/two.version2.report.html\n"
     assert typed("score", package / "third") == 1
-    assert "holds the runs groups, version2" in typed.err
+    assert "contains the runs groups, version2" in typed.err
 
 
 def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(
@@ -90,18 +91,18 @@ def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(
     for words in (("score", forged), ("report", forged), ("compare", package, forged)):
         assert typed(*words) == 1
         assert typed.err == (
-            f"aiperf-hpc: {forged} is not as it was sealed: runs/groups/journal.jsonl: it is not the file "
-            "whose checksum is in the manifest\n"
+            f"aiperf-hpc: {forged} was changed after it was sealed: runs/groups/journal.jsonl: its checksum "
+            f"differs from the manifest\n"
         )
     (tmp_path / "text").write_text("hello")
     assert typed("score", tmp_path / "text") == 1
-    assert "text is not a gzip'ed tar archive" in typed.err
+    assert "text is not a gzip-compressed tar archive" in typed.err
 
 
 def test_nothing_is_overwritten(typed: Typed, run: Path, options: tuple[object, ...], package: Path) -> None:
     before = package.read_bytes()
     assert typed("package", run, "-o", package, *options) == 1
-    assert typed.err == f"aiperf-hpc: {package} already exists; remove it, or give another file by -o\n"
+    assert typed.err == f"aiperf-hpc: {package} already exists; remove it, or give another file with -o\n"
     assert package.read_bytes() == before
 
 
@@ -110,7 +111,7 @@ def test_a_system_file_that_says_two_things_is_refused(
 ) -> None:
     (tmp_path / "system.json").write_text('{"submitter": "A", "submitter": "B"}')
     assert typed("package", run, "-o", tmp_path / "p.tar.gz", *options) == 1
-    assert typed.err == (f"aiperf-hpc: {tmp_path}/system.json is not valid JSON: submitter stands twice\n")
+    assert typed.err == (f"aiperf-hpc: {tmp_path}/system.json is not valid JSON: submitter appears twice\n")
 
 
 @pytest.mark.torch
@@ -119,8 +120,8 @@ def test_weights_are_evaluated_again_by_whoever_has_the_package(
 ) -> None:
     assert typed("validate", package, "--reevaluate") == 2
     assert typed.err.endswith(
-        f"aiperf-hpc: {package}: runs/groups holds no weights; ask for a package made by "
-        "`package --with-weights`\n"
+        f"aiperf-hpc: {package}: runs/groups has no weights; ask for a package made with `package "
+        f"--with-weights`\n"
     )
     whole = tmp_path / "whole.tar.gz"
     assert typed("package", run, "-o", whole, "--with-weights", *options) == 0
@@ -170,12 +171,12 @@ KEY = "0123456789abcdef" * 4
     ("text", "told"),
     [
         ("hello", "line 1: hello is not a public key of 64 hexadecimal digits"),
-        (f"{KEY}\n", "line 1: the name of the site is missing behind its key, or no line of plain text"),
-        (f"{KEY} A\x1b[2J\n", "line 1: the name of the site is missing behind its key"),
-        (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A stands twice; one key is of one site"),
+        (f"{KEY}\n", "line 1: the site name after the key is missing or not plain text"),
+        (f"{KEY} A\x1b[2J\n", "line 1: the site name after the key is missing"),
+        (f"{KEY} A\n\n{KEY.upper()} B\n", "line 3: the key of A appears twice; a key belongs to one site"),
         (f"{KEY} Site A\n{KEY[::-1]} SITE \u0410\n", "Site A and SITE \u0410 look alike"),
         (f"{KEY} Inst1tute A0\n{KEY[::-1]} lnstitute AO\n", "Inst1tute A0 and lnstitute AO look alike"),
-        (b"\xff\xfe", "is not UTF-8"),
+        (b"\xff\xfe", "is not valid UTF-8"),
         (None, "cannot be read: No such file"),
     ],
 )

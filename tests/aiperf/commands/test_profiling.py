@@ -71,16 +71,19 @@ def test_a_trial_is_rebuilt_with_its_batch_and_data(
         (("--seed", "resnet51"), "'resnet51' is neither a seed nor a file"),
         (
             ("--seed", "resnet50", "--sizes", "64,big"),
-            "'64,big' is not a list of sizes; write them as 64,128",
+            "'64,big' is not a list of sizes; give sizes such as 64,128",
         ),
         (("--seed", "resnet50", "--sizes", "0"), "'0' is not a list of sizes"),
         (("--seed", "resnet50", "--batch", "1"), "Invalid value for '--batch': 1 is not in the range x>=2"),
         (("--seed", "resnet50", "--batch", "3", "--devices", "2"), "cannot be shared evenly by 2 ranks"),
-        (("--seed", "resnet50", "--data", "here"), "--data is for RUN"),
-        (("run", "--sizes", "64"), "--sizes is for --seed"),
-        (("run", "99"), "there is no trial 99 in this run"),
+        (("--seed", "resnet50", "--data", "here"), "--data is only for RUN"),
+        (("run", "--sizes", "64"), "--sizes is only for --seed"),
+        (("run", "99"), "this run has no trial 99"),
         (("nowhere",), "nowhere"),
-        (("--seed", "resnet50", "--ceiling", "peak.json"), "--ceiling is of one format: give --format too"),
+        (
+            ("--seed", "resnet50", "--ceiling", "peak.json"),
+            "--ceiling is for one format: also give --format",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(

@@ -71,8 +71,8 @@ def test_a_report_takes_name_and_price_from_the_site_file(
 def test_a_report_that_cannot_be_written_is_one_line(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     assert typed("report", run.directory, "-o", tmp_path / "absent" / "r.html") == 1
     assert typed.err == (
-        f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; "
-        "use another path\n"
+        f"aiperf-hpc: {tmp_path}/absent/r.html cannot be written: No such file or directory; choose another "
+        f"path\n"
     )
 
 
@@ -112,27 +112,27 @@ def test_export_of_nothing_says_what_there_is(typed: Typed, run: RunFiles) -> No
 
 def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     assert typed("package", run.directory, "-o", tmp_path / "p.tar.gz") == 1
-    assert "lacks submitter, status, system_name; write them into a file" in typed.err
+    assert "lacks submitter, status, system_name; add them to a file" in typed.err
     (tmp_path / "bad.json").write_text('{"submiter": "x"}')
     assert typed("package", run.directory, "--system", tmp_path / "bad.json") == 1
-    assert "unknown field 'submiter'; there are: submitter, division," in typed.err
+    assert "unknown field 'submiter'; known: submitter, division," in typed.err
     (tmp_path / "bad.json").write_text('{"submitter": "x", "submitter": "y"}')
     assert typed("package", run.directory, "--system", tmp_path / "bad.json") == 1
-    assert "is not valid JSON: submitter stands twice" in typed.err
+    assert "is not valid JSON: submitter appears twice" in typed.err
     assert not (tmp_path / "p.tar.gz").exists()
 
 
 @pytest.mark.parametrize(
     ("fields", "options", "told"),
     [
-        ({"cooling": None}, (), 'cooling is null, no text; "" is: not known'),
+        ({"cooling": None}, (), 'cooling is null, not text; use "" for unknown'),
         ({"system_name": "  "}, (), "lacks system_name"),
         ({"status": "Sold"}, (), "status: 'Sold' is not one of"),
         ({"system_name": "\ud800"}, (), "surrogates not allowed"),
         ({}, ("--licence", ""), "the manifest: licence"),
         ({}, ("--key", "no.key"), "no.key: No such file"),
-        ({}, ("-o", "/absent/p.tar.gz"), "give a file in a folder that is there by -o"),
-        ({}, ("-o", "."), "give a file in a folder that is there by -o"),
+        ({}, ("-o", "/absent/p.tar.gz"), "give a file in an existing folder with -o"),
+        ({}, ("-o", "."), "give a file in an existing folder with -o"),
     ],
 )
 def test_what_can_be_known_before_the_work_is_told_before_it(
@@ -183,7 +183,7 @@ def test_rank_writes_a_site(typed: Typed, run: RunFiles, described: Path, tmp_pa
     folder = tmp_path / "packages"
     folder.mkdir()
     assert typed("rank", folder) == 1
-    assert "there is no package" in typed.err
+    assert "no package (*.tar.gz)" in typed.err
     options = ("--system", described, "--address", "a@example.org")
     typed("package", run.directory, "-o", folder / "a.tar.gz", *options)
     (folder / "b.tar.gz").write_bytes(b"garbage")
@@ -305,14 +305,14 @@ def test_a_journal_that_is_gone_is_told_in_a_line(run: RunFiles, tmp_path: Path)
 
 
 def test_a_port_that_is_taken_is_one_line(server: ThreadingHTTPServer, run: RunFiles) -> None:
-    with pytest.raises(AiperfError, match="choose another by --port"):
+    with pytest.raises(AiperfError, match="choose another with --port"):
         make_server(LivePage(run), server.server_port)
 
 
 def test_a_run_that_is_not_there_is_told_at_once(typed: Typed, tmp_path: Path) -> None:
     for command in ("serve", "report"):
         assert typed(command, tmp_path) == 1
-        assert "there is no journal" in typed.err
+        assert "no journal at" in typed.err
 
 
 WITHOUT = """\

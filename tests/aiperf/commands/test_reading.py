@@ -56,7 +56,7 @@ def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_pa
 def test_what_is_not_there_is_named(typed: Typed, tmp_path: Path) -> None:
     assert typed("validate", tmp_path / "p.tar.gz") == 2
     assert typed.err == (
-        f"aiperf-hpc: there is no {tmp_path}/p.tar.gz; give the directory of a run, or a package\n"
+        f"aiperf-hpc: {tmp_path}/p.tar.gz does not exist; give a run directory or a package\n"
     )
 
 
@@ -118,26 +118,38 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         ),
         (("run", "--minutes", "nan"), 2, "'nan' is not a number"),
         (("run", "--dry-run", "--examples-per-second", "inf"), 2, "inf is not in the range"),
-        (("run", "--examples-per-second", "9"), 2, "--examples-per-second is for --dry-run"),
-        (("count", "--batch-size", "7"), 2, "--batch-size is for --roofline"),
-        (("validate", "/nowhere", "--data", "/nowhere"), 2, "--data is for --reevaluate"),
-        (("validate", "/nowhere", "--device", "npu"), 2, "--device is for --reevaluate"),
+        (("run", "--examples-per-second", "9"), 2, "--examples-per-second is only for --dry-run"),
+        (("count", "--batch-size", "7"), 2, "--batch-size is only for --roofline"),
+        (("validate", "/nowhere", "--data", "/nowhere"), 2, "--data is only for --reevaluate"),
+        (("validate", "/nowhere", "--device", "npu"), 2, "--device is only for --reevaluate"),
         (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
         (("run", "--preset", "cifar"), 1, "no preset 'cifar'; presets: digits"),
-        (("run", "--minutes", "1", "--hours", "1"), 1, "give one"),
+        (("run", "--minutes", "1", "--hours", "1"), 1, "give only one"),
         (
             ("run", "--set", "data.nmae=digits"),
             1,
             "no key 'data.nmae'; did you mean 'data.name'? keys: preset",
         ),
-        (("run", "--set", "data.name=cifar"), 1, "it is one of digits, idx"),
+        (("run", "--set", "data.name=cifar"), 1, "it must be one of digits, idx"),
         (("run", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
-        (("run", "--set", "seed_architecture=gpt-4x128"), 1, "'gpt-4x128': gpt-4x128 is for text, not for"),
-        (("count", "--seed", "gpt-4x128", "--image", "8"), 1, "this architecture reads text: --positions"),
-        (("count", "--seed", "resnet18", "--positions", "8"), 1, "this architecture reads images: --image"),
+        (
+            ("run", "--set", "seed_architecture=gpt-4x128"),
+            1,
+            "'gpt-4x128': gpt-4x128 is for text, not for",
+        ),
+        (
+            ("count", "--seed", "gpt-4x128", "--image", "8"),
+            1,
+            "this architecture reads text: use --positions",
+        ),
+        (
+            ("count", "--seed", "resnet18", "--positions", "8"),
+            1,
+            "this architecture reads images: use --image",
+        ),
         (("count", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
-        (("score", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
-        (("resume", "/nowhere"), 1, "there is no journal at /nowhere/journal.jsonl"),
+        (("score", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
+        (("resume", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
     ],
 )
 def test_wrong_input_is_one_line_with_the_remedy(
@@ -150,7 +162,7 @@ def test_wrong_input_is_one_line_with_the_remedy(
 
 def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> None:
     assert typed("graph", run.directory, 10_000) == 1
-    assert "there is no trial 10000" in typed.err
+    assert "this run has no trial 10000" in typed.err
 
 
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
@@ -165,7 +177,7 @@ def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tm
 def test_a_run_does_not_begin_in_the_directory_of_another(typed: Typed, run: RunFiles) -> None:
     before = run.journal.read_bytes()
     assert typed("run", "--directory", run.directory) == 1
-    assert "resume that run or choose another" in typed.err
+    assert "resume it, or choose another" in typed.err
     assert run.journal.read_bytes() == before
 
 

@@ -60,7 +60,10 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     again = ("run", "--directory", files.directory, "--resume")
     assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
     assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
-    assert "was begun otherwise: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
+    assert (
+        "was started with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5"
+        in typed.err
+    )
     assert typed(*again, "--set", "training.batchsize=64") == 1
     assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
@@ -97,8 +100,8 @@ def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tm
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--data", "nowhere"), "nowhere is not a folder; give the folder of your images by --data"),
-        (("--preset", "own"), "preset own is for images of your own; give their folder by --data"),
+        (("--data", "nowhere"), "nowhere is not a folder; give the folder of your images with --data"),
+        (("--preset", "own"), "preset own is for your own images; give their folder with --data"),
         (("--preset", "digits", "--data", "."), "data.name is 'digits', which reads no files"),
     ],
 )
@@ -157,7 +160,7 @@ def test_a_past_that_cannot_have_been_is_not_continued(
     before = files.journal.read_bytes()
     assert typed("resume", files.directory) == 1
     assert "does not follow from those above it" in typed.err
-    assert "begin another" in typed.err
+    assert "start a new run" in typed.err
     assert files.journal.read_bytes() == before
 
 
@@ -206,9 +209,9 @@ def a_dangling_link(files: RunFiles) -> None:
         (complete_and_edited, 1, "is complete; this is its result"),
         (edited, 1, "the chain is broken"),
         (over_without_a_network, 3, "is complete; this is its result"),
-        (going_on, 1, "belongs to a run that is going on"),
+        (going_on, 1, "belongs to a run in progress"),
         (a_pipe, 1, "cannot be read: it is a pipe, not a file"),
-        (a_dangling_link, 1, "there is no journal at"),
+        (a_dangling_link, 1, "no journal at"),
     ],
 )
 def test_both_ways_to_go_on_answer_alike(

@@ -71,7 +71,7 @@ def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_
     slow = ("--assume", "spread.node=2.5", "--random-seed", "2")  # the first node is far too slow
     words = ("--nodes", "1,3", "--set", "limits.minutes=6", "--directory", study)
     assert typed("simulate", *words, *slow) == 1
-    assert "1-nodes: nothing was credited in it; left out of the scaling table" in typed.err
+    assert "1-nodes: it has no credited work; left out of the scaling table" in typed.err
     assert "| 3-nodes, simulated |" in typed.out
     assert "| 1-nodes, simulated |" not in typed.out
     assert (study / "scaling.html").exists()
@@ -85,24 +85,27 @@ def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_
         (("--nodes", "4,x"), "whole numbers"),
         (("--nodes", "4,4"), "each size once"),
         (("--nodes", "0"), "--nodes has 0"),
-        (("--nodes", "4", "--assume", "b200"), "there are no assumptions 'b200'; give h100"),
+        (("--nodes", "4", "--assume", "b200"), "no machine model 'b200'; use h100"),
         (("--nodes", "4", "--assume", "h100", "--assume", "h100"), "give one name or file"),
         (
             ("--nodes", "4", "--assume", "failures.hours=3"),
-            "nothing is called failures.hours; there are: speed.",
+            "unknown key failures.hours; known: speed.",
         ),
-        (("--nodes", "4", "--assume", "group.overlap=3"), "it is a share"),
+        (("--nodes", "4", "--assume", "group.overlap=3"), "it is a fraction"),
         (("--nodes", "4", "--assume", "failures.node_hours=often"), "failures.node_hours=often"),
         (("--nodes", "4", "--preset", "nothing"), "nothing"),
         (("--nodes", "4", "--set", "training.batch_size=20"), "cannot share evenly"),
         (("--calibrate", "nowhere"), "no journal"),
         (("--predict", "nowhere"), "no journal"),
         (("--nodes", "4", "--write", "file.txt"), "must end in .toml"),
-        ((), "give the sizes by --nodes"),
-        (("--nodes", "4", "--predict", "nowhere"), "--predict is for one run as it was, --nodes for a study"),
-        (("--predict", "nowhere", "--hours", "2"), "--hours is for a study by --nodes"),
-        (("--predict", "nowhere", "--set", "ranked=false"), "--set is for a study by --nodes"),
-        (("--calibrate", "nowhere", "--measure-master"), "--measure-master is for a study"),
+        ((), "give the sizes with --nodes"),
+        (
+            ("--nodes", "4", "--predict", "nowhere"),
+            "--predict is only for a single run; --nodes is for a study",
+        ),
+        (("--predict", "nowhere", "--hours", "2"), "--hours is only for a study with --nodes"),
+        (("--predict", "nowhere", "--set", "ranked=false"), "--set is only for a study with --nodes"),
+        (("--calibrate", "nowhere", "--measure-master"), "--measure-master is only for a study"),
         (("--nodes", "4", "--preset", "own"), "preset own does not say how many images there are"),
     ],
 )
@@ -141,7 +144,7 @@ def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> 
     assert "not known" in typed.out
     assert assumed(str(machine)).name == "as run run"
     assert assumed(str(machine)).source.startswith("calibrated by simulated run run: ")
-    assert assumed(str(machine)).device == assumed("h100").device, "no mark stands twice"
+    assert assumed(str(machine)).device == assumed("h100").device, "no mark appears twice"
     assert typed("simulate", "--nodes", "1", *SHORT, "--assume", machine, "--directory", tmp_path / "b") == 0
 
 

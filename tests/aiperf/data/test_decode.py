@@ -109,14 +109,14 @@ def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path) -> None:
     told = {
         text: "UnidentifiedImageError: cannot identify image file 'it'",
         gif: "UnidentifiedImageError: cannot identify image file 'it'",
-        deep: "ValueError: its pixels are of mode I;16, not of 8 bits a channel",
+        deep: "ValueError: its pixels are of mode I;16, not 8 bits per channel",
         half: "OSError: image file is truncated",
         tmp_path / "gone.jpg": "FileNotFoundError: [Errno 2] No such file or directory: 'it'",
     }
     for file, reason in told.items():
         with pytest.raises(DataError) as refused:
             check_file(file)
-        assert str(refused.value).startswith(f"{file}: is no readable JPEG or PNG ({reason}")
+        assert str(refused.value).startswith(f"{file}: not a readable JPEG or PNG ({reason}")
         assert str(refused.value).endswith("); replace or remove it")
 
 

@@ -104,11 +104,11 @@ def test_fewer_images_are_a_stratified_part_of_the_list() -> None:
             {"classes": 9, "channels": 3, "training_examples": 201, "validation_examples": 401},
             (
                 "scikit-learn's digits: images have 1 channels, data.channels is 3; set data.channels = 1. "
-                "Also: scikit-learn's digits: labels from 0 to 9, 10 of them in use, but data.classes is 9; "
+                "Also: scikit-learn's digits: labels from 0 to 9, 10 of them used, but data.classes is 9; "
                 "set data.classes = 10 or correct the labels. Also: "
-                "scikit-learn's digits: data.training_examples is 201, the pinned list has 200; "
-                "lower it. Also: scikit-learn's digits: data.validation_examples is 401, the pinned list has "
-                "400; lower it"
+                "scikit-learn's digits: data.training_examples is 201, but the pinned list has 200; reduce "
+                "it. Also: scikit-learn's digits: data.validation_examples is 401, but the pinned list has "
+                "400; reduce it"
             ),
         ),
         (

@@ -72,44 +72,44 @@ Damage = Callable[[Path], object]
     [
         pytest.param(
             lambda folder: cut(folder / TRAIN_IMAGES),
-            "{folder}/train-images-idx3-ubyte: 5769 bytes, but its header (40, 12, 12) asks for 5776; "
-            "it is cut off or damaged: fetch it again",
+            "{folder}/train-images-idx3-ubyte: 5769 bytes, but its header (40, 12, 12) requires 5776; it is "
+            "truncated or damaged: download it again",
             id="cut off",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_IMAGES).write_bytes(b"\0\0\x08\x03\0\0"),
-            "{folder}/train-images-idx3-ubyte: 6 bytes, but its header (0, 0, 0) asks for 16; "
-            "it is cut off or damaged: fetch it again",
+            "{folder}/train-images-idx3-ubyte: 6 bytes, but its header (0, 0, 0) requires 16; it is "
+            "truncated or damaged: download it again",
             id="cut off in its header",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(b"<html>404</html>"),
             "{folder}/train-labels-idx1-ubyte: begins with 3c 68 74 6d instead of 00 00 08 01 (bytes in 1 "
-            "dimensions); it is no such IDX file: fetch it again",
+            "dimensions); it is not such an IDX file: download it again",
             id="another file",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(39, 4))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: 40 images but 39 labels; "
-            "fetch the files again, all of one release",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: 40 images but 39 labels; download "
+            "the files again, all from one release",
             id="another number of labels",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 5))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 4, 5 of them in use"
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 4, 5 of them used"
             ", but data.classes is 4; set data.classes = 5 or correct the labels",
             id="a label too high",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 4) + 1)),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 1 to 4, 4 of them in use"
-            "; number the classes from 0 without a gap, two at least",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 1 to 4, 4 of them used"
+            "; number the classes from 0 without gaps; at least two are needed",
             id="labels from 1, as EMNIST's letters have",
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_LABELS).write_bytes(idx_bytes(labels_of(40, 1))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 0, 1 of them in use"
-            "; number the classes from 0 without a gap, two at least",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: labels from 0 to 0, 1 of them used"
+            "; number the classes from 0 without gaps; at least two are needed",
             id="one class",
         ),
         pytest.param(
@@ -121,7 +121,7 @@ Damage = Callable[[Path], object]
         pytest.param(
             lambda folder: (folder / TRAIN_IMAGES).write_bytes(idx_bytes(np.zeros((40, 12, 12), np.uint8))),
             "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: all pixels of a channel are equal; "
-            "fetch the files again",
+            "download the files again",
             id="blank",
         ),
         pytest.param(
@@ -132,7 +132,7 @@ Damage = Callable[[Path], object]
         ),
         pytest.param(
             lambda folder: (folder / TRAIN_IMAGES).write_bytes(idx_bytes(np.zeros((40, 0, 0), np.uint8))),
-            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: no images; fetch the files again",
+            "{folder}/train-images-idx3-ubyte, train-labels-idx1-ubyte: no images; download the files again",
             id="without pixels",
         ),
         pytest.param(
@@ -156,7 +156,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(idx_bytes(labels_of(4000, 7)))
     for damaged in (whole[:-20], b"\0" + whole[1:], whole[:40] + b"\xff" * 9 + whole[49:]):
         file.write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"^{file}: cannot be read \(.*\); fetch the file again$"):
+        with pytest.raises(DataError, match=rf"^{file}: cannot be read \(.*\); download the file again$"):
             read_idx(file, 1)
 
 
@@ -165,7 +165,8 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         load(config, CPU, 1)
     assert str(refused.value) == (
-        f"data.path is '{tmp_path}/nowhere', which is not a folder; set it to the folder of the idx files"
+        f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the idx files with "
+        f"--data"
     )
     with pytest.raises(DataError, match=r"^data\.path is '', which is not a folder"):
         load(replace(config, path=""), CPU, 1)

@@ -91,32 +91,34 @@ def one_class(root: Path) -> None:
     [
         pytest.param(
             lambda root: shutil.rmtree(root / "train"),
-            "{root}: has no folder train/; set data.path to the folder that holds train/ and val/ or test/",
+            "{root}: has no folder train/; set data.path to the folder that contains train/ and val/ or "
+            "test/",
             id="no train",
         ),
         pytest.param(
             lambda root: shutil.rmtree(root / "val"),
-            "{root}: neither test/ nor val/ holds class folders; put the official test images there",
+            "{root}: neither test/ nor val/ contains class folders; put the official test images there",
             id="no val",
         ),
         pytest.param(
             lambda root: (root / "train/class0").rename(root / "train/other"),
-            "{root}/val: class folder 'other' of train/ is missing; add it or remove the other",
+            "{root}/val: class folder 'other' of train/ is missing; add it, or remove it from the other part",
             id="a class of train is not in val",
         ),
         pytest.param(
             lambda root: shutil.rmtree(root / "train/class1"),
-            "{root}/train: class folder 'class1' of val/ is missing; add it or remove the other",
+            "{root}/train: class folder 'class1' of val/ is missing; add it, or remove it from the other "
+            "part",
             id="a class of val is not in train",
         ),
         pytest.param(
             one_class,
-            "{root}/train: one class folder alone; add those of the other classes",
+            "{root}/train: only one class folder; add those of the other classes",
             id="one class",
         ),
         pytest.param(
             lambda root: (shutil.rmtree(root / "val"), (root / "val").symlink_to("train")),
-            "{root}/val: is train/ once more; put the official test images there",
+            "{root}/val: is the same as train/; put the official test images there",
             id="tested with what was trained with",
         ),
         pytest.param(
@@ -126,12 +128,12 @@ def one_class(root: Path) -> None:
         ),
         pytest.param(
             lambda root: (root / "val/class1/3.JPEG").write_bytes(b""),
-            "{root}/val/class1/3.JPEG: is empty; fetch the set again",
+            "{root}/val/class1/3.JPEG: is empty; download the data set again",
             id="an empty file",
         ),
         pytest.param(
             lambda root: (root / "train/class1/3.JPEG").write_text("sold out"),
-            "{root}/train/class1/3.JPEG: is no readable JPEG or PNG (UnidentifiedImageError: cannot identify "
+            "{root}/train/class1/3.JPEG: not a readable JPEG or PNG (UnidentifiedImageError: cannot identify "
             "image file 'it'); replace or remove it",
             id="no picture",
         ),
@@ -198,7 +200,7 @@ def test_a_file_that_breaks_later_is_named_and_the_next_plan_goes_on(config: Dat
     whole = broken.read_bytes()
     broken.write_text("gone bad")
     assert refusal(data) == (
-        f"{broken}: is no readable JPEG or PNG (UnidentifiedImageError: cannot identify image file 'it'); "
+        f"{broken}: not a readable JPEG or PNG (UnidentifiedImageError: cannot identify image file 'it'); "
         "replace or remove it"
     )
     broken.write_bytes(whole)

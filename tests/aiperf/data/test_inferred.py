@@ -123,10 +123,10 @@ def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ([], "{folder}: holds neither a folder train/ with a folder for each class, nor IDX files"),
-        (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; say which by --set data.name="),
-        (["test_batch.bin"], "{folder}/data_batch_1.bin: is absent; fetch the whole set again"),
-        (["train/a/"], "{folder}: neither test/ nor val/ holds class folders"),
+        ([], "{folder}: contains neither train/ with one folder per class, nor IDX files"),
+        (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; choose one with --set data.name="),
+        (["test_batch.bin"], "{folder}/data_batch_1.bin: missing; download the whole data set again"),
+        (["train/a/"], "{folder}: neither test/ nor val/ contains class folders"),
         (
             ["train-images-ubyte"],
             "{folder}: needs exactly one file named train … labels … ubyte[.gz], has none",

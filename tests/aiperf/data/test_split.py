@@ -174,7 +174,7 @@ def test_a_sweep_shows_every_image_once_over_all_ranks(data: Data, ranks: int) -
 
 
 def test_more_ranks_than_images_are_refused(data: Data) -> None:
-    with pytest.raises(ValueError, match="a step of 2 examples leaves some of 3 ranks without any"):
+    with pytest.raises(ValueError, match="a step of 2 examples leaves some of 3 ranks without examples"):
         next(data.train.stream(2, 1, 0, 3))
 
 

@@ -82,14 +82,14 @@ def test_any_shape_will_do() -> None:
             {"test_examples": 0},
             (
                 "synthetic data: data.training_examples, data.validation_examples and data.test_examples "
-                "must all be given; set them in the configuration"
+                "must all be set in the configuration"
             ),
         ),
         (
             {"augmentation": "shift"},
             (
-                "synthetic data: data.augmentation is 'shift', but generated images are shown as they are; "
-                "set it to 'none'"
+                "synthetic data: data.augmentation is 'shift', but generated images are not augmented; set "
+                "it to 'none'"
             ),
         ),
     ],

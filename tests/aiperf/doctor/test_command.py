@@ -30,8 +30,7 @@ def test_what_it_does_is_said_at_once(tmp_path: Path) -> None:
         assert process.stdout is not None
         first, *table = process.stdout.read().splitlines()
     assert first == (
-        "aiperf-hpc doctor: looking at hosts, devices, folders and data; answers are awaited for at most "
-        "120 s"
+        "aiperf-hpc doctor: checking hosts, devices, folders and data; waiting for answers for at most 120 s"
     )
     assert table[0].split()[:2] == ["ok", "python"]
 
@@ -51,7 +50,7 @@ def test_a_build_of_torch_without_the_devices_of_this_host_fails(
     lines = answer.stdout.splitlines()
     place = next(place for place, line in enumerate(lines) if line.startswith("failed  devices"))
     assert lines[place].endswith(f": nvidia-smi lists 1 device, torch {torch.__version__} sees none")
-    assert lines[place + 1].endswith("choose the processor by --device cpu")
+    assert lines[place + 1].endswith("use the processor with --device cpu")
     chosen = doctor("--directory", tmp_path / "run", "--device", "cpu").stdout
     assert not any(line.startswith("failed  devices") for line in chosen.splitlines())
 
@@ -91,5 +90,5 @@ def test_where_workers_pretend_neither_devices_nor_images_are_looked_at(tmp_path
     words = ("--pretend", "laptop", "--preset", "ranked", "--data", tmp_path / "none")
     answer = doctor("--directory", tmp_path / "run", *words)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.count("not looked at: no worker trains") == 6
+    assert answer.stdout.count("not checked: no worker trains") == 6
     assert "one process, 1 device, no launcher" in answer.stdout

@@ -99,22 +99,27 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
     ("torch", F, "differs between nodes", lambda: other_device(torch="2.12.0")),
     ("MPI", W, "without MPI_THREAD_MULTIPLE", lambda: replace(WELL, threads=False)),
     ("MPI", F, "without MPI_THREAD_MULTIPLE", lambda: replace(WELL, threads=False, backend="horovod")),
-    ("ranks", F, "no answer of rank 3 on node2 in 50 s", lambda: replace(WELL, silent=("rank 3 on node2",))),
+    (
+        "ranks",
+        F,
+        "no answer from rank 3 on node2 within 50 s",
+        lambda: replace(WELL, silent=("rank 3 on node2",)),
+    ),
     ("ranks", F, "different numbers", lambda: replace(WELL, layout_fault="the hosts have different numbers")),
-    ("ranks", F, "node2 shows 8 devices to 2 ranks", lambda: other_device(visible_devices=8)),
-    ("cores", W, "node2 binds a rank to one of its 64 cores", lambda: other_host(cores_of_rank=1)),
+    ("ranks", F, "node2 has 8 visible devices for 2 training ranks", lambda: other_device(visible_devices=8)),
+    ("cores", W, "node2 binds each rank to one of its 64 cores", lambda: other_host(cores_of_rank=1)),
     ("devices", F, "rank 4 on node2: out of order", lambda: other_device(fault="out of order")),
     ("devices", F, "2 ranks on node2 have the same device", lambda: other_device(identity="GPU-3")),
     ("devices", W, "3 × NVIDIA A100-SXM4-80GB, 1 × NVIDIA L4", lambda: other_device(name="NVIDIA L4")),
     (
         "drivers",
         F,
-        "nvidia-smi on node2 answers what it was not asked for: '\\x00,,,,\\x7f'",
+        "nvidia-smi on node2 returned unexpected output: '\\x00,,,,\\x7f'",
         lambda: other_host(tools={"nvidia-smi": "\0,,,,\x7f\n\ufffd"}),
     ),
     ("drivers", F, "nvidia-smi on node2 failed: no", lambda: other_host(tools={"nvidia-smi": "failed: no"})),
     ("drivers", F, "3 uncorrected memory errors", smi("3, No, Disabled")),
-    ("drivers", W, "pages of memory to retire", smi("0, Yes, Disabled")),
+    ("drivers", W, "memory pages pending retirement", smi("0, Yes, Disabled")),
     (
         "drivers",
         W,
@@ -122,7 +127,12 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
         lambda: other_host(tools={"nvidia-smi": SMI.replace("550", "535")}),
     ),
     ("visible", W, "MIG is enabled on node2", smi("0, No, Enabled")),
-    ("visible", W, "names slices", lambda: other_host(visible={"CUDA_VISIBLE_DEVICES": "MIG-8f0c"})),
+    (
+        "visible",
+        W,
+        "selects device partitions",
+        lambda: other_host(visible={"CUDA_VISIBLE_DEVICES": "MIG-8f0c"}),
+    ),
     ("backend", F, "an all-reduce failed", lambda: other_device(fault="nccl all-reduce failed: x")),
     ("backend", W, "4 GB/s on node2", lambda: other_device(reduce_bytes_per_second=4e9)),
     (
@@ -149,12 +159,12 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
         "runs: Read-only file system",
         lambda: replace(WELL, directory=Folder("runs", fault="Read-only file system")),
     ),
-    ("run directory", W, "is not seen by node2", lambda: other_host(probe_seen=False)),
+    ("run directory", W, "is not visible on node2", lambda: other_host(probe_seen=False)),
     ("run directory", W, "20 MB/s", lambda: replace(WELL, directory=replace(ROOM, bytes_per_second=20e6))),
     (
         "run directory",
         W,
-        "500.0 ms a line",
+        "500.0 ms per line",
         lambda: replace(WELL, directory=replace(ROOM, append_seconds=0.5)),
     ),
     ("space", F, "1 GiB free", lambda: replace(WELL, directory=replace(ROOM, free_bytes=GIB))),
@@ -173,7 +183,7 @@ FAULTS: list[tuple[str, Grade, str, Callable[[], Examination]]] = [
     ),
     ("data", F, "is not there on node2", lambda: other_host(data_entries=-1)),
     ("data", F, "no folder of images", lambda: replace(WELL, data_report=DataSeen("no folder of images"))),
-    ("data", W, "not read whole in 50 s", lambda: replace(WELL, data_report=None)),
+    ("data", W, "not read completely within 50 s", lambda: replace(WELL, data_report=None)),
 ]
 
 
@@ -195,8 +205,8 @@ def test_a_check_that_looked_at_nothing_is_not_well() -> None:
     assert found(nothing, "drivers") == Check(
         "drivers",
         Grade.WARNING,
-        "unknown: nothing could be looked at",
-        "see the failed checks; after their remedies, or with a longer --wait-seconds, look again",
+        "unknown: nothing could be checked",
+        "see the failed checks; fix them, or use a longer --wait-seconds, then check again",
     )
 
 
@@ -254,7 +264,7 @@ def test_where_workers_pretend_only_what_trains_is_passed_over() -> None:
     ranks = tuple(DeviceSeen(device.rank, device.host) for device in WELL.device_reports)
     hosts = tuple(replace(host, onednn="unknown", data_entries=-1) for host in WELL.host_reports)
     seen = replace(WELL, pretends=True, device_reports=ranks, host_reports=hosts, data_report=None)
-    passed = [check.name for check in judge(seen) if check.seen == "not looked at: no worker trains"]
+    passed = [check.name for check in judge(seen) if check.seen == "not checked: no worker trains"]
     assert passed == ["torch", "devices", "oneDNN", "fused steps", "backend", "data"]
     assert {check.outcome for check in judge(seen)} == {Grade.OK}
     assert found(seen, "ranks").seen == "4 ranks on 2 hosts, and the master on node1"

@@ -95,8 +95,8 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
         (b"[]", "it is not an object"),
         (b"\xff{}", "decode"),
         (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known Event"),
-        (b'{"t":1.0,"type":"Beat"}', "lacks 'chain'"),
-        (b'{"type":"Beat","chain":""}', "lacks 't'"),
+        (b'{"t":1.0,"type":"Beat"}', "'chain' is missing"),
+        (b'{"type":"Beat","chain":""}', "'t' is missing"),
         (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is not a number"),
         (b'{"t":1e999,"type":"Beat","chain":""}', "1e999 is too large"),
         (
@@ -138,24 +138,24 @@ def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files:
     with pytest.raises(JournalError) as error:
         read_journal(files.journal)
     assert str(error.value) == (
-        f"{files.journal} is a journal of version 5, written by aiperf-hpc 9.0; this one reads up to 4: "
-        "install that or a later one"
+        f"{files.journal} is a journal of version 5, written by aiperf-hpc 9.0; this version reads up to 4: "
+        f"install a later one"
     )
 
 
 def test_what_is_no_journal_is_refused(files: RunFiles) -> None:
-    with pytest.raises(JournalError, match=r"there is no journal at .*; give the directory of a run"):
+    with pytest.raises(JournalError, match=r"no journal at .*; give a run directory"):
         read_journal(files.journal)
-    with pytest.raises(JournalError, match="there is no journal at"):
+    with pytest.raises(JournalError, match="no journal at"):
         JournalWriter.resume(files, lambda line: None)
     files.directory.mkdir(parents=True)
     files.journal.write_text('{"t":0.0,"type":"Beat","chain":""}\n')
-    with pytest.raises(JournalError, match="does not begin with Opened"):
+    with pytest.raises(JournalError, match="its first line is not Opened"):
         read_journal(files.journal)
     files.journal.write_text("")
-    with pytest.raises(JournalError, match="has no whole line"):
+    with pytest.raises(JournalError, match="has no complete line"):
         read_journal(files.journal)
-    with pytest.raises(JournalError, match="has no whole line"):
+    with pytest.raises(JournalError, match="has no complete line"):
         JournalWriter.resume(files, lambda line: None)
     files.journal.unlink()
     files.journal.mkdir()
@@ -175,7 +175,7 @@ def test_a_journal_that_shrinks_under_its_reader_is_refused(files: RunFiles) -> 
 def test_a_run_is_never_written_over(files: RunFiles) -> None:
     begun(files)
     before = files.journal.read_bytes()
-    with pytest.raises(JournalError, match=r"journal.jsonl already exists; resume that run"):
+    with pytest.raises(JournalError, match=r"journal.jsonl already exists; resume it"):
         JournalWriter.begin(files)
     assert files.journal.read_bytes() == before
 
@@ -184,20 +184,18 @@ def test_a_second_process_in_the_same_directory_is_refused_by_name(files: RunFil
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, OPENED)
         refused = _resume_elsewhere(files)
-    assert refused.startswith(
-        f"{files.directory} belongs to a run that is going on: process {os.getpid()} on "
-    )
+    assert refused.startswith(f"{files.directory} belongs to a run in progress: process {os.getpid()} on ")
     assert refused.count("\n") == 1
     with JournalWriter.resume(files, lambda line: None):
         os.utime(files.journal, (1e9, 1e9))  # however long ago it wrote
-        assert "belongs to a run that is going on" in _resume_elsewhere(files)
+        assert "belongs to a run in progress" in _resume_elsewhere(files)
     assert _resume_elsewhere(files) == ""
 
 
 def test_a_second_writer_in_the_same_process_is_refused(files: RunFiles) -> None:
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, OPENED)
-        with pytest.raises(JournalError, match="belongs to a run that is going on"):
+        with pytest.raises(JournalError, match="belongs to a run in progress"):
             JournalWriter.resume(files, lambda line: None)
 
 
@@ -263,7 +261,11 @@ def test_a_file_size_limit_of_the_system_leaves_whole_lines(files: RunFiles) -> 
 
 def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match=r"cannot be written: Not a directory; choose a directory"):
+    with pytest.raises(
+        JournalError,
+        match=r"cannot be written: Not a directory; choose a writable "
+        "directory",
+    ):
         JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
 
 
@@ -278,7 +280,11 @@ def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) 
     begun(files)
     files.lock.unlink()
     files.lock.mkdir()
-    with pytest.raises(JournalError, match=r"lock cannot be written: Is a directory; choose a directory"):
+    with pytest.raises(
+        JournalError,
+        match=r"lock cannot be written: Is a directory; choose a writable "
+        "directory",
+    ):
         JournalWriter.resume(files, lambda line: None)
 
 

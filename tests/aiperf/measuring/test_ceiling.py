@@ -175,11 +175,11 @@ def test_a_device_that_others_fill_is_told_in_one_line(
 ) -> None:
     monkeypatch.setattr(torch, "empty_like", full)
     with pytest.raises(
-        WorldError, match=r"has no room for two blocks of 4 MiB: end what else uses its memory"
+        WorldError, match=r"has no memory for two blocks of 4 MiB: stop other programs that use it"
     ):
         measure_copy(device)
     monkeypatch.setattr(torch, "randn", full)
-    with pytest.raises(WorldError, match=r"has no room for the smallest matrices"):
+    with pytest.raises(WorldError, match=r"has no memory for the smallest matrices"):
         measure_products(device, "fp32")
 
 

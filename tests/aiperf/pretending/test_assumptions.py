@@ -28,27 +28,33 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
         (lambda text: text + "\nbeds = 3", r"unknown key errors\.beds; known: floor, examples, power"),
         (lambda text: text.replace("ops_per_second", "#"), "speed lacks ops_per_second"),
         (lambda text: text.replace("5000000000.0", "-5e9"), "speed.ops_per_second is -5"),
-        (lambda text: text.replace("5000000000.0", "0"), "speed.ops_per_second is 0; it must be more"),
+        (lambda text: text.replace("5000000000.0", "0"), "speed.ops_per_second is 0; it must be above 0"),
         (
             lambda text: text.replace("5000000000.0", "nan"),
             "speed.ops_per_second is nan; it must be a number",
         ),
         (lambda text: text.replace("5000000000.0", "inf"), "speed.ops_per_second is inf"),
         (lambda text: text.replace("5000000000.0", '"fast"'), "speed.ops_per_second is 'fast'"),
-        (lambda text: text.replace("overlap = 0.0", "overlap = 1.1"), "it is a share, 1 at the most"),
+        (
+            lambda text: text.replace("overlap = 0.0", "overlap = 1.1"),
+            "it is a fraction and must be at most 1",
+        ),
         (
             lambda text: text.replace("5000000000.0", "1e-300"),
             "speed.ops_per_second is 1e-300; it must be 1e-12 or",
         ),
-        (lambda text: text.replace("5000000000.0", "1e300"), r"is 1e\+300; it must be 1e\+24 at the most"),
+        (lambda text: text.replace("5000000000.0", "1e300"), r"is 1e\+300; it must be at most 1e\+24"),
         (
             lambda text: text.replace("block = 0.02", "block = 1000"),
-            "spread.block is 1000.0; it is of a logarithm, 10",
+            "spread.block is 1000.0; as a spread it must be at most 10",
         ),
-        (lambda text: text.replace("floor = 0.03", "floor = 5"), "errors.floor is 5.0; it is a share"),
-        (lambda text: text.replace('name = "laptops"', 'name = " "'), "name is empty; say what is assumed"),
+        (lambda text: text.replace("floor = 0.03", "floor = 5"), "errors.floor is 5.0; it is a fraction"),
+        (
+            lambda text: text.replace('name = "laptops"', 'name = " "'),
+            "name is empty; describe the machine model",
+        ),
         (lambda text: text.replace('device = "pretended laptop"', 'device = ""'), "device is empty"),
-        (lambda text: text.replace("8589934592", "0"), "memory_bytes is 0; it must be more"),
+        (lambda text: text.replace("8589934592", "0"), "memory_bytes is 0; it must be above 0"),
         (lambda text: text.replace("fp32", "fp8"), "format is 'fp8'; it must be one of fp32, tf32"),
         (lambda text: "[speed]\n" + text, "twice|overwrite|already"),
         (lambda text: "x = " + "[" * 50_000, "nested|depth|recursion"),
@@ -65,7 +71,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, change: Callable[[str], str],
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there are no assumptions 'h200'; give h100, laptop, or a file"):
+    with pytest.raises(ConfigError, match=r"no machine model 'h200'; use h100, laptop, or a file"):
         assumed("h200")
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
         assumed(str(tmp_path / "nowhere.toml"))

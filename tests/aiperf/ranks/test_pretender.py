@@ -97,7 +97,7 @@ def test_what_was_pretended_goes_on_pretending_and_nothing_else_does(tmp_path: P
     changed.write_text(assumptions_toml(replace(laptop, speed=replace(laptop.speed, validation=2.0))))
     for another in ("h100", changed):
         other = ended("resume", directory, "--pretend", another)
-        line = f"{directory}/journal.jsonl: its workers pretended by other assumptions; {go_on}"
+        line = f"{directory}/journal.jsonl: its workers pretended with another machine model; {go_on}"
         assert (other.returncode, other.stderr) == (1, f"aiperf-hpc: {line}\n")
     again = ended("resume", directory, "--pretend", directory / "assumptions.toml")
     assert again.returncode == Answer.SIMULATED.exit_code
@@ -110,7 +110,7 @@ def test_a_measured_run_is_not_pretended_on(tmp_path: Path) -> None:
     leg = [line for line in lines if isinstance(line[1], (Opened, LegBegan))]
     files = journals.write_run(tmp_path / "run", leg)
     before = files.journal.read_bytes()
-    with pytest.raises(ConfigError, match="is of a run that was measured; resume it without --pretend"):
+    with pytest.raises(ConfigError, match="belongs to a run that was measured; resume it without --pretend"):
         resume(files, Ranks(Wanted(pretend=assumed("laptop"))), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 
@@ -130,7 +130,7 @@ def test_a_rehearsal_asks_no_device(tmp_path: Path) -> None:
 def test_horovod_cannot_be_pretended() -> None:
     refused = ended("run", "--pretend", "laptop", "--backend", "horovod")
     assert refused.returncode == 1
-    assert refused.stderr == "aiperf-hpc: --pretend averages no gradients; leave out --backend horovod\n"
+    assert refused.stderr == "aiperf-hpc: --pretend averages no gradients; omit --backend horovod\n"
 
 
 class Asked:

@@ -49,9 +49,9 @@ def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: p
     with pytest.raises(WorldError) as raised:
         across(Wanted("cuda"), never)
     assert str(raised.value) == (
-        "4 devices need as many processes; pip install '.[mpi]' in a checkout of aiperf-hpc, "
+        "4 devices need one process each; pip install '.[mpi]' in a checkout of aiperf-hpc, "
         "or load the site's MPI, and run: "
-        "mpiexec -n 5 aiperf-hpc run --minutes 1; or use one by --devices 1"
+        "mpiexec -n 5 aiperf-hpc run --minutes 1; or use --devices 1"
     )
 
 
@@ -71,11 +71,11 @@ def test_several_devices_are_several_ranks_of_the_same_command(
 
 
 def test_horovod_needs_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WorldError, match="needs several ranks; start them by mpiexec or srun"):
+    with pytest.raises(WorldError, match="needs several ranks; start them with mpiexec or srun"):
         across(Wanted("cpu", backend="horovod"), never)
     for name, value in {"RANK": "0", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(WorldError, match="needs MPI; start the ranks by mpiexec or srun"):
+    with pytest.raises(WorldError, match="needs MPI; start the ranks with mpiexec or srun"):
         across(Wanted("cpu", backend="horovod"), never)
 
 

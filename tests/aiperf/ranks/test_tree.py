@@ -227,7 +227,7 @@ def test_a_single_message_that_was_lost_is_asked_for_once(then: ToGroup | None) 
     net.sent.clear()
     net.master.beat(())
     net.settle()
-    assert set(net.sent) == {(0, 1)}, "it lacks nothing"
+    assert set(net.sent) == {(0, 1)}, "nothing is missing"
 
 
 def test_a_beat_is_heard_by_all_and_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

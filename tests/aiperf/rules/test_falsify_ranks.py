@@ -94,7 +94,7 @@ def merged(gap: float, careful_clock: bool) -> list[Timed]:
     assert legs[0].deadline is not None
     assert legs[1].deadline is not None
     shift = legs[0].deadline - legs[1].deadline
-    lost: list[Timed] = [(died, GroupLost(0, "said nothing for 61 s"))]
+    lost: list[Timed] = [(died, GroupLost(0, "was silent for 61 s"))]
     later: list[Timed] = []
     for t, event in second:
         if isinstance(event, CeilingMeasured | ControlMeasured | Released):

@@ -71,7 +71,7 @@ def test_its_proposals_are_made_again_by_the_same_version_alone(packages: Path) 
     assert (known, len(contradictions)) == (True, 1), "its own proposals are another's"
 
     install(packages, "1.6")
-    told_now = "the run's proposals rest on lowest-search 1.5, here it is 1.6"
+    told_now = "the run's proposals depend on lowest-search 1.5, here it is 1.6"
     assert looked_at(run) == (False, told_now, [])
 
 
@@ -82,14 +82,14 @@ def test_without_it_the_journal_is_read_and_its_search_is_unknown(
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(packages)])
     run = replay(read_journal(files.journal))
     assert run.opened.config.search.name == "lowest"
-    gone = "the search 'lowest' is not installed; install the package that it came with"
+    gone = "the search 'lowest' is not installed; install its package"
     assert looked_at(run) == (False, gone, [])
 
 
 def test_a_configuration_takes_what_is_installed_and_lists_it(packages: Path) -> None:
     config = with_overrides(load_preset("digits"), {"search.name": "lowest"})
     assert config.search.name == "lowest"
-    listed = "search.name is 'highest'; it is one of evolution, foresight, random, bayesian, lowest"
+    listed = "search.name is 'highest'; it must be one of evolution, foresight, random, bayesian, lowest"
     with pytest.raises(ConfigError, match=f"^{listed}$"):
         with_overrides(config, {"search.name": "highest"})
 
@@ -147,4 +147,7 @@ def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     )
     refused = typed(*words[:-6], path=None)
     assert refused.returncode == 1
-    assert "search.name is 'lowest'; it is one of evolution, foresight, random, bayesian\n" in refused.stderr
+    assert (
+        "search.name is 'lowest'; it must be one of evolution, foresight, random, bayesian\n"
+        in refused.stderr
+    )

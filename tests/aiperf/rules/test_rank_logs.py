@@ -187,7 +187,7 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('"steps": 15', '"steps": 15, "steps": 15', "steps stands twice"),
+        ('"steps": 15', '"steps": 15, "steps": 15', "steps appears twice"),
         ('"steps": 15', '"steps": 15, "of": 1', "its keys are steps, of, examples"),
         ('"steps": 15', '"steps": -15', "not all of its values are whole numbers of 0 or more"),
         ('"steps": 15', '"steps": true', "not all of its values are whole numbers"),
@@ -212,6 +212,6 @@ def test_a_rank_does_one_thing_after_the_other(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines, lines[0]]) + "\n")
     assert "it goes back to trial 0, attempt 1" in witnesses(timed, files)[1]
     path.write_text("\n".join([*lines[: answers + 1], *lines[answers:]]) + "\n")
-    assert "it is of segment 0, and 1 is open" in witnesses(timed, files)[1], "a validation that stands twice"
+    assert "it is of segment 0, and 1 is open" in witnesses(timed, files)[1], "a repeated validation"
     path.write_text("\n".join([*lines[:answers], lines[answers + 1], lines[answers]]) + "\n")
     assert "it is of segment 1, and 0 is open" in witnesses(timed, files)[1]

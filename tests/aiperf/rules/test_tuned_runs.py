@@ -98,7 +98,7 @@ def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
     seen = search(evidence(replayed([(t, replace(opened, config=surrogate)), *lines[1:]])))
     assert (seen.known, seen.contradictions) == (False, ())
     here = libraries(surrogate)["scikit-learn"]
-    assert seen.text == f"the run's proposals rest on scikit-learn 0.1, here it is {here}"
+    assert seen.text == f"the run's proposals depend on scikit-learn 0.1, here it is {here}"
 
 
 def test_what_the_search_rests_on_is_recorded() -> None:

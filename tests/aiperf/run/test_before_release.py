@@ -29,8 +29,8 @@ def test_ranks_that_differ_are_refused(second: Ready, what: str) -> None:
     with pytest.raises(WorldError) as raised:
         before_release.refuse_difference(second, READY)
     assert str(raised.value) == (
-        f"rank 2 on node2 and rank 1 on node1 differ in {what}; give all nodes the same installation and the "
-        "same data"
+        f"rank 2 on node2 and rank 1 on node1 differ in {what}; use the same installation and data on all "
+        f"nodes"
     )
 
 
@@ -48,14 +48,14 @@ def ranks_with(*ids: str, visible: int) -> list[Ready]:
             ranks_with("a", "a", visible=1),
             (
                 "2 ranks on node1 have the same device; start one rank for each device and one more for the "
-                "master, and let the launcher show every rank all devices of its host"
+                "master, and make all devices of a host visible to each of its ranks"
             ),
         ),
         (
             ranks_with("a", "b", visible=8),
             (
-                "node1 shows 8 devices to 2 rank(s) that train; start 9 ranks (one for each device and the "
-                "master), or show fewer devices"
+                "node1 shows 8 devices to 2 training rank(s); start 9 ranks (one per device, plus the "
+                "master), or make fewer devices visible"
             ),
         ),
     ],
@@ -77,7 +77,7 @@ def test_processors_have_no_identity_and_may_be_shared() -> None:
 
 def test_another_format_than_declared_is_refused() -> None:
     before_release.refuse_other_formats("bf16", [READY])
-    with pytest.raises(WorldError, match=r"made a convolution in fp16; unset what makes its libraries do so"):
+    with pytest.raises(WorldError, match=r"made a convolution in fp16; unset the setting that causes this"):
         before_release.refuse_other_formats(
             "bf16", [READY, replace(SECOND, multiplies={"convolution": "fp16"})]
         )
@@ -105,7 +105,7 @@ def test_clocks_that_differ_are_refused(offset: float) -> None:
     with pytest.raises(WorldError) as raised:
         before_release.refuse_other_clocks([RankReady(0, READY, 0.9), RankReady(1, SECOND, offset)])
     assert str(raised.value) == (
-        "the clock of node2 and that of the master differ by 3.0 s; synchronise them (chrony, ntp)"
+        "the clocks of node2 and the master differ by 3.0 s; synchronise them (chrony, ntp)"
     )
 
 
@@ -125,10 +125,10 @@ def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
     apart = [replace(READY, formats=emulated), replace(SECOND, sees_run=False, formats=emulated)]
     assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
-        "/runs/one is not shared with node2: weights travel over MPI, and the logs of their ranks at the end",
+        "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
         (
-            "bf16 is emulated on a device, 10 times slower than fp32; --format auto takes the fastest format "
-            "that is native"
+            "bf16 is emulated on a device, 10 times slower than fp32; --format auto chooses the fastest "
+            "native format"
         ),
     ]
 

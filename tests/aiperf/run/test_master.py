@@ -146,7 +146,7 @@ def test_where_nothing_new_can_be_found_what_is_in_flight_is_trained_to_its_end(
     run.config = with_overrides(run.config, {"search.bounds.max_operations": 1.0})
     told = run.go()
     assert told.leg.ended is not None
-    assert told.leg.ended.reason.startswith("exhausted: no new architecture within the bounds was found")
+    assert told.leg.ended.reason.startswith("exhausted: no new architecture found within the bounds")
     assert states(told) == [State.COMPLETE]
     assert told.tested is not None
 
@@ -233,7 +233,7 @@ def test_ranks_that_differ_are_refused(tmp_path: Path) -> None:
         def ready(self, rank: int) -> Ready:
             return replace(super().ready(rank), host="node2", code_hash="other")
 
-    with pytest.raises(WorldError, match="differ in code hash; give all nodes the same"):
+    with pytest.raises(WorldError, match="differ in code hash; use the same"):
         Run(tmp_path, FakeWorld(Obedient, OtherCode), max_trials=3).go()
 
 
@@ -246,7 +246,7 @@ def with_devices(*ids: str, visible: int) -> type[Obedient]:
 
 
 def test_devices_that_are_idle_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match="node1 shows 8 devices to 2 rank"):
+    with pytest.raises(WorldError, match="node1 shows 8 devices to 2 training rank"):
         Run(tmp_path, FakeWorld(with_devices("a", "b", visible=8), ranks=2), max_trials=3).go()
 
 
@@ -262,10 +262,7 @@ def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
     run = Run(tmp_path, FakeWorld(Obedient, Apart), max_trials=1)
     run.go()
     assert run.said == [
-        (
-            f"{tmp_path}/run is not shared with node2: weights travel over MPI, and the logs of their ranks "
-            "at the end"
-        )
+        (f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent over MPI")
     ]
 
 

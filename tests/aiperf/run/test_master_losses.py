@@ -104,7 +104,7 @@ def test_a_silent_group_is_lost_and_its_late_word_is_not_heard(
     world = FakeWorld(FallsSilent, Obedient, restartable=False)
     told = Run(tmp_path, world, silence_seconds=0.4, minutes=0.1).go()
     assert len(told.leg.losses) == 1
-    assert reasons(told)[0].startswith("said nothing for ")
+    assert reasons(told)[0].startswith("was silent for ")
     # FallsSilent said COMPLETE of its trial in the end; it was given to the other group before.
     assert assigned(world, 0) == [0]
     assert [attempt.group for attempt in told.trials[0].attempts] == [0, 1]
@@ -272,7 +272,7 @@ def test_hosts_of_other_times_of_day_are_refused_before_the_clock_runs(tmp_path:
         def ready(self, rank: int) -> Ready:
             return replace(super().ready(rank), host="node2", wall_seconds=time.time() + 3.0)
 
-    with pytest.raises(WorldError, match=r"the clock of node2 and that of the master differ by 3\.0 s"):
+    with pytest.raises(WorldError, match=r"the clocks of node2 and the master differ by 3\.0 s"):
         Run(tmp_path, FakeWorld(Obedient, Ahead), max_trials=2).go()
     told = replay(read_journal(RunFiles(tmp_path / "run").journal))
     assert told.leg.released is None

@@ -87,7 +87,7 @@ def test_devices_that_torch_does_not_see_are_not_replaced_by_the_processor(
     assert refused.returncode == 1
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("aiperf-hpc: rank 1 on ")
-    assert last.endswith("install the build of torch for them, or choose the processor by --device cpu")
+    assert last.endswith("install the matching build of torch, or use the processor with --device cpu")
     assert not (tmp_path / "run").exists()
     assert "nvidia-smi lists 1 device, torch " in last
     assert describe_device(ALONE, "cpu").kind == "cpu"

@@ -208,7 +208,7 @@ def test_ctrl_c_ends_a_run_with_its_result(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert refused.returncode == 1
-    assert "belongs to a run that is going on" in refused.stderr
+    assert "belongs to a run in progress" in refused.stderr
     assert process.returncode == 130
     assert "VALID, class smoke" in output
     run = told(directory)

@@ -129,7 +129,7 @@ def test_nobody_is_overlooked_and_nobody_is_lost_too_early(moves: list[tuple[str
             found = groups.ledger.replay.leg.losses[before:]
             assert [loss.group for loss in found] == expected
             for loss in found:
-                assert loss.reason == f"said nothing for {clock.now - model.heard[loss.group]:.0f} s"
+                assert loss.reason == f"was silent for {clock.now - model.heard[loss.group]:.0f} s"
             assert groups.at_work == any(each.assigned for each in groups.each)
             assert groups.any_alive == any(each.alive for each in groups.each)
 

@@ -93,7 +93,7 @@ def test_a_child_of_a_later_trial_or_of_itself_is_no_lineage() -> None:
 def test_an_unknown_trial_is_refused_with_those_there_are() -> None:
     replay = replayed(TIMED)
     with pytest.raises(
-        JournalError, match=f"no trial 999 in this run; there are: 0 to {len(replay.trials) - 1}"
+        JournalError, match=f"this run has no trial 999; it has: 0 to {len(replay.trials) - 1}"
     ):
         rebuild(replay, 999)
 

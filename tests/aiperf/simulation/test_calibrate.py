@@ -72,7 +72,7 @@ def test_a_run_that_validated_nothing_teaches_nothing(tmp_path: Path) -> None:
         slow,
         replace(short, limits=replace(short.limits, minutes=0.1)),
     )
-    with pytest.raises(JournalError, match="nothing to learn"):
+    with pytest.raises(JournalError, match="nothing can be calibrated"):
         calibrate(read_journal(played.files.journal), TRUE)
 
 

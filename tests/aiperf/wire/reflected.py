@@ -140,7 +140,7 @@ def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
         return kind(value)
     except ValueError:
         known = ", ".join(str(member.value) for member in kind)
-        raise RecordError(f"{path} is {_shown(value)}; it is one of {known}") from None
+        raise RecordError(f"{path} is {_shown(value)}; it must be one of {known}") from None
 
 
 def _member(family: Any, name: Any, path: str) -> Any:

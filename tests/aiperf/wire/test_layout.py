@@ -60,7 +60,7 @@ def test_every_rank_has_one_device_and_one_group(num_hosts: int, workers: int, r
 @pytest.mark.parametrize(
     ("hosts", "devices_per_trial", "message"),
     [
-        ("a", 0, "one rank is the master, and there is no other to train; start at least two"),
+        ("a", 0, "the only rank is the master, so none trains; start at least two ranks"),
         (
             ["node1", "node1", "node2", "node2"],
             0,
@@ -73,12 +73,12 @@ def test_every_rank_has_one_device_and_one_group(num_hosts: int, workers: int, r
         (
             "aaaaa",
             3,
-            "--devices-per-trial 3 does not divide 1 host(s) of 4 worker(s) evenly; take one of 1, 2, 4",
+            "--devices-per-trial 3 does not divide 1 host(s) of 4 worker(s) evenly; use one of 1, 2, 4",
         ),
         (
             "aaabb",
             6,
-            "--devices-per-trial 6 does not divide 2 host(s) of 2 worker(s) evenly; take one of 1, 2, 4",
+            "--devices-per-trial 6 does not divide 2 host(s) of 2 worker(s) evenly; use one of 1, 2, 4",
         ),
     ],
 )

@@ -110,7 +110,7 @@ def forged(directory: Path) -> RunFiles:
 
 
 def test_a_run_that_is_not_valid_is_refused(good: list[Judged], tmp_path: Path) -> None:
-    with pytest.raises(Unacceptable, match=r"forged is INVALID: .*; leave it out"):
+    with pytest.raises(Unacceptable, match=r"forged is INVALID: .*; omit it"):
         accept(Criteria(max_error=1.0), [*good, examine(forged(tmp_path / "forged"))])
 
 
@@ -123,13 +123,13 @@ def test_runs_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no criterion is given; for example: min_ops_per_second = 1e15"),
-        ("min_mfu = -1.0", "min_mfu is -1.0; it is 0 or more"),
+        ("", "it has no criterion; add one, such as min_ops_per_second = 1e15"),
+        ("min_mfu = -1.0", "min_mfu is -1.0; it must be 0 or more"),
         ("min_mfu = 'high'", "min_mfu is 'high'; it must be"),
         ("min_mfuu = 0.3", "unknown key min_mfuu; known: "),
         ("min_mfu = ", "site.toml: "),
-        ("earlier_runs = 3", "no criterion is given"),
-        ("max_drop = 0.1\nearlier_runs = 0", "earlier_runs is 0; it is 1 or more"),
+        ("earlier_runs = 3", "it has no criterion"),
+        ("max_drop = 0.1\nearlier_runs = 0", "earlier_runs is 0; it must be 1 or more"),
     ],
 )
 def test_wrong_criteria_are_one_line(text: str, told: str) -> None:

@@ -94,7 +94,7 @@ def test_other_code_is_refused_and_another_seed_is_not(runs: list[Judged], tmp_p
 
 
 def test_a_run_that_is_given_twice_is_no_second_run(runs: list[Judged]) -> None:
-    with pytest.raises(AiperfError, match=r"run-1 is the run of .*run-1; give each run once"):
+    with pytest.raises(AiperfError, match=r"run-1 is the same run as .*run-1; give each run once"):
         scaling([runs[0], runs[1], runs[0]])
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_was_cut_off_is_the_same_run(runs: list[Judged], tmp_path: Pa
     cut = RunFiles(tmp_path / "cut")
     cut.directory.mkdir()
     cut.journal.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(AiperfError, match=r"cut is the run of .*run-2; give each run once"):
+    with pytest.raises(AiperfError, match=r"cut is the same run as .*run-2; give each run once"):
         scaling([runs[0], runs[1], examine(cut)])
 
 

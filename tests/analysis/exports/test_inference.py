@@ -186,7 +186,7 @@ def test_of_another_run_or_damaged_it_is_refused(copied: RunFiles, replayed: Rep
         load_all(copied, replayed)
     path = copied.inference(2, "offline")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(AiperfError, match=r"2-offline\.json is not what `infer` writes"):
+    with pytest.raises(AiperfError, match=r"2-offline\.json is not an output of `infer`"):
         load_all(copied, replayed)
 
 

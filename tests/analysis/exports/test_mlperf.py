@@ -217,6 +217,6 @@ def test_the_command_writes_it(
     assert typed.err.startswith("aiperf-hpc: ")
     assert typed.err.count("\n") == 1
     assert typed("export", "--csv", "--mlperf", "resnet", imagenet.files.directory) == 2
-    assert "--mlperf is for --mllog" in typed.err
+    assert "--mlperf is only for --mllog" in typed.err
     assert typed("export", "--mllog", "--status", "onprem", imagenet.files.directory) == 2
-    assert "--status is for --mlperf" in typed.err
+    assert "--status is only for --mlperf" in typed.err

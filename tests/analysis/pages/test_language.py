@@ -62,7 +62,7 @@ def test_who_watches_sees_bytes_per_second() -> None:
 
 def test_figures_of_two_tasks_are_never_compared(language: Judged, images: Judged) -> None:
     for look in (lambda: compare(images, language), lambda: scaling([images, language])):
-        with pytest.raises(AiperfError, match="figures of two tasks are not compared"):
+        with pytest.raises(AiperfError, match="runs of different tasks cannot be compared"):
             look()
     with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are of images"):
         published(language)

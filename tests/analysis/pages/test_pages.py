@@ -404,7 +404,7 @@ def test_a_served_run_refreshes_itself(
         assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
         assert page.locator("#stale").is_hidden()
         growing.journal.rename(growing.directory / "away")
-        page.locator("#stale", has_text="there is no journal at").wait_for(timeout=20_000)
+        page.locator("#stale", has_text="no journal at").wait_for(timeout=20_000)
         assert "What follows stood so at" in page.locator("#stale").inner_text()
         (growing.directory / "away").rename(growing.journal)
         page.locator("#stale").wait_for(state="hidden", timeout=20_000)

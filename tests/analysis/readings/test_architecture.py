@@ -110,7 +110,7 @@ def holds(graph: Graph) -> None:
         for place, unit in enumerate(block.units):
             assert all(read is None or 0 <= read < place for read in unit.reads)
         read_inside = {read for unit in block.units for read in unit.reads}
-        assert {*range(len(block.units) - 1)} <= read_inside, "what nobody reads would be the output"
+        assert {*range(len(block.units) - 1)} <= read_inside, "what no node reads would be the output"
 
 
 @settings(max_examples=60, deadline=None)

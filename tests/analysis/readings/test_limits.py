@@ -66,7 +66,7 @@ def test_sixteen_bits_are_fp16_where_a_device_has_no_others(tmp_path: Path) -> N
     path = tmp_path / "peak.json"
     path.write_text(machine_json(replace(MACHINE, products=(Record("fp16", 4096, Rate(1e14, 9e13, 0.0)),))))
     assert read_limits(path, ("bf16", "fp16")).format == "fp16"
-    with pytest.raises(AiperfError, match=r"peak.json: fp32 was not measured, but fp16; see --bytes"):
+    with pytest.raises(AiperfError, match=r"peak.json: fp32 was not measured, only fp16; see --bytes"):
         read_limits(path, ("fp32",))
 
 
@@ -89,11 +89,11 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ("write", "words"),
     [
         (lambda path: None, "cannot be read: No such file"),
-        (lambda path: path.write_text("[1]"), "is not what `aiperf-hpc peak -o` writes"),
-        (lambda path: path.write_text("nonsense"), "is not what `aiperf-hpc peak -o` writes"),
+        (lambda path: path.write_text("[1]"), "is not an output of `aiperf-hpc peak -o`"),
+        (lambda path: path.write_text("nonsense"), "is not an output of `aiperf-hpc peak -o`"),
         (
             lambda path: path.write_text(json.dumps(json.loads(machine_json(MACHINE)) | {"products": []})),
-            "peak.json: bf16 or fp16 was not measured, but nothing",
+            "peak.json: bf16 or fp16 was not measured, only nothing",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_it_tells_what_each_group_does(tmp_path: Path) -> None:
 
 
 def test_it_says_when_there_is_nothing(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="there is no journal"):
+    with pytest.raises(JournalError, match="no journal at"):
         Follower(RunFiles(tmp_path)).update()
     (tmp_path / "journal.jsonl").touch()
     assert not Follower(RunFiles(tmp_path)).update()

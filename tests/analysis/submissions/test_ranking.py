@@ -94,7 +94,7 @@ def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages
     assert begun.startswith("runs/begun: INCOMPLETE: the run goes on, or was killed;")
     assert begun.endswith("`aiperf-hpc resume runs/begun` goes on")
     assert "the journal gives" in refused["forged.tar.gz"][0]
-    assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is not a gzip'ed tar archive")
+    assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is not a gzip-compressed tar archive")
 
 
 def test_what_was_run_is_told_with_its_unit(site: tuple[Standing, Pages]) -> None:

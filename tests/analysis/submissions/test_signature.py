@@ -43,7 +43,7 @@ def test_every_part_of_a_seal_counts(field: str, tmp_path: Path) -> None:
             verify(MANIFEST, {**seal, field: value})
     with pytest.raises(SignatureError):
         verify(MANIFEST, {name: value for name, value in seal.items() if name != field})
-    with pytest.raises(SignatureError, match="does not fit"):
+    with pytest.raises(SignatureError, match="does not match"):
         verify(MANIFEST + b" ", dict(seal))
 
 
@@ -52,7 +52,7 @@ def test_a_signature_of_the_bare_bytes_is_none_of_a_manifest(tmp_path: Path) -> 
     key = Ed25519PrivateKey.generate()
     raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     seal = {"algorithm": "Ed25519", "public_key": raw.hex(), "signature": key.sign(MANIFEST).hex()}
-    with pytest.raises(SignatureError, match="does not fit"):
+    with pytest.raises(SignatureError, match="does not match"):
         verify(MANIFEST, seal)
 
 
@@ -66,9 +66,9 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
         locked.private_bytes(*pem, serialization.BestAvailableEncryption(b"password"))
     )
     for name, match in (
-        ("text", "not a private key"),
-        ("rsa", "no Ed25519 key"),
-        ("locked", "without a password"),
+        ("text", "not an unencrypted private key"),
+        ("rsa", "not an Ed25519 key"),
+        ("locked", "unencrypted private key"),
         ("absent", "No such file"),
     ):
         with pytest.raises(SignatureError, match=match):

@@ -147,7 +147,7 @@ def test_one_hand_s_packages_stand_once_by_the_longest(bench: Bench) -> None:
     assert len(made.entries) == 1
     assert set(reasons(made)) == {"0-copied.tar.gz", "original.tar.gz"}
     assert all(
-        "its run is that of longer.tar.gz, of the same signer" in told for told in reasons(made).values()
+        "its run is that of longer.tar.gz, by the same signer" in told for told in reasons(made).values()
     )
 
 
@@ -197,7 +197,7 @@ def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) 
     made = bench.ranked(thief, register=register)
     assert stand(made) == []
     assert reasons(made)["borrowed.tar.gz"] == (
-        "it bears the name of Example University, a registered site, whose key did not sign it"
+        "it names the registered site Example University, but was not signed with its key"
     )
     own = bench.package("own-name", bench.second, "fresh.key", name)
     assert len(bench.ranked(own, register=register).entries) == 1
@@ -219,7 +219,7 @@ def test_a_signature_is_of_one_manifest(bench: Bench) -> None:
     path = packed(bench.folder / "0-forged.tar.gz", forged)
     made = bench.ranked(path, bench.original)
     assert stand(made) == [OWNER]
-    assert "the signature does not fit the manifest" in reasons(made)["0-forged.tar.gz"]
+    assert "the signature does not match the manifest" in reasons(made)["0-forged.tar.gz"]
 
 
 @pytest.mark.parametrize("first", RECORDED, ids=lambda path: path.name)

@@ -24,7 +24,7 @@ from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 RESULT = "runs/short/result.json"
 JOURNAL = "runs/short/journal.jsonl"
-HIDDEN = "it is of a run that the manifest does not name, and nobody looked at it"
+HIDDEN = "it belongs to a run that is not in the manifest, and was not checked"
 
 
 @pytest.fixture(scope="module")
@@ -242,9 +242,9 @@ def test_a_smoke_run_is_not_called_closed(files: Contents, tmp_path: Path) -> No
 @pytest.mark.usefixtures("one_count")
 def test_another_version_is_told_apart(files: Contents, tmp_path: Path) -> None:
     newer = changed(files, "manifest.json", lambda value: {**value, "form": "aiperf-hpc/package/2"})
-    assert "take the version that made it" in verdict(packed(tmp_path / "p", newer))[1]
+    assert "use the version that created it" in verdict(packed(tmp_path / "p", newer))[1]
     newer = changed(files, RESULT, lambda value: {**value, "form": "aiperf-hpc/result/2"})
-    assert "take the version that made it" in verdict(packed(tmp_path / "p", resealed(newer)))[1]
+    assert "use the version that created it" in verdict(packed(tmp_path / "p", resealed(newer)))[1]
     for nonsense in ([], "x", None, {"form": ["aiperf-hpc/package/1"]}):
         assert not verdict(packed(tmp_path / "p", changed(files, "manifest.json", lambda _, n=nonsense: n)))[
             0
@@ -259,7 +259,7 @@ def test_what_would_fill_the_memory_is_not_parsed(
     large = {**files, "manifest.json": b"[" + b"[]," * 5000 + b"[]]\n"}
     assert verdict(packed(tmp_path / "p", large)) == (
         False,
-        "refused: manifest.json: it has 15,005 bytes, and at most 10,000 are read",
+        "refused: manifest.json: it has 15,005 bytes; the limit is 10,000",
     )
     name = "runs/short/config.toml"
     for config in (b"a = " + b"[" * 9000, b"a = " + b"9" * 9000, b"#" * 70_000):
@@ -306,7 +306,7 @@ def test_a_signature_says_who_and_holds_everything(
         forged = resealed(changed(files, "system.json", lambda value, n=name: {**value, n: other(value[n])}))
         valid, reasons = verdict(packed(tmp_path / "p", forged))
         assert not valid
-        assert "the signature does not fit the manifest" in reasons or "system.json" in reasons
+        assert "the signature does not match the manifest" in reasons or "system.json" in reasons
     unsigned = {
         **files,
         "seal.json": canonical({"manifest_sha256": parse(files["seal.json"])["manifest_sha256"]}),
@@ -319,7 +319,7 @@ def test_another_key_does_not_fit(short: RunFiles, key: Path, tmp_path: Path) ->
     files = contents(make(tmp_path / "signed.tar.gz", short, key=key))
     public = make_key(tmp_path / "other.key")
     forged = changed(files, "seal.json", lambda seal: {**seal, "public_key": public})
-    assert "the signature does not fit the manifest" in verdict(packed(tmp_path / "p", forged))[1]
+    assert "the signature does not match the manifest" in verdict(packed(tmp_path / "p", forged))[1]
 
 
 def test_several_runs_go_into_one_package(short: RunFiles, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_name_of_our_own_stays_ours(packages: Path) -> None:
         ("lowest = lowest_search:NoSearch", "'lowest': lowest_search:NoSearch is not a class"),
         ("lowest = lowest_search:Gone", "'lowest' cannot be imported from lowest_search:Gone: module "),
         ("lowest = gone:Gone", "'lowest' cannot be imported from gone:Gone: No module named 'gone'"),
-        ("other = lowest_search:Lowest", "'lowest' is not installed; install the package that it came with"),
+        ("other = lowest_search:Lowest", "'lowest' is not installed; install its package"),
     ],
 )  # fmt: skip
 def test_what_is_no_search_is_one_line(packages: Path, entry: str, told: str) -> None:
@@ -55,6 +55,6 @@ def test_two_of_one_name_are_refused(packages: Path) -> None:
     install(packages, "1")
     install(packages, "1", "lowest = another:Lowest", "another")
     with pytest.raises(
-        SearchError, match=r"^two searches are called 'lowest': \S+ and \S+; uninstall one of them$"
+        SearchError, match=r"^two searches are named 'lowest': \S+ and \S+; uninstall one of them$"
     ):
         distributions_of_search("lowest")

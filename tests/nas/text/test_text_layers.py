@@ -374,7 +374,12 @@ GOOD = (EMBEDDED, Node("symbols", Linear(7), ("embedding",)))
     ("input", "nodes", "head", "message"),
     [
         ((5,), GOOD, Classes(), "the output has the shape (5, 7), not (classes,)"),
-        ((5,), (*GOOD, Node("a", Dense(4), ("b",))), NextSymbol(), "a reads 'b', which is not above it"),
+        (
+            (5,),
+            (*GOOD, Node("a", Dense(4), ("b",))),
+            NextSymbol(),
+            "a reads 'b', which does not come before it",
+        ),
         (
             (3, 4, 4),
             (Node("pool", GlobalPool(), (INPUT,)),),

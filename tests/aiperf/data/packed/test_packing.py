@@ -115,23 +115,23 @@ def test_the_same_again_packs_nothing_and_another_size_is_refused(source: Path, 
     again = call("data", "pack", source, done, "--size", SIDE)
     assert (again.returncode, again.stdout) == (
         0,
-        f"{done}: already holds these images; `aiperf-hpc data verify` reads them again\n",
+        f"{done}: already holds these images; `aiperf-hpc data verify` checks them\n",
     )
     assert {path: path.stat().st_mtime_ns for path in done.iterdir()} == before
     with pytest.raises(
-        DataError, match=r"already holds other packed images \(side, resize differ\); remove it"
+        DataError, match=r"already contains other packed images \(side, resize differ\); remove it"
     ):
         plan(source, done, 2 * SIDE)
 
 
 def test_a_folder_of_other_things_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(DataError, match="holds other files; give an empty or a new folder"):
+    with pytest.raises(DataError, match="contains other files; choose an empty or a new folder"):
         plan(source, tmp_path, SIDE)
 
 
 def test_a_target_among_the_images_is_refused(source: Path) -> None:
-    with pytest.raises(DataError, match=r"packed: lies among the images that are packed; give a folder outs"):
+    with pytest.raises(DataError, match=r"packed: is inside the source folder; choose a folder outs"):
         plan(source, source / "train/packed", SIDE)
 
 
@@ -151,7 +151,7 @@ def test_a_disk_without_room_is_refused(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(planning.shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(DataError, match=r"packed: 153 KiB are needed and 1000 B are free; make room"):
+    with pytest.raises(DataError, match=r"packed: 153 KiB needed, but only 1000 B free; free some space"):
         plan(source, tmp_path / "packed", SIDE)
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_decoded_is_named_and_only_its_shard_is_made_again
     kept = bad.read_bytes()
     bad.write_bytes(kept[: len(kept) // 2])
     target = tmp_path / "packed"
-    with pytest.raises(DataError, match=f"^{bad}: is no readable JPEG .*; replace it, for without it"):
+    with pytest.raises(DataError, match=f"^{bad}: not a readable JPEG .*; replace it; without it"):
         packed(root, target)
     shards = {path.name: path.stat().st_mtime_ns for path in target.glob("train-*")}
     assert sorted(shards) == ["train-00000.shard", "train-00002.shard"]
@@ -177,7 +177,7 @@ def test_a_shard_that_was_damaged_meanwhile_is_made_again_too(tmp_path: Path) ->
     bad = Path(scan(root / "train").path(70))
     kept = bad.read_bytes()
     bad.write_bytes(kept[:-200])
-    with pytest.raises(DataError, match="is no readable JPEG or PNG"):
+    with pytest.raises(DataError, match="not a readable JPEG or PNG"):
         packed(root, target)
     bad.write_bytes(kept)
     shard = target / "train-00000.shard"
@@ -212,7 +212,7 @@ def test_a_shard_is_not_made_again_from_other_pixels(source: Path, done: Path, t
     target = packed(root, tmp_path / "packed", SIDE)
     (target / "test-00000.shard").unlink()
     one.write_bytes(other.read_bytes())
-    with pytest.raises(DataError, match=r"test-00000.shard: made again, it is not what the manifest says"):
+    with pytest.raises(DataError, match=r"test-00000.shard: packed again, it differs from the manifest"):
         packed(root, target, SIDE)
 
 
@@ -220,7 +220,7 @@ def test_a_set_of_another_decoder_is_another_set(
     source: Path, done: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "decoder_name", lambda: "Pillow 1.0, libjpeg 6b")
-    with pytest.raises(DataError, match=r"already holds other packed images \(decoder differ"):
+    with pytest.raises(DataError, match=r"already contains other packed images \(decoder differ"):
         plan(source, done, SIDE)
 
 
@@ -247,7 +247,7 @@ def test_a_killed_packing_goes_on_where_it_was(tmp_path: Path) -> None:
     finished = [line["shard"] for line in PackingRecord.lines(record)]
     before = {name: (target / name).stat().st_mtime_ns for name in finished}
     assert 2 <= len(finished) < 8
-    with pytest.raises(DataError, match="its packing is not finished; call `aiperf-hpc data pack` again"):
+    with pytest.raises(DataError, match="packing is not finished; run `aiperf-hpc data pack` again"):
         read_manifest(target)
     went_on = call(*words)
     assert went_on.returncode == 0, went_on.stderr
@@ -276,13 +276,13 @@ def test_a_pipe_is_no_record_of_a_packing(
     monkeypatch.setattr("nas.bounded.PIPE_SECONDS", 0.1)
     os.mkfifo(tmp_path / "packing.jsonl")
     with pytest.raises(
-        DataError, match=r"packing.jsonl: nothing came through this pipe in 0.1 s; remove the"
+        DataError, match=r"packing.jsonl: nothing was read from this pipe in 0.1 s; remove the"
     ):
         plan(source, tmp_path, SIDE)
 
 
 def test_two_packings_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(DataError, match="another packing is at work"):
+    with alone(tmp_path), pytest.raises(DataError, match="another `data pack` is running"):
         packed(source, tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_a_packing_that_was_planned_earlier_leaves_a_finished_set_alone(source: 
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()}
         assert made == [read_manifest(tmp_path / "packed"), None]
         assert other is not None
-        with pytest.raises(DataError, match="already holds other packed images"):
+        with pytest.raises(DataError, match="already contains other packed images"):
             pack(other, thread, 1, lambda images: None)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()} == before
 
@@ -307,5 +307,5 @@ def test_a_file_system_without_locks_is_told_as_such(
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(DataError, match=r"\.lock: cannot be locked \(Function not implemented\); take"):
+    with pytest.raises(DataError, match=r"\.lock: cannot be locked \(Function not implemented\); use"):
         packed(source, tmp_path / "packed")

@@ -170,8 +170,9 @@ def test_images_that_would_all_be_scaled_up_are_refused(written: DataConfig) -> 
     with pytest.raises(DataError) as refused:
         load(replace(written, size=33), CPU, 1)
     assert str(refused.value) == (
-        f"{written.path}/manifest.json: images are packed at 32 x 32, data.size is 33, so all would be "
-        "scaled up; set data.size = 28 or less, or pack the images again with --size 38 into another folder"
+        f"{written.path}/manifest.json: images are packed at 32 x 32, data.size is 33, so all images would "
+        f"be scaled up; set data.size = 28 or less, or pack the images again with --size 38 into another "
+        f"folder"
     )
 
 
@@ -179,7 +180,9 @@ def test_images_that_would_all_be_scaled_up_are_refused(written: DataConfig) -> 
 def test_a_dry_run_refuses_images_that_would_be_scaled_up(written: DataConfig) -> None:
     done = call("run", "--data", written.path, "--set", "data.size=64", "--dry-run")
     assert done.returncode == 1
-    assert "images are packed at 32 x 32, data.size is 64, so all would be scaled up; set" in done.stderr
+    assert (
+        "images are packed at 32 x 32, data.size is 64, so all images would be scaled up; set" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("content", ['{"form": "web app"}', '["a"]', "{", "\xff"])
@@ -269,7 +272,7 @@ def test_verify_names_the_damaged_shards(config: DataConfig) -> None:
     damaged = call("data", "verify", folder)
     assert damaged.returncode == 1
     assert damaged.stdout.splitlines() == [
-        f"{shard}: is damaged: its SHA-256 is not that of the manifest",
+        f"{shard}: is damaged: its SHA-256 does not match the manifest",
         f"{folder / 'test-00000.shard'}: No such file or directory",
     ]
     assert "2 of 2 shards are missing or damaged; copy them again" in damaged.stderr
@@ -290,7 +293,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(config: DataConfig) -> No
     [
         ((40, 40, 40), (30, 90), "the shards of train do not hold 64 images each"),
         ((40, 40, 40), (120,), "the shards of train do not hold 64 images each"),
-        ((256, 512, 256 * 10**12), (10**12 + 3,) * 256, "images, and at most 100,000,000 are read"),
+        ((256, 512, 256 * 10**12), (10**12 + 3,) * 256, "images; the limit is 100,000,000"),
     ],
 )
 def test_counts_that_cannot_be_are_refused(
@@ -317,7 +320,7 @@ def test_labels_that_were_changed_are_refused(config: DataConfig) -> None:
         path.write_text(json.dumps({**whole, key: value}))
         verified = call("data", "verify", config.path) if key == "decoder" else None
         assert verified is None or verified.returncode == 1
-        with pytest.raises(DataError, match=r"its own SHA-256 is not that of its content, so it was changed"):
+        with pytest.raises(DataError, match=r"its SHA-256 does not match its content, so it was changed"):
             load(config, CPU, 1)
 
 
@@ -397,7 +400,7 @@ def test_a_shard_that_is_damaged_on_its_way_is_not_staged(config: DataConfig, tm
     shard = Path(config.path) / "train-00000.shard"
     anew(shard, bytes(shard.stat().st_size))
     with pytest.raises(
-        DataError, match=r"train-00000.shard: its SHA-256 is not that of the manifest; `aiperf"
+        DataError, match=r"train-00000.shard: its SHA-256 does not match the manifest; `aiperf"
     ):
         load(replace(config, stage=str(tmp_path / "disk")), CPU, 1)
     (copy,) = (tmp_path / "disk").iterdir()
@@ -411,11 +414,11 @@ def test_a_disk_without_room_is_refused(
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(
-        DataError, match=r"data.stage: 153 KiB are needed in .* and 1000 B are free; make room"
+        DataError, match=r"data.stage: 153 KiB needed in .*, but only 1000 B free; free some space"
     ):
         load(replace(config, stage=str(tmp_path / "disk")), CPU, 1)
 
 
 def test_only_packed_images_are_staged(folders: DataConfig) -> None:
-    with pytest.raises(ConfigError, match=r"data.name is 'imagefolder': only packed images are staged"):
+    with pytest.raises(ConfigError, match=r"data.name is 'imagefolder': only packed images can be staged"):
         replace(folders, stage="/local")

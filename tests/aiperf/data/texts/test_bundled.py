@@ -77,13 +77,19 @@ def test_a_damaged_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     beside(tmp_path, monkeypatch, content)
-    with pytest.raises(DataError, match=r"^the bundled text: .*xz cannot be read: .*; install this program"):
+    with pytest.raises(
+        DataError,
+        match=r"^the bundled text: .*xz cannot be read: .*; reinstall this "
+        "program",
+    ):
         load(CONFIG, CPU, 1)
 
 
 def test_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside(tmp_path, monkeypatch, lzma.compress(b"another"))
-    with pytest.raises(DataError, match=r"^the bundled text: SHA-256 .* instead of 0e2963bc.*; install this"):
+    with pytest.raises(
+        DataError, match=r"^the bundled text: SHA-256 .* instead of 0e2963bc.*; reinstall this"
+    ):
         load(CONFIG, CPU, 1)
 
 
@@ -96,7 +102,11 @@ def test_a_python_without_lzma_is_told_what_to_do(monkeypatch: pytest.MonkeyPatc
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DataError, match=r"without lzma; build it with liblzma, or unpack .*xz by xz -dc and"):
+    with pytest.raises(
+        DataError,
+        match=r"without lzma; build it with liblzma, or unpack .*xz with xz -dc "
+        "and",
+    ):
         bundled.bundled_text()
 
 

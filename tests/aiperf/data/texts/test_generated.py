@@ -153,7 +153,7 @@ def test_a_billion_windows_hold_nothing() -> None:
             {"test_examples": 0},
             (
                 "synthetic text: data.training_examples, data.validation_examples and data.test_examples "
-                "must all be given; set them in the configuration"
+                "must all be set in the configuration"
             ),
         ),
         (

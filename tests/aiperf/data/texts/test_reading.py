@@ -20,7 +20,7 @@ from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError
 
 CPU = torch.device("cpu")
-REMEDY = "give a readable file of text, or a folder of them"
+REMEDY = "give a readable text file, or a folder of text files"
 
 
 def test_all_files_of_a_folder_in_the_order_of_their_bytes(
@@ -56,7 +56,7 @@ def test_more_files_than_a_process_may_open(tmp_path: Path) -> None:
 
 def make_pipe(path: Path) -> str:
     os.mkfifo(path)
-    return f"{path}: is a pipe; a text is a file, or a folder of files"
+    return f"{path}: is a pipe; give a text file, or a folder of text files"
 
 
 def make_socket(path: Path) -> str:
@@ -66,22 +66,22 @@ def make_socket(path: Path) -> str:
     bound.bind(path.name)
     os.chdir(before)
     bound.close()
-    return f"{path}: is a socket; a text is a file, or a folder of files"
+    return f"{path}: is a socket; give a text file, or a folder of text files"
 
 
 def make_device(path: Path) -> str:
     path.symlink_to("/dev/zero")
-    return f"{path}: is a device; a text is a file, or a folder of files"
+    return f"{path}: is a device; give a text file, or a folder of text files"
 
 
 def make_folder(path: Path) -> str:
     path.mkdir()
-    return f"{path}: holds no bytes; give a file of text, or a folder of them"
+    return f"{path}: empty; give a text file, or a folder of text files"
 
 
 def make_empty(path: Path) -> str:
     path.touch()
-    return f"{path}: holds no bytes; give a file of text, or a folder of them"
+    return f"{path}: empty; give a text file, or a folder of text files"
 
 
 def make_broken(path: Path) -> str:
@@ -140,7 +140,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     path.write_bytes(bytes(1000))
     text = text_at(path)
     path.write_bytes(bytes(10))
-    expected = f"^{path}: had 1,000 bytes and now has 10; leave it as it is while it is read$"
+    expected = f"^{path}: had 1,000 bytes and now has 10; do not change it while it is being read$"
     with pytest.raises(DataError, match=expected):
         list(text.chunks())
     with pytest.raises(DataError, match=expected):
@@ -176,8 +176,8 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
 
 def test_a_folder_or_file_of_text_is_not_taken_for_images(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_bytes(b"words")
-    with pytest.raises(DataError, match=r"; give the folder that does; a text is read by --preset text"):
+    with pytest.raises(DataError, match=r"; give a folder that does; for text, use --preset text"):
         look(tmp_path)
-    expected = f"{tmp_path}/book.txt is a file; a text is read by --preset text --data PATH, images are given"
-    with pytest.raises(DataError, match=f"^{re.escape(expected)} by their folder$"):
+    expected = f"{tmp_path}/book.txt is a file; for text, use --preset text --data PATH; for images, give"
+    with pytest.raises(DataError, match=f"^{re.escape(expected)} their folder$"):
         look(tmp_path / "book.txt")

@@ -7,15 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 
 from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.looking.machine import price_option, priced, site_option
 from aiperf.commands.looking.networks import best_trial
-from aiperf.commands.options import Number, device_option, run_argument, writing
+from aiperf.commands.options import Number, device_option, only_with, run_argument, writing
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
@@ -24,8 +28,9 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.process import environment
 from aiperf.scenarios.measured import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
-from analysis.exports.inference import Inference, found, save
+from analysis.exports.inference import SINGLE, Inference, found, save
 from analysis.exports.inference_text import inference_text
+from launch.price import Price
 from nas.record import decode, encode
 
 ALL, SEARCH = "all", "search"
@@ -80,6 +85,8 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
 @click.option("--accuracy", is_flag=True, help="Answer all test examples too, and compare with the journal.")
 @click.option("--data", default="", help="The images or the text, where not the run's.")
 @device_option
+@price_option
+@site_option("its price")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def infer(
     directory: Path,
@@ -91,14 +98,20 @@ def infer(
     accuracy: bool,
     data: str,
     device: str,
+    price_text: str | None,
+    site: Path | None,
     as_json: bool,
 ) -> int:
     """Measure how fast a found network answers, by MLPerf's LoadGen: latencies, rates, accuracy.
 
     TRIAL is the best network where none is given; its weights must lie in the run directory. Results and
     LoadGen's logs are written into RUN/inference. Exit code 1 where LoadGen's verdict on a test is INVALID,
-    where no rate is within the bound, or where the accuracy is not the journal's.
+    where no rate is within the bound, or where the accuracy is not the journal's. With --accuracy,
+    single-stream and a price also DAWNBench's cost of 10,000 images, one at a time.
     """
+    one_at_a_time = accuracy and scenario in (ALL, SINGLE)
+    only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")
+    price = priced(price_text, site) if one_at_a_time else None
     refuse_no_run()
     from aiperf.training.kept_trial import kept_trial
 
@@ -116,19 +129,52 @@ def infer(
         )
         results.append(_measured(files, run, request))
         if not as_json:
-            click.echo(f"{inference_text(results[-1])}\nresult{'':18}{files.inference(number, name)}\n")
+            text = inference_text(results[-1], price)
+            click.echo(f"{text}\nresult{'':18}{files.inference(number, name)}\n")
     if as_json:
-        click.echo(json.dumps([encode(result) for result in results]))
+        click.echo(json.dumps([_json(result, price) for result in results]))
     return 0 if all(map(_holds, results)) else 1
 
 
+def _json(inference: Inference, price: Price | None) -> dict[str, Any]:
+    """A price is not kept in the result, which others read."""
+    money = None if price is None else inference.dawnbench_cost(price)
+    record = dict(encode(inference))
+    return record if price is None else record | {"price": str(price), "dawnbench_cost": money}
+
+
 def _measured(files: RunFiles, run: Replay, request: Request) -> Inference:
-    """In a process of its own; what lay there of an earlier one is gone afterwards. Raises AiperfError."""
+    """In a process of its own; what lay there of an earlier one is gone once there is a new result. Raises
+    AiperfError."""
     logs, result = (of(request.trial, request.scenario) for of in (files.inference_logs, files.inference))
+    with _in_place_of(logs, result):
+        inference = _answered(files, run, request, logs)
+        with writing(result):
+            save(files, inference)
+    return inference
+
+
+@contextmanager
+def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
+    """An empty folder of logs. Earlier ones are put aside, and back where there is no new result: also those
+    that a killed process had put aside."""
+    earlier = logs.with_name(f"{logs.name}.earlier")
     with writing(logs):
-        result.unlink(missing_ok=True)
+        if not earlier.exists() and result.exists() and logs.exists():
+            logs.rename(earlier)
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir(parents=True)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(logs, ignore_errors=True)
+        if earlier.exists():
+            earlier.rename(logs)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     click.echo(f"{what}, logs in {logs}", err=True)
     command = [sys.executable, "-m", "aiperf.inference", json.dumps(encode(request))]
@@ -141,10 +187,7 @@ def _measured(files: RunFiles, run: Replay, request: Request) -> Inference:
     answer = json.loads(done.stdout.splitlines()[-1])
     if "refused" in answer:
         raise AiperfError(answer["refused"])
-    inference = found(files, run, request.trial, request.scenario, decode(Measured, answer))
-    with writing(result):
-        save(files, inference)
-    return inference
+    return found(files, run, request.trial, request.scenario, decode(Measured, answer))
 
 
 def _holds(inference: Inference) -> bool:

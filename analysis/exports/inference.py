@@ -15,11 +15,12 @@ from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS, Scenario
 from aiperf.tasks.known import task_of
 from analysis.readings.limits import limits_of
 from analysis.readings.usage import use_over
+from launch.price import Price
 from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/inference/1"
-MULTI = "multi-stream"
+SINGLE, MULTI = "single-stream", "multi-stream"
 DAWNBENCH_IMAGES = 10_000
 """Of which DAWNBench states latency and cost (Coleman et al., 2017)."""
 
@@ -76,6 +77,19 @@ class Inference:
             return None
         return detail.samples_per_second * self.measured.tensor_ops / ceiling
 
+    @property
+    def dawnbench_seconds(self) -> float | None:
+        """DAWNBench's 10,000 images, one at a time; None but for the accuracy pass of `single-stream`."""
+        accuracy = self.measured.accuracy
+        if accuracy is None or self.scenario != SINGLE:
+            return None
+        return DAWNBENCH_IMAGES * accuracy.latencies.mean
+
+    def dawnbench_cost(self, price: Price) -> float | None:
+        """Of those, on one node that does nothing else."""
+        seconds = self.dawnbench_seconds
+        return None if seconds is None else price.money(seconds / 3600)
+
     def _percentile(self, latencies: Latencies | None) -> float | None:
         if latencies is None or self.of.percentile is None:
             return None
@@ -101,7 +115,10 @@ def found(files: RunFiles, replay: Replay, trial: int, scenario: str, measured: 
 def save(files: RunFiles, inference: Inference) -> None:
     """Raises OSError where the directory cannot be written."""
     text = json.dumps(encode(inference), indent=1) + "\n"
-    files.inference(inference.trial, inference.scenario).write_text(text, encoding="utf-8")
+    path = files.inference(inference.trial, inference.scenario)
+    new = path.with_suffix(".new")  # an earlier one stays whole, should the disk be full
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 def load_all(files: RunFiles, replay: Replay) -> list[Inference]:

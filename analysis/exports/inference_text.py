@@ -11,6 +11,7 @@ from aiperf.scenarios.scenario import RULE_SECONDS
 from aiperf.wording import clock, figure, percent, rate, scaled
 from analysis.exports.inference import DAWNBENCH_IMAGES, Inference
 from analysis.table import Table
+from launch.price import Price
 
 WIDTH = 24
 MOST_DIFFERENCE = 0.05
@@ -21,9 +22,14 @@ COLUMNS = (
 )
 
 
-def inference_text(inference: Inference) -> str:
-    """One scenario on a few lines."""
+def inference_text(inference: Inference, price: Price | None = None) -> str:
+    """One scenario on a few lines; with a price what DAWNBench's 10,000 images cost, where it is known."""
     lines = [(inference.scenario, _verdict_text(inference)), *_lines(inference)]
+    money = None if price is None else inference.dawnbench_cost(price)
+    if price is not None and money is not None:
+        amount = f"{figure(money)} {price.currency}".rstrip()
+        each = f"{DAWNBENCH_IMAGES:,} {inference.example}s one at a time on one node"
+        lines.append(("cost", f"{amount} for {each}, at {price}"))
     return "\n".join(f"{name:<{WIDTH}}{text}" for name, text in lines)
 
 
@@ -83,8 +89,8 @@ def _lines(inference: Inference) -> Iterator[tuple[str, str]]:
     yield "energy", _energy_text(inference)
     if measured.accuracy is not None:
         yield "accuracy", _accuracy_text(measured.accuracy)
-        if inference.scenario == "single-stream":
-            yield "one at a time", _one_at_a_time(measured.accuracy, example)
+        if inference.dawnbench_seconds is not None:
+            yield "one at a time", _one_at_a_time(measured.accuracy, inference.dawnbench_seconds, example)
     threads = f", {measured.threads} thread{'' if measured.threads == 1 else 's'}" if measured.threads else ""
     yield "device", f"{measured.device}, {measured.format}{threads}"
 
@@ -155,13 +161,11 @@ def _against_journal(accuracy: Accuracy) -> str:
     return f"{'agrees with' if accuracy.found.agrees(accuracy.recorded) else 'DIFFERS from'} the journal's"
 
 
-def _one_at_a_time(accuracy: Accuracy, example: str) -> str:
+def _one_at_a_time(accuracy: Accuracy, seconds: float, example: str) -> str:
     """DAWNBench's latency: the mean of all test examples, and of 10,000 of them the time."""
-    mean = accuracy.latencies.mean
     known = "" if accuracy.latencies.number >= DAWNBENCH_IMAGES else f", from {accuracy.latencies.number:,}"
-    return (
-        f"{_seconds(mean)} per {example}; {DAWNBENCH_IMAGES:,} take {clock(DAWNBENCH_IMAGES * mean)}{known}"
-    )
+    each = _seconds(accuracy.latencies.mean)
+    return f"{each} per {example}; {DAWNBENCH_IMAGES:,} take {clock(seconds)}{known}"
 
 
 def _seconds(seconds: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -133,11 +135,57 @@ def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None
         (("--latency-ms", "0"), "0.0 is not in the range"),
         (("--seconds", "0"), "0.0 is not in the range"),
         (("--scenario", "burst"), "'burst' is not one of"),
+        (("--price", "3/node-hour"), "--price is for --accuracy with --scenario single-stream or all"),
+        (("--price", "3/node-hour", "--accuracy", "--scenario", "server"), "--price is for --accuracy with "),
+        (("--site", "s.toml"), "--site is for --accuracy with --scenario single-stream or all"),
     ],
 )
 def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) -> None:
     assert typed("infer", "never", *words) == 2
     assert why in typed.err
+
+
+@pytest.fixture
+def earlier(run: tuple[RunFiles, int]) -> Iterator[dict[Path, str]]:
+    """Files of an earlier result."""
+    files, number = run
+    result, logs = files.inference(number, "multi-stream"), files.inference_logs(number, "multi-stream")
+    (logs / "performance").mkdir(parents=True, exist_ok=True)
+    found = {result: "result", logs / "user.conf": "settings", logs / "performance" / "log.txt": "log"}
+    for path, text in found.items():
+        path.write_text(text)
+    yield found
+    result.unlink()
+    shutil.rmtree(logs)
+
+
+@pytest.mark.parametrize("answer", ['{"refused": "no such data"}', "no answer"])
+def test_an_earlier_result_stays_where_there_is_no_new_one(
+    answer: str,
+    run: tuple[RunFiles, int],
+    typed: Typed,
+    earlier: dict[Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refused, or killed while it wrote its logs; and again after this program was killed itself."""
+    files, number = run
+    logs = files.inference_logs(number, "multi-stream")
+
+    def measured(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+        assert list(logs.iterdir()) == []
+        (logs / "user.conf").write_text("new")
+        return subprocess.CompletedProcess("", 1 if answer == "no answer" else 0, f"{answer}\n")
+
+    monkeypatch.setattr("aiperf.commands.inferring.subprocess.run", measured)
+    words = ("infer", files.directory, "--scenario", "multi-stream")
+    assert typed(*words) == 1
+    assert {path: path.read_text() for path in earlier} == earlier
+    logs.rename(logs.with_name(f"{logs.name}.earlier"))
+    logs.mkdir()
+    (logs / "user.conf").write_text("torn")
+    assert typed(*words) == 1
+    assert {path: path.read_text() for path in earlier} == earlier
+    assert len(list(files.inference_directory.iterdir())) == 2
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from analysis.exports.inference_text import inference_table, inference_text
 from analysis.pages.report import report_html
 from analysis.readings.judged import examine
 from analysis.readings.limits import limits_of
+from launch.price import Price
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, told
 from tests.aiperf.scenarios.test_detail_log import LOGS
@@ -74,6 +75,21 @@ def test_a_scenario_on_a_few_lines() -> None:
         "one at a time           50.5 ms per image; 10,000 take 8:25, from 100",
         "device                  AMD EPYC, bf16, 2 threads",
     ]
+
+
+def test_a_price_makes_dawnbenchs_cost() -> None:
+    """The mean of all test images, one at a time: 50.5 ms; 10,000 of them are 505 s of a node."""
+    whole = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
+    single = inference("single-stream", accuracy=whole)
+    name, text = inference_text(single, Price(36.0, "USD")).splitlines()[-1].split(maxsplit=1)
+    assert (name, text) == (
+        "cost",
+        "5.05 USD for 10,000 images one at a time on one node, at 36 USD per node-hour",
+    )
+    assert "cost   " not in inference_text(single)
+    for other in (inference("offline", accuracy=whole), inference("single-stream")):
+        assert other.dawnbench_cost(Price(36.0)) is None
+        assert inference_text(other, Price(36.0)) == inference_text(other)
 
 
 def test_a_server_says_how_its_rate_was_chosen_and_why_it_is_not_valid() -> None:

@@ -79,15 +79,16 @@ def missing_files(home: Path = Path(__file__).parent) -> str | None:
 
 
 def _again() -> str:
-    """The command that brings the files back, from where they came: no index need have this program."""
+    """The command that brings the files back, from where they came: no index has this program."""
+    again = "pip install --force-reinstall --no-deps"
     try:
         told = json.loads(Distribution.from_name(DISTRIBUTION).read_text("direct_url.json") or "{}")
         source = str(told["url"])
     except (PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
-        source = DISTRIBUTION
+        return f"{again} . in a checkout of aiperf-hpc"
     if source.startswith("file://"):
         source = unquote(source.removeprefix("file://"))
-    return f"pip install --force-reinstall --no-deps {shlex.quote(source)}"
+    return f"{again} {shlex.quote(source)}"
 
 
 def hidden_package(path: Iterable[str] | None = None) -> str | None:

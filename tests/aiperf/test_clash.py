@@ -107,7 +107,7 @@ def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
     assert answer.stderr == (
         "aiperf-hpc: aiperf/__init__.py and aiperf/__main__.py of aiperf-hpc are missing; another package "
         "named aiperf may have been removed; "
-        "remedy: pip install --force-reinstall --no-deps aiperf-hpc\n"
+        "remedy: pip install --force-reinstall --no-deps . in a checkout of aiperf-hpc\n"
     )
 
 

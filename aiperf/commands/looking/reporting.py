@@ -65,7 +65,7 @@ def report(
             written = [write(output or beside(path, files, files.result.name), canonical(content))]
         else:
             about = About(
-                *_named(path, files, site),
+                *_named(path, judged, site),
                 price=priced(price_text, site),
                 others=[_other(one, stack.enter_context(opened(one))) for one in others],
             )
@@ -76,21 +76,22 @@ def report(
     click.echo("\n".join(map(str, written)))
 
 
-def _named(path: Path, files: RunFiles, site: Path | None) -> tuple[str, str]:
-    """The machine and its owner: as a package states them, of a run as the site file does; else empty."""
-    if files.directory != path:
+def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
+    """The machine and its owner: as a package states them, of a measured run as the site file does; else
+    empty."""
+    if judged.files.directory != path:
         from analysis.submissions.opening import system_of
 
-        system = system_of(files, path)
+        system = system_of(judged.files, path)
         return system["system_name"], system["submitter"]
-    known = known_site(site)
+    known = known_site(site) if judged.verdict.mark is None else None
     return (known.name, known.owner) if known else ("", "")
 
 
 def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
     """The site file here is not of another machine."""
-    name = "" if files.directory == path else _named(path, files, None)[0]
-    return name, glance(files)
+    judged = glance(files)
+    return "" if files.directory == path else _named(path, judged, None)[0], judged
 
 
 @contextmanager

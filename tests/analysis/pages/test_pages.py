@@ -128,7 +128,7 @@ def contrast(first: list[float], second: list[float]) -> float:
 
 def test_all_figures_of_the_report_are_there(site: Path, show: Callable[..., Shown]) -> None:
     page = show(site / "report.html").page
-    before = ("throughput", "error", "regulated", "lineage", "pareto", "architecture")
+    before = ("throughput", "error", "regulated", "lineage", "pareto", "characterisation", "architecture")
     names = (*before, "groups", "time", "layers")
     assert [figure.get_attribute("id") for figure in page.locator("figure").all()] == list(names)
     for name in names:
@@ -352,7 +352,7 @@ def test_every_system_has_its_page(site: Path, show: Callable[..., Shown]) -> No
         page = show(site / name).page
         assert page.locator("header a", has_text="Ranking").get_attribute("href") == "index.html"
         assert page.locator("h1").count() == 1
-        assert page.locator("figure").count() == 9
+        assert page.locator("figure").count() == 10
 
 
 def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> None:

@@ -64,7 +64,7 @@ def test_a_report_takes_name_and_price_from_the_site_file(
     assert typed("report", run.directory, "-o", "r.html", "--price", "7/node-hour") == 0
     assert "node-hours at 7 per node-hour" in Path("r.html").read_text()
     assert typed("report", run.directory, "--json", "--price", "7/node-hour") == 2
-    assert typed.err.startswith("aiperf-hpc: --price is for the page, not for --json")
+    assert typed.err.startswith("aiperf-hpc: --price is only for the page, not for --json")
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -71,7 +71,7 @@ def test_a_run_stands_beside_others_of_its_kind_only(judged: Judged, tmp_path: P
     picture = beside_others(("Cluster X", judged), [("", other)])
     rates = [rate(one.score.ops_per_second) for one in (judged, other)]
     assert picture.says == f"Sustained OPS: Cluster X {rates[0]}; {OTHER} {rates[1]}."
-    with pytest.raises(AiperfError, match="is the run of"):
+    with pytest.raises(AiperfError, match="is the same run as"):
         report_html(judged, About(others=[("", judged)]))
     simulated = Machine(groups=1, origin=Origin.SIMULATED)
     unmeasured = examine(write_run(tmp_path / "simulated", resized(CIFAR, 1.0), simulated))

@@ -58,21 +58,21 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
     type=click.Choice((*SCENARIOS, ALL)),
     default=ALL,
     show_default=True,
-    help="How queries arrive.",
+    help="LoadGen scenario: how queries arrive.",
 )
 @click.option(
     "--seconds",
     type=Number(1, 36_000),
     default=RULE_SECONDS,
     show_default=True,
-    help="Of each test [s]; MLPerf asks for 600.",
+    help="Length of each test [s]; MLPerf requires 600.",
 )
 @click.option(
     "--latency-ms",
     type=Number(0, 60_000, min_open=True),
     default=15.0,
     show_default=True,
-    help="server: 99 % of queries must be answered within [ms].",
+    help="For server: bound on the 99th percentile of the latency [ms].",
 )
 @click.option(
     "--qps",
@@ -80,10 +80,10 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
     default=SEARCH,
     show_default=True,
     metavar=f"RATE|{SEARCH}",
-    help="server: queries per second; search finds the highest within the bound.",
+    help="For server: queries per second; search: find the highest within the bound.",
 )
-@click.option("--accuracy", is_flag=True, help="Answer all test examples too, and compare with the journal.")
-@click.option("--data", default="", help="The images or the text, where not the run's.")
+@click.option("--accuracy", is_flag=True, help="Also run all test examples, and compare with the journal.")
+@click.option("--data", default="", help="Where the data is now, if it was moved.")
 @device_option
 @price_option
 @site_option("its price")
@@ -102,12 +102,12 @@ def infer(
     site: Path | None,
     as_json: bool,
 ) -> int:
-    """Measure how fast a found network answers, by MLPerf's LoadGen: latencies, rates, accuracy.
+    """Measure the inference of a found network with MLPerf LoadGen: latencies, rates, accuracy.
 
-    TRIAL is the best network where none is given; its weights must lie in the run directory. Results and
-    LoadGen's logs are written into RUN/inference. Exit code 1 where LoadGen's verdict on a test is INVALID,
-    where no rate is within the bound, or where the accuracy is not the journal's. With --accuracy,
-    single-stream and a price also DAWNBench's cost of 10,000 images, one at a time.
+    TRIAL defaults to the best network; its weights must be in the run directory. Results and LoadGen logs
+    are written into RUN/inference. Exit code 1 if LoadGen finds a test INVALID, if no rate is within the
+    bound, or if the accuracy differs from the journal. With --accuracy, single-stream and a price, also shows
+    DAWNBench's cost of 10,000 images, one at a time.
     """
     one_at_a_time = accuracy and scenario in (ALL, SINGLE)
     only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")

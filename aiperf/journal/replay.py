@@ -154,13 +154,13 @@ class Replay:
             self.decisions.append(event)
         if isinstance(event, events.Opened):
             if self._opened is not None:
-                return "stands a second time"
+                return "appears twice"
             self._opened = event
             return ""
         if isinstance(event, events.LegBegan):
             return self._began_leg(t, event)
         if not self.legs:
-            return "stands before the first leg"
+            return "comes before the first leg"
         leg = self.legs[-1]
         before, leg.last = leg.last, max(t, leg.last)
         if isinstance(event, events.Stalled):
@@ -168,7 +168,7 @@ class Replay:
         else:
             leg.longest_silence = max(leg.longest_silence, t - before)
         if leg.ended is not None and not isinstance(event, AFTER_THE_END):
-            return "stands after the end of its leg"
+            return "comes after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
         if not text and t < before:
             return f"is at {t:.3f} s, and a line above it at {before:.3f} s: the clock went backwards"
@@ -193,7 +193,7 @@ class Replay:
             return f"of rank {rank}, which is not in group {event.group}"
         ready = self.leg.alive.setdefault(event.group, set())
         if rank in ready:
-            return f"of rank {rank} stands a second time"
+            return f"of rank {rank} appears twice"
         if wrong := [name for name, value in event.ready.data.items() if not _counts(name, value)]:
             return (
                 f"of rank {rank}: {wrong[0]} of its data is {event.ready.data[wrong[0]]!r}, no whole number"
@@ -215,27 +215,27 @@ class Replay:
 
     def _ceiling_measured(self, t: float, event: events.CeilingMeasured) -> str:
         if event.ceiling.rank in self.leg.ceilings:
-            return f"of rank {event.ceiling.rank} stands a second time"
+            return f"of rank {event.ceiling.rank} appears twice"
         if self.leg.released is not None:
-            return f"of rank {event.ceiling.rank} stands after the release"
+            return f"of rank {event.ceiling.rank} comes after the release"
         self.leg.ceilings[event.ceiling.rank] = event.ceiling
         return ""
 
     def _control_measured(self, t: float, event: events.ControlMeasured) -> str:
         if event.control.rank in self.leg.controls:
-            return f"of rank {event.control.rank} stands a second time"
+            return f"of rank {event.control.rank} appears twice"
         if self.leg.released is not None:
-            return f"of rank {event.control.rank} stands after the release"
+            return f"of rank {event.control.rank} comes after the release"
         self.leg.controls[event.control.rank] = event.control
         return ""
 
     def _released(self, t: float, event: events.Released) -> str:
         if self.leg.released is not None:
-            return "stands a second time in its leg"
+            return "appears twice in its leg"
         ready = set[int]().union(*self.leg.alive.values())
         missing = sorted({rank for group in self.leg.began.groups for rank in group} - ready)
         self.leg.released, self.leg.deadline = t, event.deadline
-        return f"stands before rank {missing[0]} was ready" if missing else ""
+        return f"comes before rank {missing[0]} was ready" if missing else ""
 
     def _dispatched(self, t: float, event: events.Dispatched) -> str:
         number = event.trial.number
@@ -246,7 +246,7 @@ class Replay:
         if story and not story.state.ended:
             return f"of trial {number}, which has not ended"
         if not self.leg.alive.get(event.group):
-            return f"of trial {number} to group {event.group}, which is not there"
+            return f"of trial {number} to group {event.group}, which does not exist"
         attempt = Attempt(len(self.attempts), event, self.leg, t)
         self.attempts.append(attempt)
         self.trials.setdefault(number, TrialStory()).attempts.append(attempt)
@@ -258,7 +258,7 @@ class Replay:
         started = event.started
         attempt = self._open.get((started.trial, started.attempt))
         if attempt is None or attempt.state is not State.WAITING:
-            return f"of trial {started.trial}, attempt {started.attempt}, which does not wait"
+            return f"of trial {started.trial}, attempt {started.attempt}, which is not waiting"
         if started.engine not in ENGINES:
             return f"of trial {started.trial}: there is no engine {started.engine!r}"
         configured = self.opened.config.training.step
@@ -273,7 +273,7 @@ class Replay:
         told = event.fallback
         attempt = self._open.get((told.trial, told.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
-            return f"of trial {told.trial}, attempt {told.attempt}, which does not run"
+            return f"of trial {told.trial}, attempt {told.attempt}, which is not running"
         engine = attempt.began.started.engine
         if attempt.fallback is not None or told.engine != engine or engine == EAGER:
             return f"of trial {told.trial}: its engine is {engine}, which cannot fall back from {told.engine}"
@@ -284,7 +284,7 @@ class Replay:
         block = event.block
         attempt = self._open.get((block.trial, block.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
-            return f"of trial {block.trial}, attempt {block.attempt}, which does not run"
+            return f"of trial {block.trial}, attempt {block.attempt}, which is not running"
         if block.segment != len(attempt.validations):
             return (
                 f"of trial {block.trial}, segment {block.segment}, while {len(attempt.validations)} is open"
@@ -300,7 +300,7 @@ class Replay:
         segment = event.segment
         attempt = self._open.get((segment.trial, segment.attempt))
         if attempt is None or attempt.state is not State.RUNNING:
-            return f"of trial {segment.trial}, attempt {segment.attempt}, which does not run"
+            return f"of trial {segment.trial}, attempt {segment.attempt}, which is not running"
         if segment.index != len(attempt.validations):
             return (
                 f"of trial {segment.trial}, segment {segment.index}, while {len(attempt.validations)} is open"
@@ -328,7 +328,7 @@ class Replay:
 
     def _group_lost(self, t: float, event: events.GroupLost) -> str:
         if not self._has(event.group):
-            return f"of group {event.group}, which is not there"
+            return f"of group {event.group}, which does not exist"
         self.leg.losses.append(event)
         self.leg.alive.pop(event.group, None)
         self.leg.started[event.group] = t
@@ -352,9 +352,9 @@ class Replay:
 
     def _tested(self, t: float, event: events.Tested) -> str:
         if self.tested is not None:
-            return "stands a second time: the test examples are used once"
+            return "appears twice: the test examples are used once"
         if self.leg.ended is None:
-            return "stands before the end of its leg: the test examples are used at the end"
+            return "comes before the end of its leg: the test examples are used at the end"
         if event.evaluated.tally.of < 1:
             return f"of {event.evaluated.tally.of} examples"
         self.tested = event.evaluated

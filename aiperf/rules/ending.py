@@ -80,14 +80,14 @@ def shortfall(
     resume = f"`aiperf-hpc resume {files.directory}{pretending}`"
     ended = replay.leg.ended if replay.legs else None
     if ended is None:
-        begun = "goes on, or was killed" if replay.legs else "has not begun, or was killed before it had"
+        begun = "is in progress, or was killed" if replay.legs else "has not started, or was killed before"
         over = "it is not continued" if replay.opened.origin is Origin.SIMULATED else "it has no time left"
-        then = f"{resume} goes on" if can_go_on(replay) else f"{over}: begin another"
+        then = f"{resume} continues it" if can_go_on(replay) else f"{over}: start a new run"
         return Shortfall(Answer.INCOMPLETE, f"the run {begun}", f"if it was killed, {then}")
     if credited and replay.tested is not None:
         return None
     if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
-        return Shortfall(Answer.INCOMPLETE, "the scheduler stopped the run in time", f"{resume} goes on")
+        return Shortfall(Answer.INCOMPLETE, "the scheduler stopped the run in time", f"{resume} continues it")
     tests = not ended.reason.startswith(ERROR) and replay.best is not None and replay.leg.alive
     if growing and replay.tested is None and tests:
         return Shortfall(Answer.INCOMPLETE, TESTING)
@@ -100,7 +100,8 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
     """The first one: what follows from it is left out."""
     error = reason.removeprefix(ERROR)
     if not replay.released:
-        return f"the clock never started: {error.partition(' before the clock started; ')[0]}"
+        when = " before the clock started"  # which older journals follow with what to type
+        return f"the clock never started: {error.partition(f'{when}; ')[0].removesuffix(when)}"
     if error == EVERY_GROUP_LOST and replay.leg.losses:
         first = replay.leg.losses[0]
         return f"every group was lost; the first, group {first.group}: {first.reason:.{REASON_SHOWN}}"
@@ -124,7 +125,7 @@ def _remedy(replay: Replay, reason: str, resume: str) -> str:
     if replay.tested is not None:
         return ""
     if replay.best is not None:
-        return f"{resume} goes on, and tests the best network" if can_go_on(replay) else ""
+        return f"{resume} continues it and tests the best network" if can_go_on(replay) else ""
     if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
-        return f"{resume} goes on"
+        return f"{resume} continues it"
     return "give it more --minutes" if reason in ("deadline", TERMINATED) else ""

@@ -154,7 +154,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
         for place in sorted(testimony.work.keys() - told[author]):
             if place[:2] in cut_off:
                 continue
-            yield f"rank {author[1]} worked on {_named(place)}; the journal is silent on that"
+            yield f"rank {author[1]} worked on {_named(place)}; the journal has no record of it"
 
 
 def _group(attempt: Attempt) -> list[Author]:

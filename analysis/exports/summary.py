@@ -106,7 +106,7 @@ def _aligned(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 def _state(replay: Replay) -> str:
     if not replay.legs:
-        return "not begun, or killed before it had"
+        return "not started, or killed before it started"
     ended = replay.leg.ended
     return f"leg {replay.num_legs}: {f'ended: {ended.reason}' if ended else 'going on, or killed'}"
 

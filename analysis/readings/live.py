@@ -197,7 +197,7 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
     if leg.ended is not None:
         return f"{found.answer.value}: {found.text}" if found else f"ended: {leg.ended.reason}"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
-        return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` goes on"
+        return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` continues it"
     return "starting" if leg.released is None else "going on"
 
 

@@ -19,7 +19,7 @@ from aiperf.commands.options import PATH, Number, output_option, writing
     "--error",
     type=Number(0, 1, min_open=True, max_open=True),
     required=True,
-    help="The error to reach [0 to 1]; of a text its bits per byte over 8.",
+    help="Error to reach [0 to 1]; for text: bits per byte / 8.",
 )
 @price_option
 @site_option("its price")
@@ -27,11 +27,11 @@ from aiperf.commands.options import PATH, Number, output_option, writing
 def cost(
     paths: tuple[Path, ...], error: float, price_text: str | None, site: Path | None, output: Path | None
 ) -> None:
-    """Show when runs reached an error, and what that cost: hours, node-hours, money, joules.
+    """Show when runs reached an error, and its cost: hours, node-hours, money, joules.
 
-    Reached means that a validation found the error at that time, and that the one test after the span agrees.
-    Of several runs, which may differ in their random seed alone, also the median, MLPerf's olympic mean and
-    the coefficient of variation.
+    An error is reached when a validation finds it and the test after the span confirms it. For several runs,
+    which may differ only in their random seed, also shows the median, MLPerf's olympic mean and the
+    coefficient of variation.
     """
     with extra("report"):
         from analysis.comparing.comparison import table_text

@@ -23,7 +23,7 @@ KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
 @click.option("--csv", "kind", flag_value="csv", help="Table of all trials.")
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf log lines (:::MLLOG).")
 @click.option("--openmetrics", "kind", flag_value="openmetrics", help="OpenMetrics text, for Prometheus.")
-@click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench's JSON and TSV.")
+@click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench entry: JSON and TSV.")
 @click.option("--author", default="", help="For --dawnbench: author of the entry.")
 @click.option("--email", default="", help="For --dawnbench: email address of the author.")
 @click.option(
@@ -36,7 +36,7 @@ KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
     "--mlperf",
     "benchmark",
     type=click.Choice(BENCHMARKS),
-    help="For --mllog: benchmark of MLPerf Training whose checker is to accept the log.",
+    help="For --mllog: write the log for the checker of this MLPerf Training benchmark.",
 )
 @click.option(
     "--division",

@@ -14,11 +14,11 @@ from aiperf.wording import plain
 
 @click.command("list")
 @click.argument("directory", type=PATH, default="runs")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every figure in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def list_runs(directory: Path, as_json: bool) -> int:
-    """List the runs of a directory (default: runs), a line each, with score and verdict.
+    """List the runs of a directory (default: runs) with score and verdict, one per line.
 
-    Exit code 1 where a run could not be read.
+    Exit code 1 if a run cannot be read.
     """
     with extra("report"):
         from analysis.exports.runs import Listed, runs_json, runs_text

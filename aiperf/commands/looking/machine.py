@@ -16,12 +16,15 @@ SITE = Path("site.toml")
 """Read where it lies here, as `launch` does."""
 
 price_option = click.option(
-    "--price", "price_text", metavar="AMOUNT/node-hour", help="As 12.5/node-hour, 12.5USD/node-hour."
+    "--price",
+    "price_text",
+    metavar="AMOUNT/node-hour",
+    help="Price, such as 12.5/node-hour or 12.5USD/node-hour.",
 )
 
 
 def site_option(purpose: str) -> Callable[[Any], Any]:
-    text = f"The machine's site file, for {purpose}.  [default: site.toml, where there is one]"
+    text = f"Site file of the machine, for {purpose}.  [default: site.toml, if it exists]"
     return click.option("--site", type=PATH, help=text)
 
 

@@ -110,7 +110,7 @@ def test_the_text_of_a_run_without_a_result_has_no_score(made: Made, typed: Type
     assert CAUSE in typed.out
     typed("score", made["cut"].directory)
     assert "sustained OPS so far    " in typed.out
-    assert f"`aiperf-hpc resume {made['cut'].directory}` goes on" in typed.out
+    assert f"`aiperf-hpc resume {made['cut'].directory}` continues it" in typed.out
 
 
 def test_status_says_how_to_go_on(made: Made, typed: Typed) -> None:
@@ -119,7 +119,7 @@ def test_status_says_how_to_go_on(made: Made, typed: Typed) -> None:
     assert typed("status", made["lost"].directory) == 0
     assert f"{'verdict':<24}NO RESULT: {CAUSE}" in typed.out
     assert typed("status", made["cut"].directory) == 0
-    assert f"`aiperf-hpc resume {made['cut'].directory}` goes on" in typed.out
+    assert f"`aiperf-hpc resume {made['cut'].directory}` continues it" in typed.out
     assert typed("status", "--watch", made["lost"].directory) == 0
     assert f"NO RESULT: {CAUSE}" in " ".join(typed.out.split())
 

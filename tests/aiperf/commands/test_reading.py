@@ -46,7 +46,7 @@ def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_pa
     begun.directory.mkdir()
     begun.journal.write_bytes(run.journal.read_bytes().splitlines(keepends=True)[0])
     assert typed("status", begun.directory) == 0
-    assert "not begun, or killed before it had" in typed.out
+    assert "not started, or killed before it started" in typed.out
     assert typed("validate", begun.directory) == 75
     unknown = {f.rule for f in examine(begun).verdict.findings if f.outcome is Outcome.UNKNOWN}
     integrity = {rule.name for rule in RULES if rule.kind is Kind.INTEGRITY}

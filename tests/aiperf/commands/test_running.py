@@ -38,7 +38,7 @@ def test_a_run_without_a_tested_network_has_failed(
         ""
         if tested
         else "aiperf-hpc: NO RESULT: no network was tested: the test did not end; "
-        f"`aiperf-hpc resume {files.directory}` goes on, and tests the best network\n"
+        f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     )
 
 

@@ -115,7 +115,7 @@ ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)
     [
         (replace(ALIKE, like=2), "is like rank 2, which was not ready in this leg"),
         (replace(ALIKE, like=-1), "is like rank -1, which was not ready in this leg"),
-        (replace(ALIKE, differs={}), "of rank 1 stands a second time"),
+        (replace(ALIKE, differs={}), "of rank 1 appears twice"),
         (replace(ALIKE, differs={"rank": 3}), "of rank 3, which is not in group 0"),
         (replace(ALIKE, differs={"rank": "2"}), "differs.rank is '2'; it must be of type int"),
         (replace(ALIKE, differs={"rank": 2, "type": "Ready"}), "unknown key differs.type; known: rank, host"),

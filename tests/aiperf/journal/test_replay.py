@@ -197,7 +197,7 @@ def test_what_can_happen_once_is_a_fault_the_second_time_and_changes_nothing(
 
 
 def test_the_first_line_cannot_stand_again(plain: list[Timed]) -> None:
-    assert replayed([*plain, plain[0]]).faults[0].text == "Opened stands a second time"
+    assert replayed([*plain, plain[0]]).faults[0].text == "Opened appears twice"
 
 
 @pytest.mark.parametrize("kind", [Dispatched, Began, Released, LegBegan])
@@ -236,9 +236,7 @@ def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> No
     t = ended[-1][0]
     allowed: list[Event] = [Beat(), GroupLost(0, "killed"), plain[-1][1]]
     assert replayed([*ended, *[(t, event) for event in allowed]]).faults == []
-    assert (
-        replayed([*ended, (t, Released(None))]).faults[0].text == "Released stands after the end of its leg"
-    )
+    assert replayed([*ended, (t, Released(None))]).faults[0].text == "Released comes after the end of its leg"
 
 
 def test_a_rank_that_came_again_is_one_device_by_its_last_word_and_its_first() -> None:

@@ -88,7 +88,7 @@ NO_RESULT = {
     ),
     "interrupted before the clock": (
         then(NEVER, _end(f"error: {StoppedEarly('interrupted')}")),
-        "the clock never started: interrupted; `aiperf-hpc resume RUN` goes on",
+        "the clock never started: interrupted; `aiperf-hpc resume RUN` continues it",
     ),
     "no rank came up": (
         then(until(RankReady), _end("error: not in time")),
@@ -99,7 +99,7 @@ NO_RESULT = {
     "an error": (then(until(LegEnded), _end("error: no space left")), "it ended by an error: no space left"),
     "interrupted at once": (
         then(FIRST_STEP, GroupLost(0, DEAD), GroupLost(1, DEAD), _end("interrupted")),
-        "no validation ended before it was interrupted; `aiperf-hpc resume RUN` goes on",
+        "no validation ended before it was interrupted; `aiperf-hpc resume RUN` continues it",
     ),
     "nothing but failures": (
         failing(),
@@ -111,7 +111,7 @@ NO_RESULT = {
     ),
     "untested": (
         UNTESTED,
-        "no network was tested: the test did not end; `aiperf-hpc resume RUN` goes on, and tests the best",
+        "no network was tested: the test did not end; `aiperf-hpc resume RUN` continues it and tests the",
     ),
 }
 
@@ -128,9 +128,9 @@ def test_a_run_that_ended_with_nothing_has_no_result_and_the_first_cause(
 
 
 INCOMPLETE = {
-    "not begun": (TIMED[:1], "the run has not begun, or was killed before it had; if it was killed, "),
-    "before the clock": (NEVER, "the run goes on, or was killed; if it was killed, "),
-    "in the span": (until(Closed, LONGER), "the run goes on, or was killed; if it was killed, "),
+    "not begun": (TIMED[:1], "the run has not started, or was killed before; if it was killed, "),
+    "before the clock": (NEVER, "the run is in progress, or was killed; if it was killed, "),
+    "in the span": (until(Closed, LONGER), "the run is in progress, or was killed; if it was killed, "),
     "warned": (
         then(until(Closed, LONGER), GroupLost(0, DEAD), GroupLost(1, DEAD), _end("terminated")),
         "the scheduler stopped the run in time; ",
@@ -146,7 +146,7 @@ INCOMPLETE = {
 def test_a_run_that_is_to_go_on_is_incomplete_and_says_how(timed: list[Timed], cause: str) -> None:
     verdict = verdict_on(timed)
     assert verdict.answer is Answer.INCOMPLETE
-    assert verdict.cause == f"{cause}`aiperf-hpc resume RUN` goes on"
+    assert verdict.cause == f"{cause}`aiperf-hpc resume RUN` continues it"
     assert can_go_on(replayed(timed))
 
 
@@ -164,7 +164,7 @@ def test_what_resume_would_refuse_is_not_said_to_go_on() -> None:
     assert not can_go_on(replayed(over))
     found = shortfall(replayed(over), credited=False)
     assert found is not None
-    assert found.text.endswith("if it was killed, it has no time left: begin another")
+    assert found.text.endswith("if it was killed, it has no time left: start a new run")
     warned = shortfall(replayed([*over, (99.0, LegEnded("terminated", 99.0))]), credited=False)
     assert warned is not None
     assert warned.answer is Answer.NO_RESULT
@@ -188,9 +188,8 @@ def test_after_an_error_nothing_is_tested() -> None:
     timed, _ = NO_RESULT["an error"]
     found = shortfall(replayed(timed), True, growing=True)
     assert found is not None
-    assert (
-        found.text
-        == "it ended by an error: no space left; `aiperf-hpc resume RUN` goes on, and tests the best network"
+    assert found.text == (
+        "it ended by an error: no space left; `aiperf-hpc resume RUN` continues it and tests the best network"
     )
 
 

@@ -336,7 +336,7 @@ CASES = [
     Case("ceiling: another rank", with_ceiling(rank=7), "measurements", "of a rank that was not ready"),
     Case("more work than time", a_tenth_more_work_than_time, "times", "had worked"),
     Case("released later", a_later_release, "times", "before the release at", BY_TRIALS),
-    Case("ceiling: too late", a_ceiling_after_the_release, "order", "of rank 1 stands after the release"),
+    Case("ceiling: too late", a_ceiling_after_the_release, "order", "of rank 1 comes after the release"),
     Case(
         "a device of another peak", with_ready(device="Tesla T4"), "measurements", "the rank has Tesla T4 on"
     ),
@@ -370,7 +370,7 @@ CASES = [
     ),
     Case("made to be generated", with_manifest(synthetic=True), "data", "data.synthetic is True of digits"),
     Case(
-        "the test before the end", the_test_before_the_end, "order", "Tested stands before the end of its leg"
+        "the test before the end", the_test_before_the_end, "order", "Tested comes before the end of its leg"
     ),
     Case("a leg after the test", a_leg_after_the_test, "order", "LegBegan follows the test"),
     Case(

@@ -95,13 +95,13 @@ class TestARunThatWasNotMeasured:
 @pytest.mark.parametrize(
     ("origin", "cut_off", "untested"),
     [
-        (Origin.MEASURED, "`aiperf-hpc resume RUN` goes on", "; `aiperf-hpc resume RUN` goes on"),
+        (Origin.MEASURED, "`aiperf-hpc resume RUN` continues it", "; `aiperf-hpc resume RUN` continues it"),
         (
             Origin.PRETENDED,
-            "`aiperf-hpc resume RUN --pretend RUN/assumptions.toml` goes on",
-            "; `aiperf-hpc resume RUN --pretend RUN/assumptions.toml` goes on",
+            "`aiperf-hpc resume RUN --pretend RUN/assumptions.toml` continues it",
+            "; `aiperf-hpc resume RUN --pretend RUN/assumptions.toml` continues it",
         ),
-        (Origin.SIMULATED, "it is not continued: begin another", ""),
+        (Origin.SIMULATED, "it is not continued: start a new run", ""),
     ],
 )
 def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, cut_off: str, untested: str) -> None:
@@ -114,7 +114,7 @@ def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, cut_off: 
         return found.text
 
     assert said(until(LegEnded)).endswith(f"if it was killed, {cut_off}")
-    tests = f"{untested}, and tests the best network" if untested else ""
+    tests = f"{untested} and tests the best network" if untested else ""
     assert said(until(events.Tested)) == f"no network was tested: the test did not end{tests}"
 
 

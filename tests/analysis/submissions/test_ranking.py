@@ -91,8 +91,8 @@ def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages
     refused = {one.package: one.reasons for one in site[0].refused}
     assert set(refused) == {"begun.tar.gz", "forged.tar.gz", "garbage.tar.gz"}
     (begun,) = refused["begun.tar.gz"]
-    assert begun.startswith("runs/begun: INCOMPLETE: the run goes on, or was killed;")
-    assert begun.endswith("`aiperf-hpc resume runs/begun` goes on")
+    assert begun.startswith("runs/begun: INCOMPLETE: the run is in progress, or was killed;")
+    assert begun.endswith("`aiperf-hpc resume runs/begun` continues it")
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is not a gzip-compressed tar archive")
 

@@ -46,6 +46,10 @@ EXPLAINED = tuple(
 """For pages that show these figures in the heads of a table."""
 
 
+LEAST_CHANGE = 1e-7
+"""A smaller one is of sums that were rounded otherwise."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """How a value is written, and how far two are apart."""
@@ -59,7 +63,8 @@ class Unit:
         if first is None or second is None or not (first or self.is_share):
             return ""
         change, unit = (second - first, "points") if self.is_share else (second / first - 1, "%")
-        return f"{'−' if change < 0 else '+'}{hundredths(abs(change))} {unit}"
+        number = hundredths(abs(change)) if abs(change) >= LEAST_CHANGE else "0.00"
+        return f"{'−' if change < 0 else '+'}{number} {unit}"
 
 
 COUNT = Unit("{:,.0f}".format)

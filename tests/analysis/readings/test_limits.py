@@ -13,6 +13,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.measurements import mean_ceiling
+from aiperf.score.lineage import counted
 from aiperf.score.score import score
 from aiperf.wire.messages import Ceiling, Rate
 from analysis.readings.devices import ceiling_text
@@ -25,7 +26,7 @@ from analysis.readings.limits import (
     machine_text,
     read_limits,
 )
-from analysis.readings.roofline import example_seconds, roofline, roofline_text
+from analysis.readings.roofline import example_seconds, intensity, roofline, roofline_text
 from nas.graph import Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
@@ -167,6 +168,16 @@ def test_bytes_and_times_of_a_network_that_is_small_enough_to_do_by_hand() -> No
         assert layer.memory_seconds == layer.bytes / 1e12
         assert layer.seconds == max(layer.compute_seconds, layer.memory_seconds)
     assert bn.bound == "memory"
+
+
+def test_the_intensity_of_a_network_is_that_of_its_layers() -> None:
+    """Of the parts that a journal gives, and of the graph, layer by layer."""
+    for graph in (SMALL, resnet50((3, 224, 224), 1000), gpt_4x128((128,), 256)):
+        layers = roofline(graph, LIMITS, 32)
+        expected = sum(layer.tensor_operations for layer in layers) / sum(layer.bytes for layer in layers)
+        assert intensity(counted(graph), LIMITS.format, 32) == pytest.approx(expected)
+    assert intensity(counted(SMALL), "auto", 32) is None
+    assert intensity(replace(counted(SMALL), moved=None), "bf16", 32) is None
 
 
 def test_the_layers_have_all_tensor_operations_of_the_network() -> None:

@@ -152,7 +152,7 @@ def _says(
     if not found or error is None:
         return "No trial has both a validation and a counted architecture."
     reached = [one.epochs for one in found if one.epochs is not None]
-    text = f"{len(reached):,} of {len(found):,} trials reached an error of {percent(error)}{why}"
+    text = f"{len(reached):,} of {len(found):,} trials reached an error of {task.error_text(error)}{why}"
     if reached:
         text += f", after {_range(reached, figure)} epochs with those of their ancestors"
     text += (
@@ -180,4 +180,6 @@ def _label(one: Trained, error: float, task: Task) -> str:
     if row.intensity is not None:
         lines.append(f"{figure(row.intensity)} tensor operations per byte")
     reached = "not reached" if one.epochs is None else f"after {figure(one.epochs)} epochs"
-    return "\n".join([*lines, f"{percent(error)} {reached}", f"lowest error {percent(row.error or 0.0)}"])
+    return "\n".join(
+        [*lines, f"{percent(error)} {reached}", f"lowest error {task.error_text(row.error or 0.0)}"]
+    )

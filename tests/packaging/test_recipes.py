@@ -68,6 +68,13 @@ def test_the_easyconfig_is_of_this_version_and_has_what_is_required(stated: dict
     assert {name: have[name] for name in have if not wanted[name].contains(have[name])} == {}
 
 
+def test_the_page_names_files_of_this_version(stated: dict[str, Any]) -> None:
+    page = (ROOT / "docs/packaging.md").read_text(encoding="utf-8")
+    named = re.findall(r"aiperf[-_]hpc-(\d+\.\d+\.\d+)", page)
+    assert len(named) > 5
+    assert set(named) == {stated["version"]}
+
+
 def test_containers_take_all_that_an_installation_reads(stated: dict[str, Any]) -> None:
     parts = sections(DEFINITION)
     source = "/opt/aiperf-hpc/source/"

@@ -113,7 +113,6 @@ def test_jube_makes_a_table_of_the_figures(tmp_path: Path, jube: list[dict[str, 
         {
             "preset": "digits",
             "minutes": "0.1",
-            "nodes": "1",
             "random_seed": "1",
             "sustained_ops[OPS]": f"{score['ops_per_second']:.4g}",
             "regulated_score[OPS]": f"{score['regulated_score']:.4g}",

@@ -135,9 +135,12 @@ def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None
         (("--latency-ms", "0"), "0.0 is not in the range"),
         (("--seconds", "0"), "0.0 is not in the range"),
         (("--scenario", "burst"), "'burst' is not one of"),
-        (("--price", "3/node-hour"), "--price is for --accuracy with --scenario single-stream or all"),
-        (("--price", "3/node-hour", "--accuracy", "--scenario", "server"), "--price is for --accuracy with "),
-        (("--site", "s.toml"), "--site is for --accuracy with --scenario single-stream or all"),
+        (("--price", "3/node-hour"), "--price is only for --accuracy with --scenario single-stream or all"),
+        (
+            ("--price", "3/node-hour", "--accuracy", "--scenario", "server"),
+            "--price is only for --accuracy with ",
+        ),
+        (("--site", "s.toml"), "--site is only for --accuracy with --scenario single-stream or all"),
     ],
 )
 def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) -> None:

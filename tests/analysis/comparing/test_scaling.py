@@ -168,7 +168,7 @@ def test_a_study_of_simulated_runs_is_marked_in_every_form(simulated: list[Judge
 
 def test_a_run_without_credit_is_refused(runs: list[Judged]) -> None:
     empty = replace(runs[1], score=replace(runs[1].score, ops_per_second=0.0))
-    with pytest.raises(AiperfError, match="nothing was credited"):
+    with pytest.raises(AiperfError, match="no credited work"):
         scaling([runs[0], empty])
 
 

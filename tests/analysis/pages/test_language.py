@@ -64,6 +64,6 @@ def test_figures_of_two_tasks_are_never_compared(language: Judged, images: Judge
     for look in (lambda: compare(images, language), lambda: scaling([images, language])):
         with pytest.raises(AiperfError, match="runs of different tasks cannot be compared"):
             look()
-    with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are of images"):
+    with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are for images"):
         published(language)
     assert published(images)

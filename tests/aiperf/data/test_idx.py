@@ -168,7 +168,7 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
         f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the idx files with "
         f"--data"
     )
-    with pytest.raises(DataError, match=r"^data\.path is '', which is not a folder"):
+    with pytest.raises(DataError, match=r"^data.path is not set; give the folder"):
         load(replace(config, path=""), CPU, 1)
 
 

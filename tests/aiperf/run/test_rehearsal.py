@@ -115,7 +115,7 @@ def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [
         (
             {"data.name": "synthetic", "data.training_examples": 0},
-            "data.training_examples, data.validation_examples and data.test_examples must all be given",
+            "data.training_examples, data.validation_examples and data.test_examples must all be set",
         ),
         ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which is not a folder"),
         (

@@ -267,7 +267,7 @@ def test_when_the_seed_has_no_new_child_it_has_grandchildren() -> None:
 def test_a_space_without_anything_new_is_an_error_that_says_so() -> None:
     search = make(bounds=BoundsConfig(max_operations=1.0))
     search.ask(0)
-    with pytest.raises(Exhausted, match=r"remedy: widen search\.bounds"):
+    with pytest.raises(Exhausted, match=r"bounds; widen search\.bounds"):
         search.ask(1)
 
 

@@ -183,7 +183,7 @@ def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on
     other = replace(opened, libraries={"scikit-learn": "0.1", "numpy": "0.2"})
     files = journals.write_run(tmp_path / "run", [(t, other), *others])
     before = files.journal.read_bytes()
-    with pytest.raises(JournalError, match=r"depend on scikit-learn 0\.1, numpy 0\.2; here it is scikit-learn"):
+    with pytest.raises(JournalError, match=r"depend on scikit-learn 0\.1, numpy 0\.2; here it is"):
         resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 

@@ -76,7 +76,8 @@ def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
             yield from _trained(replay, attempt, int(blocks[-1]))
     if replay.tested is not None:
         last, tested = _begin(replay.leg) + 1000 * replay.leg.last, replay.tested
-        done = _examples_of_best(replay.trials[tested.trial].attempts[-1])
+        story = replay.trials.get(tested.trial)  # a hostile journal tests what never was
+        done = _examples_of_best(story.attempts[-1]) if story else 0
         begin = last - 1000 * tested.seconds
         yield from _evaluated(replay, "test", tested.tally, begin, last, done, {"trial": tested.trial})
 

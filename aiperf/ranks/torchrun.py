@@ -48,7 +48,7 @@ class SocketLink(Link):
     def __init__(self, launched: Launched, run_id: str) -> None:
         """Raises WorldError where the ranks are on several hosts."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
-            raise WorldError("torchrun started ranks on several hosts; ; use mpiexec or srun there")
+            raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
         self.failed = frozenset()
         self.threads = False

@@ -153,7 +153,7 @@ def test_more_ranks_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.M
 
 def test_several_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
-    with pytest.raises(WorldError, match="by mpiexec or srun"):
+    with pytest.raises(WorldError, match="use mpiexec or srun"):
         SocketLink(Launched(0, 4, "torchrun", False), "z")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,14 @@ POSITIVE = (
     "group.all_reduce_bytes_per_second",
     "storage.bytes_per_second",
     "storage.client_bytes_per_second",
-    "errors.examples",
+    "errors.images.examples",
+    "errors.language.examples",
 )
 """What something is divided by, or a machine has some of."""
 LEAST, MOST = 1e-12, 1e24
 """What is divided by, and any number: so that no time that follows leaves what a clock can count."""
-SHARES = ("group.overlap", "errors.floor")
-SPREADS = ("spread.node", "spread.block", "errors.spread")
+SHARES = ("group.overlap", "errors.images.floor", "errors.language.floor")
+SPREADS = ("spread.node", "spread.block", "errors.images.spread", "errors.language.spread")
 MOST_SPREAD = 10.0
 """Of a logarithm: two thirds of all draws lie within a factor of 22,000 of the median."""
 
@@ -134,8 +135,9 @@ class Messages:
 @dataclass(frozen=True)
 class Errors:
     """The validation error of a network that was trained on n examples, those of its ancestors included:
-    floor + (1 - 1/classes - floor) * (1 + n / examples) ** -power, where
-    floor = floor * relative operations ** -size_power * exp(spread * z), z normal by the architecture.
+    floor + (chance - floor) * (1 + n / examples) ** -power, where
+    floor = floor * relative operations ** -size_power * exp(spread * z), z normal by the architecture,
+    and chance is the task's: 1 - 1/classes of images, 1 of bytes, whose error is bits per byte / 8.
     """
 
     floor: float
@@ -143,6 +145,18 @@ class Errors:
     power: float
     size_power: float
     spread: float
+
+
+@dataclass(frozen=True)
+class ErrorLaws:
+    """One per task, under its name."""
+
+    images: Errors
+    language: Errors
+
+    def of(self, task: str) -> Errors:
+        law: Errors = getattr(self, task)
+        return law
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,7 @@ class Assumptions:
     failures: Failures
     startup: StartUp
     messages: Messages
-    errors: Errors
+    errors: ErrorLaws
     format: str = "bf16"
     """Of the multiplications whose speed it is; what `auto` comes to."""
 
@@ -225,11 +239,11 @@ def _packaged() -> Any:
     return resources.files("aiperf.pretending") / "machines"
 
 
-def _numbers(assumptions: Assumptions) -> list[tuple[str, float]]:
-    parts: Mapping[str, Any] = {field.name: getattr(assumptions, field.name) for field in fields(assumptions)}
-    return [("memory_bytes", assumptions.memory_bytes)] + [
-        (f"{part}.{field.name}", getattr(value, field.name))
-        for part, value in parts.items()
-        if hasattr(value, "__dataclass_fields__")
-        for field in fields(value)
-    ]
+def _numbers(part: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """With the path of each, as a file has it."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{path}{field.name}.")
+        elif not isinstance(value, str):
+            yield path + field.name, value

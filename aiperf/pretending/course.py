@@ -101,11 +101,12 @@ class Pretended:
 
     def error(self, learnt: Learnt) -> float:
         """On new examples."""
-        errors = self.assumptions.errors
+        task = task_of(self.config.data)
+        errors = self.assumptions.errors.of(task.name)
         relative = learnt.graph.operations / self.seed.operations
         draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
         floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))
-        start = max(floor, task_of(self.config.data).chance(self.config.data.classes))
+        start = max(floor, task.chance(self.config.data.classes))
         left = (1 + learnt.examples / errors.examples) ** -errors.power
         return float(floor + (start - floor) * left)
 

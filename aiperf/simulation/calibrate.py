@@ -43,6 +43,7 @@ from aiperf.simulation.speeds import (
     with_validation,
 )
 from aiperf.simulation.storage import kept_bytes
+from aiperf.wording import counted
 
 LEAST_HOSTS = 4
 """Fewer say nothing of how nodes differ."""
@@ -82,7 +83,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         _spread(closed, networks, ranks, speed, blocks),
         _startup(replay, otherwise.startup),
         _messages(proposals, otherwise.messages),
-        errors_of(replay, networks),
+        errors_of(replay, networks, otherwise.errors),
     ]
     changes: dict[str, Any] = {}
     for part in parts:
@@ -180,9 +181,14 @@ def _trials(replay: Replay, first_step: float) -> Part:
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
     prepare = float(np.median(prepares)) if prepares else 0.0
     told = (
-        FromRun("trials.gap_seconds", f"{gap:.4g}: mean of {len(gaps)} trials, all that is neither work"),
+        FromRun(
+            "trials.gap_seconds",
+            f"{gap:.4g}: mean of {counted(len(gaps), 'trial')}, all that is neither work",
+        ),
         FromRun("trials.first_step_seconds", f"{first_step:.4g}: mean, more than the others"),
-        FromRun("trials.prepare_seconds", f"{prepare:.4g}: the first trial of {len(prepares)} groups"),
+        FromRun(
+            "trials.prepare_seconds", f"{prepare:.4g}: first trials of {counted(len(prepares), 'group')}"
+        ),
     )
     return {"trials": Trials(gap, prepare, first_step)}, told
 
@@ -205,9 +211,9 @@ def _spread(
             took[0] += sum(v.segment.train_seconds for v in attempt.validations)
             took[1] += step * sum(v.segment.steps for v in attempt.validations)
     node = float(np.std([math.log(took / foreseen) for took, foreseen in seconds.values() if took > 0]))
-    told = FromRun("spread.block", f"{blocks:.3g}: of {len(closed)} trials, robust")
+    told = FromRun("spread.block", f"{blocks:.3g}: of {counted(len(closed), 'trial')}, robust")
     if len(seconds) < LEAST_HOSTS:
-        why = f"0: {len(seconds)} host(s) are too few to compare, so the others are taken to be equal"
+        why = f"0: {counted(len(seconds), 'host')}, too few to compare, so all are taken to be equal"
         return {"spread": Spread(0.0, blocks)}, (told, FromRun("spread.node", why, known=False))
     return {"spread": Spread(node, blocks)}, (
         told,
@@ -222,7 +228,7 @@ def _startup(replay: Replay, otherwise: StartUp) -> Part:
     num = sum(map(len, leg.began.groups))
     growing = otherwise.seconds_a_rank * num + otherwise.seconds_a_rank_squared * num**2
     fixed, measuring = max(0.0, ready - growing), leg.released - ready
-    growth = f"growth with the ranks is as assumed; {num} rank{'s' * (num > 1)} were seen"
+    growth = f"growth with the ranks is as assumed: the run had {counted(num, 'rank')}"
     told = (
         FromRun("startup.seconds", f"{fixed:.4g}: all were ready after {ready:.4g} s"),
         FromRun("startup.measuring_seconds", f"{measuring:.4g}"),

@@ -25,7 +25,10 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda text: text + "\nbeds = 3", r"unknown key errors\.beds; known: floor, examples, power"),
+        (
+            lambda text: text + "\nbeds = 3",
+            r"unknown key errors\.language\.beds; known: floor, examples, power",
+        ),
         (lambda text: text.replace("ops_per_second", "#"), "speed lacks ops_per_second"),
         (lambda text: text.replace("5000000000.0", "-5e9"), "speed.ops_per_second is -5"),
         (lambda text: text.replace("5000000000.0", "0"), "speed.ops_per_second is 0; it must be above 0"),
@@ -48,7 +51,10 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
             lambda text: text.replace("block = 0.02", "block = 1000"),
             "spread.block is 1000.0; as a spread it must be at most 10",
         ),
-        (lambda text: text.replace("floor = 0.03", "floor = 5"), "errors.floor is 5.0; it is a fraction"),
+        (
+            lambda text: text.replace("floor = 0.03", "floor = 5"),
+            "errors.images.floor is 5.0; it is a fraction",
+        ),
         (
             lambda text: text.replace('name = "laptops"', 'name = " "'),
             "name is empty; describe the machine model",

@@ -135,6 +135,16 @@ def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:
     assert of.error(wider) != of.error(Learnt(SEED, 1_000))
 
 
+def test_text_has_a_law_of_errors_of_text() -> None:
+    text = load_preset("text")
+    seed = resolve_seed(text.seed_architecture, (text.data.size,), text.data.classes)
+    of = pretended_group(LAPTOP, text, seed, (1,))
+    first, last = (of.error(Learnt(seed, windows)) for windows in (0, 10**9))
+    assert first == pytest.approx(1.0)
+    assert last == pytest.approx(LAPTOP.errors.language.floor, rel=0.05)
+    assert last > 3 * LAPTOP.errors.images.floor
+
+
 def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
     alone, eight = group().step_seconds(SEED, 400), group(ranks=8).step_seconds(SEED, 400)
     assert alone / 8 < eight < alone

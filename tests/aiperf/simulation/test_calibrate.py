@@ -63,6 +63,15 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
     assert all(len(row) == 6 for row in rows)
 
 
+def test_a_run_tells_the_law_of_its_own_task() -> None:
+    journal = Path(__file__).parents[2] / "recorded/experts/journal.jsonl"
+    h100 = assumed("h100")
+    found = calibrate(read_journal(journal), h100)
+    assert found.assumptions.errors.images == h100.errors.images
+    assert found.assumptions.errors.language != h100.errors.language
+    assert "errors.language" in {each.names for each in found.found if each.known}
+
+
 def test_a_run_that_validated_nothing_teaches_nothing(tmp_path: Path) -> None:
     short = config(0.01)
     slow = replace(TRUE, speed=Speed(1e9))

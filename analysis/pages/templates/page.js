@@ -176,7 +176,8 @@ function start(root) {
   });
 }
 
-// Only a page that is served while the run goes on has this. What a reader has opened, sorted or stands on stays.
+// Only a page that is served while the run goes on has this. What a reader has opened, sorted, scrolled or stands
+// on stays. What is pressed at this moment waits for the next time: a click on what was replaced in between is lost.
 async function refresh(main) {
   const stale = document.getElementById("stale");
   let seconds = Number(main.dataset.refresh), trouble = "";
@@ -184,10 +185,11 @@ async function refresh(main) {
     const answer = await fetch(location.href, { cache: "no-store" }), text = await answer.text();
     const next = new DOMParser().parseFromString(text, "text/html"), content = next.querySelector("main");
     if (!content) trouble = text.trim();
-    else if (!main.querySelector(".tip:not([hidden])")) {
+    else if (!main.querySelector(".tip:not([hidden]), :active")) {
       const restore = remembered(main);
       main.replaceChildren(...content.childNodes);
       document.title = next.title;
+      main.dataset.at = new Date().toLocaleTimeString();
       seconds = Number(content.dataset.refresh);
       start(main);
       restore();
@@ -195,28 +197,38 @@ async function refresh(main) {
   } catch {  // the server is gone, perhaps for a moment: what was shown last stays
     trouble = "The server does not answer";
   }
-  if (!trouble) main.dataset.at = new Date().toLocaleTimeString();
-  else seconds *= 2;
+  if (trouble) seconds *= 2;
   stale.hidden = !trouble;
   stale.textContent = trouble && `${trouble}. What follows stood so at ${main.dataset.at}.`;
   main.dataset.refresh = Math.min(seconds, 300);
   setTimeout(() => refresh(main), 1000 * Math.min(seconds, 300));
 }
 
+// By section, for sections come and go; within one, everything keeps its place.
 function remembered(main) {
-  const stops = () => [...main.querySelectorAll("a[href], button, select, summary, [tabindex]")];
-  const at = stops().indexOf(document.activeElement);
-  const open = [...main.querySelectorAll("details")].map(one => one.open);
-  const sorted = [...main.querySelectorAll("table")].map(table => {
+  const restores = [...main.querySelectorAll(":scope > [id]")].map(rememberedIn);
+  return () => restores.forEach(restore => restore());
+}
+
+function rememberedIn(section) {
+  const all = (selector, now = section) => [...now.querySelectorAll(selector)];
+  const stops = "a[href], button, select, summary, [tabindex]";
+  const at = all(stops).indexOf(document.activeElement);
+  const open = all("details").map(one => one.open);
+  const left = all(".scroll").map(box => box.scrollLeft);
+  const sorted = all("table").map(table => {
     const heading = table.querySelector("th[aria-sort]");
     return heading && [heading.cellIndex, heading.getAttribute("aria-sort")];
   });
   return () => {
-    main.querySelectorAll("details").forEach((one, i) => { one.open = open[i] ?? false; });
-    main.querySelectorAll("table").forEach((table, i) => {
+    const now = document.getElementById(section.id);
+    if (!now) return;
+    all("details", now).forEach((one, i) => { one.open = open[i] ?? false; });
+    all(".scroll", now).forEach((box, i) => { box.scrollLeft = left[i] ?? 0; });
+    all("table", now).forEach((table, i) => {
       if (sorted[i]) sortBy(table.tHead.rows[0].cells[sorted[i][0]], sorted[i][1]);
     });
-    stops()[at]?.focus({ preventScroll: true });
+    all(stops, now)[at]?.focus({ preventScroll: true });
   };
 }
 

@@ -5,17 +5,13 @@ Screenshots lie in build/screenshots afterwards, for a person to look at.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiperf.commands.looking.serving import LivePage, make_server
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from analysis.comparing.comparison import compare
 from analysis.comparing.published import published
@@ -361,60 +357,6 @@ def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> Non
     shown.page.on("dialog", lambda dialog: shown.complaints.append(dialog.message))
     assert HOSTILE in shown.page.locator(".ranking td.system").all_inner_texts()[1]
     assert shown.page.locator("#ranking img").count() == 0
-
-
-@contextmanager
-def served(files: RunFiles) -> Iterator[str]:
-    with make_server(LivePage(files), 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_a_served_run_refreshes_itself(
-    run: RunFiles, tmp_path: Path, show: Callable[..., Shown], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiperf.commands.looking.serving.LEAST_SECONDS", 0.3)
-    monkeypatch.setattr("aiperf.commands.looking.serving.SHARE_OF_TIME", 1.0)
-    lines = run.journal.read_bytes().splitlines(keepends=True)
-    growing = RunFiles(tmp_path / "growing")
-    growing.directory.mkdir()
-    growing.journal.write_bytes(b"".join(lines[: len(lines) // 2]))
-    with served(growing) as address:
-        shown = show(address)
-        page = shown.page
-        assert page.locator(".badge").inner_text() == "going on"
-        before = page.locator(".key dd.value").first.inner_text()
-        page.screenshot(path=SCREENSHOTS / "live.png", full_page=True)
-        page.locator("th button", has_text="host").click()
-        page.locator("#curve summary").click()
-        page.locator("#curve summary").focus()
-        with growing.journal.open("ab") as file:
-            file.write(b"".join(lines[len(lines) // 2 :]))
-        page.locator(".badge", has_text="ended: deadline").wait_for(timeout=20_000)
-        assert page.locator(".badge").nth(1).inner_text() == "VALID"
-        assert page.locator(".key dd.value").first.inner_text() != before
-        assert page.title().endswith(": VALID")
-        assert page.locator("th", has_text="host").get_attribute("aria-sort") == "ascending"
-        assert page.locator("#curve details").get_attribute("open") is not None
-        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
-        assert page.locator("#stale").is_hidden()
-        growing.journal.rename(growing.directory / "away")
-        page.locator("#stale", has_text="no journal at").wait_for(timeout=20_000)
-        assert "What follows stood so at" in page.locator("#stale").inner_text()
-        (growing.directory / "away").rename(growing.journal)
-        page.locator("#stale").wait_for(state="hidden", timeout=20_000)
-        shown.complaints.clear()  # the browser names the answer 500
-        page.locator("#curve .plot").focus()
-        page.keyboard.press("ArrowRight")
-        assert page.locator("#curve .tip").inner_text()
-        page.goto("about:blank")  # before the server goes
-    assert set(shown.requests) == {address, "about:blank"} or set(shown.requests) == {address}
-    shown.requests.clear()
 
 
 @pytest.fixture(scope="module")

@@ -197,8 +197,8 @@ class TrainingConfig:
     warmup: float = 0.1
     """Share of a trial's steps in which the learning rate rises from 0."""
     decay: str = "cosine"
-    """cosine or linear, to zero at the end of the trial; trapezoid: constant, and linear to zero in its last
-    fifth."""
+    """Of the rate after that, to zero at the end of the trial, or at the deadline if it comes first. cosine,
+    linear, or trapezoid: constant, then linear in the last fifth."""
     patience: int = 0
     """Validations without a better error after which a trial ends; 0: never."""
     batch_norm: str = "local"

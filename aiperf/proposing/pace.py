@@ -58,6 +58,10 @@ class Pace:
         """For training, before the closing validation must begin."""
         return self.deadline - CLOSING_SHARE * self.validate_seconds - self.now()
 
+    def steps_left(self, step_seconds: float) -> float:
+        """How many steps of this length fit before the deadline; without one, infinitely many."""
+        return max(0.0, self.seconds_left() / step_seconds)
+
     def steps_of_block(self, step_seconds: float, trained_seconds: float, left: int) -> int:
         """How many steps are made before the next look at the clock: at least one, at the most `left` of the
         segment, which was trained for `trained_seconds`; or CLOSE_NOW, or VALIDATE_NOW.

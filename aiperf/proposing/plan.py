@@ -49,12 +49,15 @@ class Plan:
     peak_rate: float
     decay: str
 
-    def rate(self, step: int) -> float:
-        """The learning rate of the step with this index: a linear warm-up, then the decay to zero."""
+    def rate(self, step: int, end: int | None = None) -> float:
+        """The learning rate of the step with this index: a linear warm-up, then the decay to zero at the end
+        of the plan, or at the step `end` where a deadline comes before: what is learnt at a high rate only
+        shows once the rate has fallen."""
         if step < self.warmup_steps:
             return self.peak_rate * (step + 1) / self.warmup_steps
-        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        return self.peak_rate * SHARES[self.decay](done)
+        end = self.steps if end is None else min(end, self.steps)
+        done = (step - self.warmup_steps) / max(1, end - self.warmup_steps)
+        return self.peak_rate * SHARES[self.decay](min(1.0, done))
 
 
 def measuring_seconds(limits: LimitsConfig) -> float:

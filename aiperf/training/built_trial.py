@@ -76,6 +76,8 @@ class BuiltTrial:
     """The engine that is to."""
     step_seconds: float = math.inf
     """Of the last block; before the first, not known."""
+    end: int | None = None
+    """The step at which the trial will end, as far as its deadline is known."""
     overflows: int = 0
     """Steps that were skipped in closed segments."""
 

@@ -102,6 +102,7 @@ class _Segment:
     def run(self, rank: Rank, end: int, pace: Pace, report: Report) -> bool:
         """Trains up to the step `end`. True when the pace says that the trial must close here."""
         while self.first_step + self.steps < end:
+            self.attempt.end = lead(rank.parallel, self._end(pace))
             left = end - self.first_step - self.steps
             # So many that nobody asks in between.
             steps = lead(rank.parallel, pace.steps_of_block(self.attempt.step_seconds, self.seconds, left))
@@ -111,6 +112,13 @@ class _Segment:
             loss_sum, examples = self._block(rank, steps, report)
             self.tell(rank, steps, loss_sum, examples, began, report)
         return False
+
+    def _end(self, pace: Pace) -> int:
+        """The step at which the trial will end, its validations included: the plan's last, or one before."""
+        attempt, made = self.attempt, self.first_step + self.steps
+        seconds = self.seconds / self.steps if self.steps else attempt.step_seconds
+        seconds += pace.validate_seconds / attempt.plan.segment_steps
+        return min(attempt.plan.steps, made + 1 + int(min(pace.steps_left(seconds), attempt.plan.steps)))
 
     def _block(self, rank: Rank, steps: int, report: Report) -> tuple[torch.Tensor, int]:
         """Makes so many steps: the sum of their losses, and how many examples this rank saw."""
@@ -185,7 +193,7 @@ def _backward(attempt: BuiltTrial, step: int) -> tuple[torch.Tensor, int]:
     """Gradients of the step with this index, on this rank's examples: the loss and the number of examples."""
     examples, labels = attempt.batches.next
     for group in attempt.optimizer.param_groups:
-        group["lr"] = attempt.plan.rate(step)
+        group["lr"] = attempt.plan.rate(step, attempt.end)
     loss = attempt.engine.step(examples, labels)
     if step + 1 < attempt.plan.steps:
         attempt.batches.load()

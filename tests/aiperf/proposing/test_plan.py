@@ -42,5 +42,14 @@ def test_the_rate_rises_linearly_and_falls_to_zero() -> None:
     assert trapezoid.rate(109) == pytest.approx(0.01)
 
 
+def test_before_a_deadline_the_rate_falls_as_at_the_end_of_a_plan() -> None:
+    planned = Plan(steps=110, segment_steps=40, warmup_steps=10, peak_rate=0.2, decay="trapezoid")
+    shorter = replace(planned, steps=60)
+    for step in range(60):
+        assert planned.rate(step, end=60) == shorter.rate(step)
+    assert planned.rate(59, end=50) == 0.0  # it was thought to end sooner
+    assert [planned.rate(step, end=200) for step in (10, 109)] == [planned.rate(10), planned.rate(109)]
+
+
 def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
     assert Plan(10, 5, 0, 0.2, "cosine").rate(0) == pytest.approx(0.2)

@@ -19,7 +19,7 @@ from aiperf.training.built_trial import LOSS_SCALE, Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.trial import State, Trial
-from aiperf.wire.messages import Validated
+from aiperf.wire.messages import Steps, Validated
 from nas.modules import Network
 from nas.weights import initial
 from tests.aiperf.training.test_worker import CLASSES, CONFIG, SEED, trial
@@ -107,6 +107,23 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
     assert state is State.STOPPED
     assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
     assert kept is None
+
+
+def test_the_rate_falls_before_the_deadline() -> None:
+    """Of a trial that it cuts off: of a plan of 100,000 epochs next to nothing is done."""
+    rank, rates = alone(), list[float]()
+    attempt = build(rank, replace(chosen(), epochs=100_000), 1, START)
+    attempt.plan = replace(attempt.plan, segment_steps=attempt.plan.steps, warmup_steps=0, decay="linear")
+
+    def report(message: object) -> None:
+        if isinstance(message, Steps):
+            rates.append(attempt.optimizer.param_groups[0]["lr"] / attempt.plan.peak_rate)
+
+    pace = Pace(lambda: False, deadline=perf_counter() + 3.0, block_seconds=0.1)
+    state, _, _ = train(rank, attempt, pace, report)
+    assert state is State.STOPPED
+    assert max(rates[1:]) > 0.8
+    assert rates[-1] < 0.2
 
 
 def test_equal_errors_are_no_better_ones() -> None:

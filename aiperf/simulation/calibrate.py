@@ -93,7 +93,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     found = replace(
         otherwise,
         name=f"as run {run}",
-        source=f"calibrated by {origin}run {run}: {len(replay.leg.began.groups)} groups of {ranks} on "
+        source=f"calibrated by {origin}run {run}: {counted(len(replay.leg.began.groups), 'group')} of {ranks} on "
         f"{ready.device}",
         device=f"simulated {ready.device.removeprefix('simulated ')}",
         memory_bytes=ready.memory_bytes,

@@ -93,8 +93,8 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     found = replace(
         otherwise,
         name=f"as run {run}",
-        source=f"calibrated by {origin}run {run}: {counted(len(replay.leg.began.groups), 'group')} of {ranks} on "
-        f"{ready.device}",
+        source=f"calibrated by {origin}run {run}: {counted(len(replay.leg.began.groups), 'group')} of {ranks} "
+        f"on {ready.device}",
         device=f"simulated {ready.device.removeprefix('simulated ')}",
         memory_bytes=ready.memory_bytes,
         format=replay.opened.config.training.format,

@@ -90,11 +90,11 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         changes |= part[0]
     run, mark = replay.opened.run_id, mark_of(replay.opened.origin)
     origin = f"{mark.word} " if mark else ""
+    groups = counted(len(replay.leg.began.groups), "group")
     found = replace(
         otherwise,
         name=f"as run {run}",
-        source=f"calibrated by {origin}run {run}: {counted(len(replay.leg.began.groups), 'group')} of {ranks} "
-        f"on {ready.device}",
+        source=f"calibrated by {origin}run {run}: {groups} of {ranks} on {ready.device}",
         device=f"simulated {ready.device.removeprefix('simulated ')}",
         memory_bytes=ready.memory_bytes,
         format=replay.opened.config.training.format,

@@ -151,7 +151,7 @@ def known_set(manifest: Mapping[str, Any]) -> KnownSet | KnownText | None:
 
 def differences(manifest: Mapping[str, Any], known: KnownSet | KnownText) -> list[str]:
     return [
-        f"{key} is {manifest.get(key)!r}, and {known.title} has {value!r}"
+        f"{key} is {manifest.get(key)!r}, but {known.title} has {value!r}"
         for key, value in known.facts(manifest).items()
         if manifest.get(key) != value
     ]

@@ -107,7 +107,7 @@ class RankAlike(Event):
 
 @dataclass(frozen=True)
 class CeilingMeasured(Event):
-    """What one device can do at the most."""
+    """The most that one device can do."""
 
     ceiling: Ceiling
 

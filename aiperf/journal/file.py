@@ -88,7 +88,7 @@ class JournalReader:
                 self._refuse_foreign(record)
                 self._version = record.get("version")
             if not isinstance(record, dict):
-                raise RecordError("it is not an object")
+                raise RecordError("it is not a JSON object")
             t, chain = record.pop("t"), record.pop("chain")
             event = decode(Event, upgraded(record, self._version))
             if type(t) is not float or type(chain) is not str:

@@ -171,7 +171,7 @@ class Replay:
             return "comes after the end of its leg"
         text = _FOLDS[type(event)](self, t, event)
         if not text and t < before:
-            return f"is at {t:.3f} s, and a line above it at {before:.3f} s: the clock went backwards"
+            return f"is at {t:.3f} s, but a line above it is at {before:.3f} s: the clock went backwards"
         return text
 
     def _began_leg(self, t: float, event: events.LegBegan) -> str:
@@ -182,7 +182,7 @@ class Replay:
         self.legs.append(Leg(len(self.legs), event, first=t, last=t))
         if event.index != self.leg.index:
             return f"is numbered {event.index}, not {self.leg.index}"
-        return "follows the test: the test examples are used once, at the end" if self.tested else ""
+        return "comes after the test: the test examples are used only once, at the end" if self.tested else ""
 
     def _beat(self, t: float, event: events.Beat | events.Stalled) -> str:
         return ""
@@ -196,7 +196,8 @@ class Replay:
             return f"of rank {rank} appears twice"
         if wrong := [name for name, value in event.ready.data.items() if not _counts(name, value)]:
             return (
-                f"of rank {rank}: {wrong[0]} of its data is {event.ready.data[wrong[0]]!r}, no whole number"
+                f"of rank {rank}: {wrong[0]} of its data is "
+                f"{event.ready.data[wrong[0]]!r}, not a whole number"
             )
         ready.add(rank)
         self.leg.ranks.append(event)
@@ -217,7 +218,7 @@ class Replay:
         if event.ceiling.rank in self.leg.ceilings:
             return f"of rank {event.ceiling.rank} appears twice"
         if self.leg.released is not None:
-            return f"of rank {event.ceiling.rank} comes after the release"
+            return f"of rank {event.ceiling.rank} comes after the clock started"
         self.leg.ceilings[event.ceiling.rank] = event.ceiling
         return ""
 
@@ -225,7 +226,7 @@ class Replay:
         if event.control.rank in self.leg.controls:
             return f"of rank {event.control.rank} appears twice"
         if self.leg.released is not None:
-            return f"of rank {event.control.rank} comes after the release"
+            return f"of rank {event.control.rank} comes after the clock started"
         self.leg.controls[event.control.rank] = event.control
         return ""
 
@@ -242,7 +243,7 @@ class Replay:
         story = self.trials.get(number)
         expected = 1 + len(story.attempts) if story else 1
         if event.attempt != expected:
-            return f"of trial {number}, attempt {event.attempt}, where {expected} would follow"
+            return f"of trial {number}, attempt {event.attempt}, but the next attempt is {expected}"
         if story and not story.state.ended:
             return f"of trial {number}, which has not ended"
         if not self.leg.alive.get(event.group):
@@ -264,7 +265,7 @@ class Replay:
         configured = self.opened.config.training.step
         if started.engine not in (EAGER, configured) and configured != AUTO_STEP:
             return (
-                f"of trial {started.trial}: its engine is {started.engine}, and training.step is {configured}"
+                f"of trial {started.trial}: its engine is {started.engine}, but training.step is {configured}"
             )
         attempt.began, attempt.begin_time = event, t
         return ""
@@ -286,9 +287,7 @@ class Replay:
         if attempt is None or attempt.began is None or attempt.abandoned:
             return f"of trial {block.trial}, attempt {block.attempt}, which is not running"
         if block.segment != len(attempt.validations):
-            return (
-                f"of trial {block.trial}, segment {block.segment}, while {len(attempt.validations)} is open"
-            )
+            return f"of trial {block.trial}, segment {block.segment}, but {len(attempt.validations)} is open"
         attempt.steps += block.steps
         attempt.examples += block.examples
         attempt.seconds += block.seconds
@@ -303,7 +302,7 @@ class Replay:
             return f"of trial {segment.trial}, attempt {segment.attempt}, which is not running"
         if segment.index != len(attempt.validations):
             return (
-                f"of trial {segment.trial}, segment {segment.index}, while {len(attempt.validations)} is open"
+                f"of trial {segment.trial}, segment {segment.index}, but {len(attempt.validations)} is open"
             )
         attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end), event.logs))
         return ""
@@ -317,7 +316,7 @@ class Replay:
         if attempt is None or attempt.abandoned or told.state not in TOLD:
             return f"{where} cannot follow here"
         if told.out_of_memory and told.state is not State.FAILED:
-            return f"{where} without memory"
+            return f"{where}, but out of memory"
         if attempt.began is None and told.state is not State.FAILED:
             return f"{where}, but it never began"
         attempt.ended, attempt.end_time = event, t
@@ -347,7 +346,7 @@ class Replay:
         self.leg.ended = event
         running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
         if running and not event.reason.startswith("error"):
-            return f"stands while trial {running[0]} runs"
+            return f"comes while trial {running[0]} is running"
         return ""
 
     def _tested(self, t: float, event: events.Tested) -> str:
@@ -356,7 +355,7 @@ class Replay:
         if self.leg.ended is None:
             return "comes before the end of its leg: the test examples are used at the end"
         if event.evaluated.tally.of < 1:
-            return f"of {event.evaluated.tally.of} examples"
+            return f"has {event.evaluated.tally.of} examples"
         self.tested = event.evaluated
         return ""
 

@@ -1,4 +1,4 @@
-"""What a device can do at the most: matrix products, copies, sums over a group. Short and simple work.
+"""The most that a device can do: matrix products, copies, sums over a group. Short and simple work.
 
 A ceiling is the fastest of many short windows, each with the device synchronised at both ends: what is
 slower than that had something in its way. On a CPU, where a call returns when its work is done, it is the

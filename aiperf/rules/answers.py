@@ -1,4 +1,4 @@
-"""Integrity of the answers: no more are right than were asked, and a test agrees with its validation."""
+"""Integrity of the answers: no more are correct than were asked, and the test agrees with the validation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FIVE_SIGMA = 2.867e-7
 
 
 def accuracy(evidence: Evidence) -> Seen:
-    """The best on validation is tested, on all examples, and is not better than by chance there."""
+    """The best on validation is tested, on all examples, and is not better there than chance allows."""
     replay = evidence.replay
     contradictions = [*_validated(replay), *_tested(replay)]
     test = "the best network was not tested" if replay.tested is None else "the best network was tested"
-    text = f"every validation saw all its {_task(replay).example}s; {test}"
+    text = f"every validation used all {_task(replay).example}s; {test}"
     if doubt := too_good(replay):
         if not of_a_known_set(replay):  # its test examples may be the easier ones
             return Seen(f"{text}; {doubt}", contradictions, known=False)
@@ -32,14 +32,15 @@ def accuracy(evidence: Evidence) -> Seen:
 
 
 def too_good(replay: Replay) -> str:
-    """What a network does that was trained on the test examples; nothing where it is not so.
+    """Describes a network that was trained on the test examples; empty if there is no sign of it.
 
-    That it was chosen as the best on validation makes an honest test worse by comparison, never better.
+    Because the network was chosen as the best on validation, an honest test is worse in comparison, never
+    better.
 
-    Of a text nothing is said. Its parts are not drawn by lot out of one set but follow one another, so that
-    one may be harder than the other by any factor, with any number of bytes: a table takes fewer bits than
-    prose. No bound on the difference of two parts would spare all honest runs. That the kept
-    weights give both tallies again is what `--reevaluate` shows.
+    Text is not judged. Its parts are not random samples of one set but follow one another, so one may be
+    harder than the other by any factor, with any number of bytes: a table takes fewer bits than prose. Any
+    bound on the difference of two parts would reject some honest runs. `--reevaluate` shows whether the kept
+    weights reproduce both tallies.
     """
     tested, best = replay.tested, replay.best
     validation = best.best_validation if best else None
@@ -57,12 +58,12 @@ def too_good(replay: Replay) -> str:
 
 
 def chance_of_so_few(tested: Classified, validated: Classified) -> float:
-    """An upper bound of the chance of so few wrong answers in the test, or fewer, of as many in both parts.
+    """An upper bound on the probability of at most so many wrong answers in the test, given those in both.
 
-    A network that knows neither part is wrong in both alike. Of all its wrong answers those in the test then
-    follow the hypergeometric distribution, whatever its error is (Fisher's exact test): exact for any number
-    of examples, and also for parts drawn by lot out of one set. The probabilities of fewer and fewer fall at
-    least geometrically below the mean, which bounds their sum.
+    A network that was trained on neither part errs equally often in both. The number of its wrong answers
+    that fall in the test then follows the hypergeometric distribution, whatever its error is (Fisher's exact
+    test). This is exact for any number of examples, also for parts sampled from one set. Below the mean the
+    probabilities fall at least geometrically, which bounds their sum.
     """
     wrong, missed = tested.wrong, validated.wrong
     if (
@@ -91,7 +92,7 @@ def _validated(replay: Replay) -> Iterator[str]:
             if not segment.tally.is_possible:
                 yield f"{validation.name}: {segment.tally.text()}"
             if segment.of != expected:
-                yield f"{validation.name}: {segment.of} {example}s, the validation part has {expected}"
+                yield f"{validation.name}: {segment.of} {example}s, but the validation set has {expected}"
             elif wrong := _otherwise_asked(replay, segment.tally):
                 yield f"{validation.name}: {wrong}"
 
@@ -102,29 +103,30 @@ def _tested(replay: Replay) -> Iterator[str]:
         return
     if best is None or tested.trial != best.number:
         instead = "none" if best is None else f"trial {best.number}"
-        yield f"trial {tested.trial} was tested, but best on validation is {instead}"
+        yield f"trial {tested.trial} was tested, but the best on validation is {instead}"
     there_are = replay.manifest.get("test_examples")
     if tested.tally.of != there_are or not tested.tally.is_possible:
-        yield f"{tested.tally.text()} in the test; there are {there_are} {_task(replay).example}s"
+        yield f"{tested.tally.text()} in the test, but the test set has {there_are} {_task(replay).example}s"
     elif wrong := _otherwise_asked(replay, tested.tally):
         yield f"{wrong} in the test"
     if tested.top5 is not None:
         right = tested.tally.correct if isinstance(tested.tally, Classified) else tested.tally.of + 1
         if not right <= tested.top5 <= tested.tally.of:
-            yield f"{tested.top5} labels are among five outputs in the test, beside {tested.tally.text()}"
+            tally = tested.tally.text()
+            yield f"{tested.top5} top-5 answers are correct in the test, which contradicts {tally}"
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
-        yield f"the test took {tested.seconds:.6g} s; after the end of the run there were {room:.3f} s"
+        yield f"the test took {tested.seconds:.6g} s, but the run has {room:.3f} s after its end"
 
 
 def _otherwise_asked(replay: Replay, tally: Tally) -> str:
-    """What is wrong with the kind of a tally, or with how much was asked of each example."""
+    """What is wrong with the kind of a tally, or with the number of answers per example."""
     size = replay.opened.config.data.size
     expected = _task(replay).tally(tally.of, size, 0.5)
     if type(tally) is not type(expected):
-        return f"{tally.text()}, where {_task(replay).name} counts otherwise"
+        return f"{tally.text()}: the task {_task(replay).name} counts differently"
     if tally.asked != expected.asked:
-        return f"{tally.text()} and {tally.of:,} {_task(replay).example}s of {size:,}"
+        return f"{tally.text()}, does not fit {tally.of:,} {_task(replay).example}s of {size:,}"
     return ""
 
 

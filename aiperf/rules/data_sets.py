@@ -1,4 +1,4 @@
-"""Integrity of the data: all ranks saw the same examples, and there are as many as their set has."""
+"""Integrity of the data: all ranks saw the same examples, as many as their data set has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from aiperf.tasks.known import task_of
 
 
 def data(evidence: Evidence) -> Seen:
-    """All ranks saw the examples that the configuration names, and a known set has its own numbers."""
+    """All ranks saw the configured examples, and a known data set has its known sizes."""
     replay, config = evidence.replay, evidence.replay.opened.config.data
     if not any(leg.ranks for leg in replay.legs):
         return Seen("no rank was ready", known=False)
     task = task_of(config)
     contradictions = [
-        f"rank {event.ready.rank} of {event.ready.host} saw other {task.example}s"
+        f"rank {event.ready.rank} of {event.ready.host} saw different {task.example}s"
         for leg in replay.timed_legs
         for event in leg.ranks
         if event.ready.data != replay.manifest
@@ -23,10 +23,10 @@ def data(evidence: Evidence) -> Seen:
     text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
     if of_a_known_set(replay):
         return Seen(text, contradictions)
-    own = f"own {task.example}s; how many there are stands nowhere else"
+    own = f"own {task.example}s, whose number cannot be checked"
     return Seen(f"{text}: {own}", contradictions, known=False)
 
 
 def of_a_known_set(replay: Replay) -> bool:
-    """Whether it can be told here how many examples there are, and validation is like the test."""
+    """Whether the number of examples is known here, and validation is like the test."""
     return task_of(replay.opened.config.data).data.is_known(replay.manifest)

@@ -1,4 +1,4 @@
-"""Whether a run came to a result at all, and what it lacks if not."""
+"""Whether a run has a result, and what is missing if not."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from aiperf.journal.replay import Replay
 from aiperf.trial import State
 
 ERROR = "error: "
-"""What the reason of a leg begins with that ended by an error."""
+"""The beginning of the reason of a leg that ended with an error."""
 EVERY_GROUP_LOST = "every group is lost"
 TESTING = "the best network is being tested"
 REASON_SHOWN = 300
-"""Characters of what a worker said last."""
+"""Characters of a worker's last message."""
 
 
 class Answer(Enum):
-    """What is said of a run as a whole."""
+    """The verdict on a run as a whole."""
 
     VALID = "VALID"
     INVALID = "INVALID"
     SIMULATED = "SIMULATED"
-    """It was not measured: workers pretended, or a clock was virtual. No rule makes it a result."""
+    """It was not measured: workers pretended, or the clock was virtual. It is never a result."""
     NO_RESULT = "NO RESULT"
-    """It ended, and there is nothing to judge."""
+    """It ended with nothing to judge."""
     INCOMPLETE = "INCOMPLETE"
-    """It goes on, or is to be continued."""
+    """It is in progress, or can be continued."""
 
     @property
     def exit_code(self) -> int:
-        """Of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: come again."""
+        """Of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: try again later."""
         return {
             Answer.VALID: 0,
             Answer.INVALID: 1,
@@ -59,7 +59,7 @@ class Shortfall:
 
 def can_go_on(replay: Replay) -> bool:
     """Whether `resume` has something to do: to train in the time left, or to test the best network. A
-    simulation ends by itself, or is made again."""
+    simulation is not resumed but started again."""
     if replay.opened.origin is Origin.SIMULATED:
         return False
     limit = replay.opened.config.limits.minutes * 60
@@ -70,10 +70,10 @@ def can_go_on(replay: Replay) -> bool:
 def shortfall(
     replay: Replay, credited: bool, directory: Path | None = None, growing: bool = False
 ) -> Shortfall | None:
-    """None of a run that ended with a tested network and with credited work.
+    """None for a run that ended with a tested network and with credited work.
 
-    `credited`: whether any segment is. `directory`: of the run, for who reads how to go on. `growing`:
-    whether its journal just did, so that a test which has not ended goes on.
+    `credited`: whether any segment is. `directory`: of the run, for the command that continues it. `growing`:
+    whether its journal just grew, so that a test which has not ended is still in progress.
     """
     files = RunFiles(directory or Path("RUN"))
     pretending = f" --pretend {files.assumptions}" if replay.opened.origin is Origin.PRETENDED else ""
@@ -87,7 +87,7 @@ def shortfall(
     if credited and replay.tested is not None:
         return None
     if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
-        return Shortfall(Answer.INCOMPLETE, "the scheduler stopped the run in time", f"{resume} continues it")
+        return Shortfall(Answer.INCOMPLETE, "the run was stopped by the scheduler", f"{resume} continues it")
     tests = not ended.reason.startswith(ERROR) and replay.best is not None and replay.leg.alive
     if growing and replay.tested is None and tests:
         return Shortfall(Answer.INCOMPLETE, TESTING)
@@ -97,28 +97,28 @@ def shortfall(
 
 
 def _cause(replay: Replay, reason: str, credited: bool) -> str:
-    """The first one: what follows from it is left out."""
+    """The first cause; its consequences are omitted."""
     error = reason.removeprefix(ERROR)
     if not replay.released:
-        when = " before the clock started"  # which older journals follow with what to type
+        when = " before the clock started"  # older journals continue with a command to type
         return f"the clock never started: {error.partition(f'{when}; ')[0].removesuffix(when)}"
     if error == EVERY_GROUP_LOST and replay.leg.losses:
         first = replay.leg.losses[0]
         return f"every group was lost; the first, group {first.group}: {first.reason:.{REASON_SHOWN}}"
     if error != reason:
-        return f"it ended by an error: {error}"
+        return f"the run ended with an error: {error}"
     if replay.tested is not None:
         return "no segment was credited"
     if replay.best is not None:
-        return "no network was tested: the test did not end"
+        return "no network was tested: the test did not finish"
     if credited:
-        return "no network was tested: no trial ended by itself or by a limit"
+        return "no network was tested: no trial completed or reached a limit"
     failed = next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)
     if failed is not None:
-        first_failed = f"the first to fail, trial {failed.trial}, says: {failed.reason:.{REASON_SHOWN}}"
+        first_failed = f"the first failure, trial {failed.trial}: {failed.reason:.{REASON_SHOWN}}"
         return f"no network was tested: no trial was validated; {first_failed}"
-    before = {"deadline": "the deadline", "interrupted": "it was interrupted", TERMINATED: "it was stopped"}
-    return f"no validation ended before {before.get(reason, f'the run did, by: {reason}')}"
+    before = {"deadline": "the deadline", "interrupted": "the interrupt", TERMINATED: "the run was stopped"}
+    return f"no validation ended before {before.get(reason, f'the run did: {reason}')}"
 
 
 def _remedy(replay: Replay, reason: str, resume: str) -> str:
@@ -128,4 +128,4 @@ def _remedy(replay: Replay, reason: str, resume: str) -> str:
         return f"{resume} continues it and tests the best network" if can_go_on(replay) else ""
     if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
         return f"{resume} continues it"
-    return "give it more --minutes" if reason in ("deadline", TERMINATED) else ""
+    return "start a new run with more --minutes" if reason in ("deadline", TERMINATED) else ""

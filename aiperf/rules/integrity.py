@@ -12,6 +12,7 @@ from aiperf.score.lineage import recorded
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
+from aiperf.wording import counted
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
 
@@ -21,38 +22,38 @@ NO_TRIAL = "no trial was dispatched"
 def chain(evidence: Evidence) -> Seen:
     broken = evidence.replay.broken
     return Seen(
-        f"{evidence.replay.lines:,} lines follow from one another",
-        [f"line {line} does not follow from the one above it" for line in broken],
+        f"{evidence.replay.lines:,} lines, hash chain intact",
+        [f"line {line} does not match the hash of the line above it" for line in broken],
     )
 
 
 def order(evidence: Evidence) -> Seen:
     """Nothing happens before its cause, twice, or after its end."""
     faults = evidence.replay.faults
-    return Seen("each line can follow those above it", [f"line {f.line}: {f.text}" for f in faults])
+    return Seen("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
 
 
 def lineage(evidence: Evidence) -> Seen:
     """Trials are numbered without gaps in the order of their dispatch; parents completed before."""
     trials, contradictions = evidence.replay.trials, list(_lineage(evidence.replay))
-    return looked(trials, NO_TRIAL, f"{len(trials)} trials without a gap", contradictions)
+    return looked(trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
     for place, number in enumerate(replay.trials):
         if number != place:
-            yield f"trial {number} stands where trial {place} should: trials are missing or moved"
+            yield f"trial {number} is in the place of trial {place}: trials are missing or out of order"
             return
     for attempt in replay.attempts:
         trial, first = attempt.trial, replay.trials[attempt.trial.number].attempts[0].trial
         if trial.parent is not None and not _completed_before(replay, trial.parent, attempt):
-            yield f"trial {trial.number} is a child of trial {trial.parent}, which had not completed then"
+            yield f"trial {trial.number} is a child of trial {trial.parent}, which had not completed by then"
         if _identity(trial) != _identity(first):
-            yield f"trial {trial.number} is another one in attempt {attempt.number} than it was at first"
+            yield f"trial {trial.number} in attempt {attempt.number} differs from its first attempt"
 
 
 def _identity(trial: Trial) -> tuple[object, ...]:
-    """What a further attempt keeps; the batch may have been halved."""
+    """What is the same in a further attempt; the batch may have been halved."""
     return trial.parent, trial.morphisms, trial.round, trial.epochs, trial.seed
 
 
@@ -67,41 +68,41 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
 
 
 def seed(evidence: Evidence) -> Seen:
-    """The starting graph is the one that the configuration names, for its examples and answers."""
+    """The seed graph is the one that the configuration names, for its examples and classes."""
     opened = evidence.replay.opened
     named, task = opened.config.seed_architecture, task_of(opened.config.data)
     examples = task.examples(opened.config.data)
     try:
         graph = graph_from_json(opened.seed_graph)
     except (RecordError, ShapeError) as error:
-        return Seen("", [f"it is not a graph: {error}"])
+        return Seen("", [f"the seed is not a valid graph: {error}"])
     if (reads := Examples(graph.input, graph.classes)) != examples:
-        return Seen("", [f"it is for {reads.text}; the data has {examples.text}"])
+        return Seen("", [f"the seed is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:
-        return Seen(f"{named} is a file, not one of {', '.join(task.seeds)}", known=False)
+        return Seen(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)
     if graph != task.seeds[named](examples.input, examples.classes):
-        return Seen("", [f"the graph in the first line is not {named}"])
-    return Seen(f"it is {named}")
+        return Seen("", [f"the seed graph in the journal is not {named}"])
+    return Seen(f"the seed is {named}")
 
 
 def operations(evidence: Evidence) -> Seen:
-    """Every architecture counted again from the seed and its morphisms."""
+    """Every architecture is recounted from the seed and its morphisms."""
     contradictions = [f"trial {number}: {why}" for number, why in evidence.recount.failures.items()]
     for attempt in evidence.replay.attempts:
         found = evidence.recount.counts.get(attempt.trial.number)
         if found is not None:
             contradictions += _differences(attempt, evidence)
     counts = evidence.recount.counts
-    return looked(counts, NO_TRIAL, f"{len(counts)} architectures counted again", contradictions)
+    return looked(counts, NO_TRIAL, f"{counted(len(counts), 'architecture')} recounted", contradictions)
 
 
 def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
     found, claimed = evidence.recount.counts[attempt.trial.number], recorded(attempt.dispatched)
     for what in ("graph_key", "forward", "backward", "evaluate", "parameters"):
         if getattr(found, what) != getattr(claimed, what):
-            yield f"trial {attempt.trial.number}: its {what.replace('_', ' ')} is not that of its lineage"
+            yield f"trial {attempt.trial.number}: recorded {what.replace('_', ' ')} differs from the recount"
     if attempt.began is not None and attempt.began.started.graph_key != found.graph_key:
-        yield f"trial {attempt.trial.number}: the group built another architecture"
+        yield f"trial {attempt.trial.number}: the group built a different architecture"
 
 
 def bounds(evidence: Evidence) -> Seen:
@@ -112,7 +113,7 @@ def bounds(evidence: Evidence) -> Seen:
 
 
 def steps(evidence: Evidence) -> Seen:
-    """A segment's claim is what its blocks add up to."""
+    """The figures of a segment are the sums of its blocks."""
     totals, example = evidence.replay.totals(), task_of(evidence.replay.opened.config.data).example
     first, all_steps = totals.first.tolist(), totals.steps.tolist()
     all_examples, all_seconds = totals.examples.tolist(), totals.seconds.tolist()
@@ -126,10 +127,11 @@ def steps(evidence: Evidence) -> Seen:
                 f"but its blocks add up to {blocks[0]} and {blocks[1]}"
             )
         elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
-            contradictions.append(f"{validation.name}: its blocks took {all_seconds[place]:.6f} s")
+            took = f"{segment.train_seconds:.6f} s, but its blocks took {all_seconds[place]:.6f} s"
+            contradictions.append(f"{validation.name}: {took}")
     text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
     closed = any(_validations(evidence.replay))
-    return looked(closed, "no segment was closed, up to which steps could add", text, contradictions)
+    return looked(closed, "no segment was closed", text, contradictions)
 
 
 def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:

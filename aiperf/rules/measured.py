@@ -1,4 +1,4 @@
-"""Ceilings and controls, each by itself and beside the rank that measured it."""
+"""Ceilings and controls, each checked by itself and against the rank that measured it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nas.products import least_products
 
 
 def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
-    """What contradicts in the measurements of a leg, whose controls are of this network."""
+    """Contradictions in the measurements of a leg, whose controls used this network."""
     ready = leg.first_devices
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
@@ -32,34 +32,34 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
         ):
             yield (
                 f"the control of rank {control.rank} is {control.examples_per_second:.2f} "
-                f"{network.examples}/s, from {done} {network.examples} in {control.seconds:.2f} s"
+                f"{network.examples}/s, but {done} {network.examples} took {control.seconds:.2f} s"
             )
 
 
 def _of_control(control: Control, ready: Ready | None, format: str, network: ControlNetwork) -> Iterator[str]:
-    """Its examples are of a size that a control has, and no more than the device can do."""
+    """Its examples have a possible size, and the device can be so fast."""
     name = f"the control of rank {control.rank}"
     if control.size not in network.sizes:
         found = network.examples_text.format(control.size)
-        yield f"{name} is of {found}; there are {', '.join(map(str, network.sizes))}"
+        yield f"{name} used {found}; possible sizes are {', '.join(map(str, network.sizes))}"
         return
     bound = ready and bound_ops_per_second([ready], format)
     if bound and not control.examples_per_second * _least_operations(network, control.size) <= bound:
-        yield f"{name} is beyond what {control.device} can do at the most"
+        yield f"{name} is more than {control.device} can do"
 
 
 @cache  # one size, or a few, for all ranks
 def _least_operations(network: ControlNetwork, size: int) -> int:
-    """Of one training example of the control."""
+    """For one training example of the control."""
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
 def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
     if ready is None:
-        yield f"the {what} of rank {measured.rank} is of a rank that was not ready"
+        yield f"rank {measured.rank} has a {what}, but was never ready"
     elif (measured.host, measured.device) != (ready.host, ready.device):
         yield (
-            f"the {what} of rank {measured.rank} is of {measured.device} on {measured.host}; the rank has "
+            f"the {what} of rank {measured.rank} is from {measured.device} on {measured.host}; the rank has "
             f"{ready.device} on {ready.host}"
         )
 
@@ -67,29 +67,29 @@ def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Ite
 def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
-        yield f"{name} was measured in {ceiling.format}, and training.format is {format}"
+        yield f"{name} was measured in {ceiling.format}, but training.format is {format}"
     rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
     if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
-        yield f"{name}: a fastest window is slower than the typical one"
+        yield f"{name}: the fastest rate is below the typical rate"
     if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
         yield f"{name}: a side or a spread is negative"
     if not all(time.seconds >= 0 and time.prepare_seconds >= 0 for time in ceiling.steps.values()):
-        yield f"{name}: a step took less than no time"
+        yield f"{name}: a step has a negative duration"
     bound = ready and bound_ops_per_second([ready], format)
     if bound and not ceiling.fastest <= bound:
-        yield f"{name} is {ceiling.fastest / bound:.2f} times what {ceiling.device} can do at the most"
+        yield f"{name} is {ceiling.fastest / bound:.2f} times the most that {ceiling.device} can do"
 
 
 def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
-    """As many as the processor has, or as somebody stated; those that were chosen are among those timed."""
+    """No more threads than the processor has or the user stated; the chosen number was timed."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds
     most = None if ready is None or ready.processor is None else ready.processor.logical
     stated = "" if ready is None else ready.settings.get("threads", "")
     if ready is not None and listed(ready.device) is not None:
         most = 0
     if threads < 0 or (most is not None and threads > most and str(threads) != stated):
-        yield f"{name} is of {threads} threads, and its device has {most}"
+        yield f"{name} used {threads} threads, but its device has {most}"
     if timed and not (
         str(threads) in timed and all(key.isdigit() and took > 0 for key, took in timed.items())
     ):
-        yield f"{name}: {threads} threads are not chosen from {', '.join(timed):.60}"
+        yield f"{name}: {threads} threads do not follow from the times of {', '.join(timed):.60}"

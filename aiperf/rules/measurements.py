@@ -1,7 +1,8 @@
-"""Integrity of what was measured before the span, and of how fast the work after it was.
+"""Integrity of what was measured before the span, and of how fast the work in the span was.
 
-Two limits, apart. Beyond the bound of its devices no work can have been done: the run is INVALID. The
-measured ceiling lies below, and may come from a bad moment: work beyond it is unknown, and not ranked.
+There are two limits. No work can exceed the bound of its devices: such a run is INVALID. The measured
+ceiling lies below the bound, and may have been measured at a bad moment: if work exceeds it, the rule is
+"unknown" and the run is not ranked.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.known import task_of
 from aiperf.wire.messages import Ready
-from aiperf.wording import percent
+from aiperf.wording import counted, percent
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
 
-# One block of steps, or one validation, may fall into a much better moment than what was measured.
+# One block of steps, or one validation, may run at a much better moment than the measurement did.
 MOST_OF_A_PIECE = 4.0
 
 
 def measurements(evidence: Evidence) -> Seen:
-    """Ceilings and controls are of the ranks' own devices, in the declared format, and leave room for what
-    was done later."""
+    """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
+    of the span."""
     replay = evidence.replay
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
     if not num:
@@ -44,11 +45,11 @@ def measurements(evidence: Evidence) -> Seen:
     contradictions = [text for leg in replay.legs for text in of_leg(leg, config.training.format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
-            "a ceiling is missing, beside which too much work would show", contradictions, known=False
+            "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
         )
     if found := doubts(evidence):
         return Seen("; ".join(found), contradictions, known=False)
-    return Seen(f"{num} ceilings and controls, each of its rank's device", contradictions)
+    return Seen(f"{num} ceilings and controls, each from its rank's device", contradictions)
 
 
 def speed(evidence: Evidence) -> Seen:
@@ -56,31 +57,33 @@ def speed(evidence: Evidence) -> Seen:
     replay = evidence.replay
     bounds = _bounds(replay)
     contradictions = [
-        f"trial {number}: {what} of {seconds:.6f} s is beyond what its devices can do"
+        f"trial {number}: {what} of {seconds:.6f} s did more work than its devices can do"
         for number, what, seconds in _rushed(evidence, bounds)
     ]
     contradictions += _test_too_fast(evidence, bounds)
     if not len(replay.blocks):
-        return Seen("no step was made", contradictions, known=False)
+        return Seen("no training step was run", contradictions, known=False)
     available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
     if 0 < available < inf:
         share = _least_operations(evidence, available) / available
-        text = f"{percent(share, 1)} of what the devices can do at the most"
+        text = f"{percent(share, 1)} of the most that the devices can do"
         return Seen(text, contradictions + ([text] if share > 1 else []))
     return Seen("a device has neither a listed peak nor a known instruction set", contradictions, known=False)
 
 
 def doubts(evidence: Evidence) -> list[str]:
-    """What is beyond the ceilings, but not beyond what is possible: sentences with what to do."""
+    """What exceeds the ceilings, but is not impossible: sentences, with the remedy last."""
     replay, found = evidence.replay, []
     ceiling = mean_ceiling(replay)
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
-        found.append(f"{share:.1f} times the ceilings that were measured before the span")
+        found.append(f"the rate is {share:.1f} times the ceilings measured before the span")
     rates = [
         {rank: MOST_OF_A_PIECE * each.fastest for rank, each in leg.ceilings.items()} for leg in replay.legs
     ]
     if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
-        found.append(f"{num} pieces of work beyond {MOST_OF_A_PIECE:g} times the ceilings of their devices")
+        found.append(
+            f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
+        )
     if found:
         found.append(
             "something else used the devices while they were measured, or the journal was changed: run again "
@@ -90,11 +93,11 @@ def doubts(evidence: Evidence) -> list[str]:
 
 
 Most = Callable[[tuple[int, ...]], float]
-"""Of the ranks of a group, operations a second at the most; infinite where that is not known."""
+"""The most operations per second that the ranks of a group can do; infinite if that is not known."""
 
 
 def _bounds(replay: Replay) -> list[Most]:
-    """Of each leg."""
+    """For each leg."""
     format = replay.opened.config.training.format
     return [_of_ready(leg.first_devices, format) for leg in replay.legs]
 
@@ -113,8 +116,9 @@ def _of_ranks(rates: Mapping[int, float]) -> Most:
 
 
 def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str, float]]:
-    """Blocks and validations whose products cannot be made in their seconds: the trial, what it is, its
-    seconds. Only what is beyond by all that is counted is looked at again by what must really be made."""
+    """Blocks and validations whose products cannot be computed in their seconds: the trial, what it is, its
+    seconds. Those that exceed the limit by all counted operations are checked again by the products that
+    cannot be avoided."""
     replay, found = evidence.replay, pieces(evidence.replay)
     least = _least_of(replay)
     for row in _beyond(evidence, most):
@@ -122,38 +126,38 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = least(number)[validation] * int(found.examples[row])
         limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
-        seconds = float(found.seconds[row])  # of Python, which says "infinite" of absurd figures
+        seconds = float(found.seconds[row])  # a Python float overflows without a warning
         if operations > limit * seconds:
             yield number, "a validation" if validation else "a block", seconds
 
 
 def _test_too_fast(evidence: Evidence, most: Sequence[Most]) -> Iterator[str]:
-    """Whichever group of the last leg made the test."""
+    """The test was made by some group of the last leg."""
     replay, tested = evidence.replay, evidence.replay.tested
     if tested is None or tested.trial not in replay.trials:
         return
     limit = max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
     if _least_of(replay)(tested.trial)[True] * tested.tally.of > limit * tested.seconds:
-        yield f"the test of {tested.seconds:.6f} s is beyond what any group's devices can do"
+        yield f"the test of {tested.seconds:.6f} s did more work than any group's devices can do"
 
 
 def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
-    """Rows of `pieces` whose counted products are more than their ranks' most, leg by leg."""
+    """Rows of `pieces` whose counted products exceed the most that their ranks can do, leg by leg."""
     replay, found = evidence.replay, pieces(evidence.replay)
     prices, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
             prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
         limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
-    with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules name
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
         operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.examples
         rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
     return rows
 
 
 def _least_operations(evidence: Evidence, enough: float) -> float:
-    """Tensor operations that the goodput cannot have been made without; all that were counted, which are
-    more, where they stay below `enough`."""
+    """Tensor operations that the goodput cannot have been made without; all counted ones, which are more, if
+    they are at most `enough`."""
     counted = evidence.score.goodput.tensor_operations
     if counted <= enough:
         return counted
@@ -169,13 +173,13 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
 
 
 def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
-    """By trial the tensor operations of one example, in training and in validation, that must be made."""
+    """By trial, the tensor operations of one example in training and in validation that cannot be avoided."""
 
     @cache
     def least(number: int) -> tuple[float, float]:
         try:
             train, evaluate = least_products(rebuild(replay, number))
-        except JournalError:  # the rule "operations" says so
+        except JournalError:  # the rule "operations" reports it
             return 0.0, 0.0
         return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
 
@@ -183,7 +187,7 @@ def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
 
 
 def _leg_bound(replay: Replay, leg: Leg) -> float | None:
-    """Of all devices of a leg."""
+    """For all devices of a leg."""
     ready = leg.first_devices
     if any(rank not in ready for group in leg.began.groups for rank in group):
         return None
@@ -191,8 +195,8 @@ def _leg_bound(replay: Replay, leg: Leg) -> float | None:
 
 
 def mean_ceiling(replay: Replay) -> float | None:
-    """Operations a second of the fastest work, of all devices that a leg had, in the mean over the span; None
-    where a leg has not measured all of its own, or none has a span."""
+    """Operations per second of the fastest work of all devices of a leg, averaged over the span; None if a
+    leg has not measured all its devices, or none has a span."""
     total = 0.0
     for leg in replay.legs:
         ranks = {rank for group in leg.began.groups for rank in group}

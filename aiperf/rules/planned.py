@@ -1,4 +1,4 @@
-"""Integrity of the steps: whole batches, as many as the plan of each trial has, validated when it says."""
+"""Integrity of the steps: whole batches, as many as each trial's plan has, validated when planned."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aiperf.rules.times import DRIFT, LATE_SECONDS
 from aiperf.tasks.known import task_of
 from aiperf.trial import State
 
-STOP_SECONDS = 60.0  # for the groups to obey, after a stop is asked for, and for the master to hear of it
+STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
 def examples(evidence: Evidence) -> Seen:
-    """Steps × batch are the examples; a trial makes the steps of its plan and not more."""
+    """Steps × batch = examples; a trial runs at most the steps of its plan."""
     replay = evidence.replay
     examples = f"{task_of(replay.opened.config.data).example}s"
     if not replay.attempts:
@@ -30,7 +30,7 @@ def examples(evidence: Evidence) -> Seen:
     (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
     numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
-        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of {batch[attempt]}"
+        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of batch size {batch[attempt]}"
         for attempt, done, steps in zip(
             column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
         )
@@ -40,31 +40,31 @@ def examples(evidence: Evidence) -> Seen:
             contradictions += _against_plan(attempt, replay.opened.config.training, training_examples)
         contradictions += _closed_early(replay, training_examples)
     else:
-        contradictions.append(f"the ranks did not say how many training {examples} there are")
+        contradictions.append(f"the ranks did not report the number of training {examples}")
     text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
-    return looked(len(replay.blocks), "no step was made", text, contradictions)
+    return looked(len(replay.blocks), "no training step was run", text, contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
     planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
-        yield f"trial {number}: {attempt.trial.epochs} epochs, where training.epochs has none so long"
+        yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
     if attempt.steps > planned.steps:
-        yield f"trial {number}: {attempt.steps} steps, planned {planned.steps}"
+        yield f"trial {number}: {attempt.steps} steps, but {planned.steps} were planned"
     yield from _segments(attempt, training, planned)
     patient = next((at for at, since in enumerate(_since_best(attempt)) if since == training.patience), None)
     stopped_early = bool(training.patience) and patient is not None
     if stopped_early and patient != len(attempt.validations) - 1:
-        yield f"trial {number} went on after {training.patience} validations without a better error"
+        yield f"trial {number} continued after {training.patience} validations without a better error"
     if attempt.state is State.COMPLETE:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         if closed != planned.steps and not stopped_early:
-            yield f"trial {number} is complete with {closed} validated steps of {planned.steps}"
+            yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
 
 
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
-    """All have the planned length but the last, and those that took long; a validation earns something
-    too, so that none may stand where none was due."""
+    """All have the planned length, except the last one and those that took long. Validations are credited
+    too, so a validation that was not due is a contradiction."""
     closed = sum(validation.segment.steps for validation in attempt.validations)
     goes_on = attempt.steps > closed
     for validation in attempt.validations:
@@ -72,14 +72,15 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
         is_last = segment.index == len(attempt.validations) - 1 and not goes_on
         early = segment.steps < planned.segment_steps and segment.train_seconds < SEGMENT_SECONDS
         if segment.steps > planned.segment_steps or segment.steps < 1 or (early and not is_last):
-            yield f"{validation.name}: {segment.steps} steps, planned {planned.segment_steps}"
+            yield f"{validation.name}: {segment.steps} steps, but {planned.segment_steps} were planned"
         skips = segment.steps if training.format == "fp16" else 0
         if not 0 <= segment.skipped <= skips:
-            yield f"{validation.name}: {segment.skipped} of {segment.steps} skipped in {training.format}"
+            of = f"of {segment.steps} steps skipped in {training.format}"
+            yield f"{validation.name}: {segment.skipped} {of}"
 
 
 def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
-    """Trials that were stopped, or validated before their segment was whole, while their leg went on."""
+    """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
     training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
     for attempt in replay.attempts:
         place = attempt.leg.index, attempt.group
@@ -91,15 +92,15 @@ def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         moment = None
         if attempt.ended is not None and attempt.state is State.STOPPED:
-            # A group that is stopped has just validated; when it says that it ended is anybody's word.
+            # A group that is stopped has just validated; the end that it reports cannot be checked.
             worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
             moment = max(worked)
             if closed >= planned.steps:
-                yield f"trial {attempt.trial.number} was stopped, after all {planned.steps} steps"
+                yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
         elif closed < planned.steps and _is_short(attempt, planned):
             moment = attempt.validations[-1].end
         if moment is not None and moment < _closing(leg, longest[leg.index, attempt.group]):
-            yield f"trial {attempt.trial.number} closed at {moment:.3f} s, and leg {leg.index} went on"
+            yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
 
 
 def _is_short(attempt: Attempt, planned: Plan) -> bool:
@@ -109,20 +110,20 @@ def _is_short(attempt: Attempt, planned: Plan) -> bool:
 
 
 def _closing(leg: Leg, validate_seconds: float) -> float:
-    """When a leg may begin to close: so long before its deadline, or since it may have been asked to stop."""
+    """The earliest time to close a leg: just before its deadline, or when it may have been told to stop."""
     by_deadline = by_stop = inf
     if leg.deadline is not None:
         late = LATE_SECONDS + DRIFT * leg.deadline
         by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
     if leg.ended is None or leg.ended.reason != "deadline":
         by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
-        for stall in reversed(leg.stalls):  # in which the master could not hear that they had obeyed
+        for stall in reversed(leg.stalls):  # during which the master could not hear that they had stopped
             by_stop -= stall.seconds if stall.end > by_stop else 0.0
     return min(by_deadline, by_stop)
 
 
 def _since_best(attempt: Attempt) -> Iterator[int]:
-    """After each validation, how many there were since the one that was better than all before it."""
+    """After each validation, the number of validations since the best one so far."""
     best, since = float("inf"), 0
     for validation in attempt.validations:
         better = validation.in_time and validation.segment.unbounded < best

@@ -1,7 +1,7 @@
-"""The search, made again: what a run proposed follows from its seed and from what it was told.
+"""The search, repeated: the proposals of a run follow from its random seed and from the reported results.
 
-So whoever changes a morphism or a hyper-parameter, removes a trial or edits an accuracy that decided a
-tournament must change everything that came after it, training included.
+So if a morphism, a hyper-parameter or an accuracy that decided a tournament is edited, or a trial removed,
+everything after it must change too, training included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nas.record import encode, graph_from_json
 from nas.search import Exhausted
 
 MOST_ASKED = 2_000
-"""Proposals made again in one run; a few milliseconds each. Of a longer one every so manieth."""
+"""Proposals repeated in one run; a few milliseconds each. Of a longer run, every second, third, … one."""
 
 
 _NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
@@ -31,7 +31,7 @@ class _Differs(Exception):
 
 
 class _SoFar:
-    """A run in the leg that its events have reached."""
+    """A run, in the leg that its events have reached."""
 
     leg: Leg
 
@@ -45,11 +45,13 @@ class _SoFar:
 
 
 def search(evidence: Evidence) -> Seen:
-    """Proposals made again in the order of the journal."""
+    """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
     version, own = replay.opened.search, task_of(replay.opened.config.data).search_version
     if version != own:
-        return Seen(f"made by version {version} of the search, this is version {own}", known=False)
+        return Seen(
+            f"the run used version {version} of the search; this program has version {own}", known=False
+        )
     if not replay.trials:
         return Seen("no trial was dispatched", known=False)
     if evidence.recount.failures:
@@ -59,9 +61,9 @@ def search(evidence: Evidence) -> Seen:
     except ConfigError as error:
         return Seen(str(error), known=False)
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
-        return Seen("", [f"{', '.join(foreign)} is recorded, on which this search does not rest"])
+        return Seen("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
-        told = "; ".join(f"{name} {was}, here it is {here.get(name)}" for name, was in other.items())
+        told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
         return Seen(f"the run's proposals depend on {told}", known=False)
     try:
         asked = _made_again(replay)
@@ -69,16 +71,16 @@ def search(evidence: Evidence) -> Seen:
         return Seen(str(error), known=False)
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])
-    return Seen(f"{asked} of {len(replay.trials)} proposals made again")
+    return Seen(f"{asked} of {len(replay.trials)} proposals reproduced")
 
 
 def _made_again(replay: Replay) -> int:
-    """How many proposals are as they were. Raises _Differs for the first that is not."""
+    """The number of proposals reproduced. Raises _Differs at the first that differs."""
     config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
     so_far = _SoFar(replay)
     jobs = Jobs.of(config, seed, so_far)
     every = -(-len(replay.trials) // MOST_ASKED)
-    # Which ones are asked depends on the whole journal: it cannot be known while lines are still changed.
+    # The choice depends on the whole journal: it cannot be known while lines are still being changed.
     offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0
     for event in replay.decisions:
         so_far.follow(event)
@@ -96,7 +98,7 @@ def _made_again(replay: Replay) -> int:
 
 
 def _compare(made: Trial, recorded: Trial) -> None:
-    where = f"trial {recorded.number}: after what was told until then the search proposes"
+    where = f"trial {recorded.number}: from the results so far the search proposes"
     if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
         raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
     for what in ("hyper", "round", "epochs", "seed"):
@@ -106,13 +108,13 @@ def _compare(made: Trial, recorded: Trial) -> None:
 
 
 def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
-    """A further attempt: after its group was lost, or with half the batch."""
+    """A further attempt: after its group was lost, or with half the batch size."""
     number, attempt = recorded.trial.number, recorded.attempt
     if made is None or (made.trial.number, made.attempt) != (number, attempt):
-        raise _Differs(f"trial {number}: nothing called for attempt {attempt} then")
+        raise _Differs(f"trial {number}: there was no reason for attempt {attempt}")
     if made.trial.hyper != recorded.trial.hyper:
         raise _Differs(
-            f"trial {number}, attempt {attempt}: the hyper-parameters are to be {encode(made.trial.hyper)}, "
+            f"trial {number}, attempt {attempt}: the hyper-parameters should be {encode(made.trial.hyper)}, "
             f"not {encode(recorded.trial.hyper)}"
         )
 

@@ -1,4 +1,4 @@
-"""Second witnesses: what each rank wrote down before it reported it, and the weights that were kept."""
+"""Second witnesses: the log that each rank wrote before it reported, and the kept weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nas.bounded import file_digest, lines, opened
 LONGEST_LINE = 4096
 """Bytes; a line has five or six whole numbers."""
 SPARE_BYTES = 16 << 20
-"""A log has a shorter line for each line of the journal, and in 16 MiB those of a group that worked on for
+"""A log has a shorter line for each line of the journal; the 16 MiB hold those of a group that worked on for
 days after the master gave it up."""
 PLACE = ("trial", "attempt", "segment")
 OF_STEPS = frozenset({*PLACE, "steps", "examples"})
@@ -40,9 +40,9 @@ class _Testimony:
     """What one rank wrote."""
 
     work: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Steps, and the examples of them that this rank trained on."""
+    """Steps, and how many of their examples this rank trained on."""
     answers: dict[Place, Tally] = field(default_factory=dict)
-    """What this rank found in a validation."""
+    """This rank's tally of a validation."""
     digests: dict[Place, bytes] = field(default_factory=dict)
     """SHA-256 of the log up to the end of the line of each validation."""
     closed: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -50,19 +50,19 @@ class _Testimony:
     damage: str = ""
 
     def take(self, record: dict[str, int], digest: bytes) -> None:
-        """The next line. Raises ValueError for what no rank writes: it makes one attempt after the other, one
-        segment after the other, and closes each by a validation."""
+        """Takes the next line. Raises ValueError if no rank writes such a line: it runs one attempt after the
+        other, one segment after the other, and closes each with a validation."""
         if not record.keys() >= set(PLACE):
             raise ValueError(f"its keys are {', '.join(record)}"[:200])
         if any(type(value) is not int or value < 0 for value in record.values()):
-            raise ValueError("not all of its values are whole numbers of 0 or more")
+            raise ValueError("not all values are whole numbers of at least 0")
         place = record["trial"], record["attempt"], record["segment"]
         rest = {name: value for name, value in record.items() if name not in PLACE}
         tally, attempt = None if record.keys() == OF_STEPS else tally_of(rest), place[:2]
         if attempt in self.closed and attempt != next(reversed(self.closed)):
             raise ValueError(f"it goes back to trial {attempt[0]}, attempt {attempt[1]}")
         if place[2] != self.closed.setdefault(attempt, 0):
-            raise ValueError(f"it is of segment {place[2]}, and {self.closed[attempt]} is open")
+            raise ValueError(f"it is of segment {place[2]}, but {self.closed[attempt]} is open")
         if tally is None:
             steps, examples = self.work.get(place, (0, 0))
             self.work[place] = steps + record["steps"], examples + record["examples"]
@@ -72,26 +72,26 @@ class _Testimony:
 
 
 def witnesses(evidence: Evidence) -> Seen:
-    """Each rank's own log agrees with the journal: in steps by itself, in examples and hash with its group.
+    """Each rank's own log agrees with the journal: in its steps, and with its group in examples and hash.
 
     A missing log is not a contradiction. Every rank creates its file before it reports that it is ready, but
-    a file can be lost afterwards: by a host that did not hand it over at the end or was cleaned between two
-    legs, or by whoever copied the directory; and a host that dies loses the last lines. So the answer is
-    "unknown", which names the rank and costs the class, not the validity.
+    a file can be lost afterwards: if its host did not hand it over at the end or was cleaned between two
+    legs, or if the directory was copied without it. A host that dies loses the last lines. So the answer is
+    "unknown" and names the rank: the run is still valid, but not ranked.
     """
     authors = {(e.ready.host, e.ready.rank) for leg in evidence.replay.legs for e in leg.ranks}
     paths = {author: evidence.files.witness(*author) for author in authors} if evidence.files else {}
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
     strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
     if not found and not strangers:
-        return Seen("the ranks' own logs are missing", known=False)
+        return Seen("the rank logs are missing", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
     hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
     at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
-    same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)}"
-    same += f", as hashed at {at}" if any(hashed) else ""
+    same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)} with the journal"
+    same += f" and with the hash of {at}" if any(hashed) else ""
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
@@ -99,25 +99,25 @@ def witnesses(evidence: Evidence) -> Seen:
     text = f"{same}; none missing"
     if any(hashed) and not all(hashed):  # a run that another version resumed, or hashes that were removed
         return Seen(text, contradictions, known=False)
-    return looked(len(evidence.replay.blocks), "no step was made", text, contradictions)
+    return looked(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 
 
 def weights(evidence: Evidence) -> Seen:
-    """The best network's kept file is the one whose hash was recorded."""
+    """The hash of the best network's weights file is the recorded one."""
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
     if best is None or ended is None or not ended.finished.weights:
-        return Seen("no network was kept", known=False)
+        return Seen("no weights were kept", known=False)
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
         return Seen(f"the weights of trial {best.number} are missing", known=False)
     if file_digest(path) != ended.finished.weights:
-        return Seen("", [f"{path} is not the file that trial {best.number} left"])
-    return Seen(f"the weights of trial {best.number} are those that it left")
+        return Seen("", [f"{path} is not the file that trial {best.number} wrote"])
+    return Seen(f"the weights of trial {best.number} have the recorded hash")
 
 
 def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
-    """`gaps` takes the ranks whose logs lack what may have been lost."""
+    """`gaps` receives the ranks whose logs lack lines that may have been lost."""
     lost = _lost(replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
@@ -137,7 +137,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
                     gaps.add(author)
                     whole = False
                     continue
-                # What is not closed may have been written down and never reported: the end came first.
+                # Steps of an open segment may have been logged but not reported before the end.
                 if own != journal[0] if segment < num_closed else own < journal[0]:
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
             if segment < num_closed and whole:
@@ -146,7 +146,7 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
                 digests = b"".join(testimony.digests.get(place, b"") for testimony in present.values())
                 if validation.logs and sha256(digests).hexdigest() != validation.logs:
                     yield f"the logs were changed after {_named(place)}: their hash is not the recorded one"
-        if attempt.ended is None:  # a group that the master gave up may have worked on, unheard
+        if attempt.ended is None:  # a group that the master gave up may have worked on
             cut_off.add((attempt.trial.number, attempt.number))
         for author in present:
             told[author] |= {(attempt.trial.number, attempt.number, n) for n in range(num_closed + 2)}
@@ -165,8 +165,8 @@ def _group(attempt: Attempt) -> list[Author]:
 
 
 def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Author]]:
-    """What a log may lack, by attempt and rank: a leg of which it has no line at all, and the last lines
-    before its group was lost or its leg was killed."""
+    """What a log may lack, by attempt and rank: a leg of which it has no line, and the last lines before its
+    group was lost or its leg was killed."""
     named = [(attempt, (attempt.trial.number, attempt.number)) for attempt in replay.attempts]
     present = [
         (attempt, author, name in found[author].closed)
@@ -176,7 +176,7 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
     ]
     wrote = {(attempt.leg.index, author) for attempt, author, written in present if written}
     lost = set[tuple[int, Author]]()
-    # A leg or a group may also die between two trials, when nothing was begun that has not ended.
+    # A leg or a group may also die between two trials, when no attempt is open.
     at_the_end = {(attempt.leg.index, author) for attempt, author, _ in present if attempt.leg.ended is None}
     died = {(leg.index, loss.group) for leg in replay.legs for loss in leg.losses}
     for attempt, author, written in reversed(present):
@@ -191,27 +191,27 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
 
 
 def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
-    """Logs of ranks that worked here, and of which the journal knows nothing."""
+    """Logs of ranks that worked here but are not in the journal."""
     for path in sorted(set(files.witnesses()) - set(known)):
         if _at_hand(path) and _read(path).work:
-            yield f"logs/{path.name} is of a rank that worked; the journal has no such rank"
+            yield f"logs/{path.name} has the work of a rank that is not in the journal"
 
 
 def _sums(
     segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony], example: str
 ) -> Iterator[str]:
-    """What the ranks of a group did together."""
+    """The sums over the ranks of a group."""
     examples = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
     if examples != journal[1]:
         yield f"the ranks wrote {examples} {example}s of {_named(place)}; the journal has {journal[1]}"
     kind, written = type(segment.tally), [testimony.answers.get(place) for testimony in group.values()]
     counted = sum((tally for tally in written if type(tally) is kind), kind.nothing())
     if counted != segment.tally:
-        yield f"the ranks counted {counted.text()} after {_named(place)}, the journal {segment.tally.text()}"
+        yield f"the ranks have {counted.text()} after {_named(place)}; the journal has {segment.tally.text()}"
 
 
 def _at_hand(path: Path) -> bool:
-    """Also for a path that no file can have: a journal names its hosts as it likes."""
+    """Also for an impossible path: host names in a journal may be anything."""
     return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
@@ -225,7 +225,7 @@ def _read(path: Path) -> _Testimony:
     journal = RunFiles(path.parents[1]).journal
     most = SPARE_BYTES + (journal.stat().st_size if journal.exists() else 0)
     if (size := path.stat().st_size) > most:
-        found.damage = f"logs/{path.name} has {size:,} bytes; beside this journal it has at most {most:,}"
+        found.damage = f"logs/{path.name} has {size:,} bytes; with this journal it can have at most {most:,}"
         return found
     with opened(path) as file:
         _fold(lines(file, LONGEST_LINE), found, path.name)
@@ -243,7 +243,7 @@ def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
             digest.update(raw)
             record: Any = strict.parsed(raw)
             if type(record) is not dict:
-                raise ValueError("it is not an object")
+                raise ValueError("it is not a JSON object")
             found.take(upgraded_log(record), digest.digest())
         except (ValueError, RecursionError) as error:
             found.damage = f"line {number} of logs/{name} is damaged: {error}"

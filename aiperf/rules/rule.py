@@ -1,4 +1,4 @@
-"""What a rule finds, and what it is given to look at."""
+"""A rule, the evidence that it checks, and its finding."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
 
 NEVER_STARTED = "the clock never started"
-"""What many rules say that then have nothing to look at."""
+"""The answer of many rules, which then have nothing to check."""
 
 SHOWN = 3
-"""Contradictions that a finding names; of more it gives the number."""
+"""Contradictions listed in a finding; further ones are only counted."""
 
 
 class Kind(Enum):
-    """Of the two questions, which one a rule answers."""
+    """Which of two questions a rule answers."""
 
     INTEGRITY = "integrity"
     """Whether the result is true: VALID or INVALID."""
@@ -31,7 +31,7 @@ class Outcome(Enum):
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """There is nothing to judge by; the text says what is missing."""
+    """There is nothing to judge; the text says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class Evidence:
     recount: Recount
     score: Score
     files: RunFiles | None
-    """Of the run, where they are at hand beside the journal."""
+    """Of the run, if they are available next to the journal."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rule saw: contradictions, or what it passed on, or that there was nothing to see."""
+    """What a rule saw: contradictions, or why it passed, or that there was nothing to check."""
 
     text: str
-    """When there are no contradictions."""
+    """Shown if there are no contradictions."""
     contradictions: Sequence[str] = ()
     known: bool = True
 
 
 def looked(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Seen:
-    """Of a rule that looks `at` something: where that is empty or 0 it saw nothing, and `nothing` says so."""
+    """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
     return Seen(text, contradictions) if at else Seen(nothing, contradictions, known=False)
 
 
@@ -72,14 +72,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """A question to a run."""
+    """A question about a run."""
 
     name: str
     kind: Kind
     look: Callable[[Evidence], Seen]
     needs_graphs: bool = False
-    """Only the rebuilt architectures can answer it. To rebuild them takes long, so the report of a long run
-    takes the answer of an earlier `validate`, or says "unknown"."""
+    """Only the rebuilt architectures can answer it. Rebuilding them takes long, so the report of a long run
+    uses the answer of an earlier `validate`, or says "unknown"."""
 
     def find(self, evidence: Evidence) -> Finding:
         seen = self.look(evidence)

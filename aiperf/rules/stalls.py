@@ -1,7 +1,7 @@
-"""Stalls of the master, which it wrote down when it woke, and whether its groups worked on meanwhile.
+"""Stalls of the master, which it recorded when it continued, and whether its groups worked on meanwhile.
 
-A line `Stalled` alone would excuse any lines that were removed. What the groups did meanwhile, told when the
-master could hear again and written down by each of their ranks, fills the time: then nothing is missing.
+A line `Stalled` alone would excuse any removed lines. If the work of the groups, reported after the stall and
+logged by each of their ranks, fills the time, nothing is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiperf.journal.columns import pieces
 from aiperf.rules.rule import Evidence
 
 SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
-"""News that a network or a file system held up comes after a silence as long; up to that nothing is asked."""
+"""A network or a file system may delay reports for as long; shorter silences are not checked."""
 
 SHOWN = 3
 MOST_OF_A_PIECE = 4.0
@@ -23,33 +23,33 @@ MOST_OF_A_PIECE = 4.0
 
 
 def silent(leg: Leg) -> Iterator[str]:
-    """Silence that nobody explains."""
+    """Unexplained silence."""
     if leg.longest_silence > SILENCE_SECONDS:
-        yield f"leg {leg.index} is silent for {leg.longest_silence:.0f} s: lines are missing"
+        yield f"leg {leg.index} has no lines for {leg.longest_silence:.0f} s: lines are missing"
 
 
 def told(evidence: Evidence) -> str:
-    """The long stalls, if there were any."""
+    """Names the long stalls, if there were any."""
     long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
-    return f"; stalled for {sum(long):.0f} s, through which the groups worked" if long else ""
+    return f"; the master stalled for {sum(long):.0f} s while the groups worked on" if long else ""
 
 
 def unwitnessed(evidence: Evidence) -> list[str]:
-    """Long stalls within the span that no work is known to have gone on through."""
+    """Long stalls within the span during which no work is known to have continued."""
     found = []
     for leg in evidence.replay.legs:
         for stall in _long(leg):
             if groups := [group for group in range(leg.groups) if not _went_on(evidence, leg, stall, group)]:
                 named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
                 found.append(
-                    f"leg {leg.index} stood still for {stall.seconds:.0f} s, and whether group {named} "
-                    "worked on is not known: lines may be missing"
+                    f"the master stalled for {stall.seconds:.0f} s in leg {leg.index}, and it is unknown "
+                    f"whether group {named} worked on: lines may be missing"
                 )
     return found
 
 
 def _long(leg: Leg) -> list[Stall]:
-    """Those that something of the span may be missing from: nothing is counted before and after it."""
+    """Those within the span: nothing is counted before and after it."""
     if leg.released is None:
         return []
     inside = [Stall(max(stall.begin, leg.released), min(stall.end, leg.end)) for stall in leg.stalls]
@@ -57,8 +57,8 @@ def _long(leg: Leg) -> list[Stall]:
 
 
 def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
-    """Whether the trials that it had at first fill the time, or were done within it. Each of its ranks
-    has a log, which `witnesses` compares with them."""
+    """Whether the trials that it had at the start fill the time, or ended within it. Each of its ranks must
+    have a log, which `witnesses` compares with them."""
     files = evidence.files
     for rank in leg.began.groups[group]:
         ready = leg.devices.get(rank)
@@ -71,11 +71,11 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     work = pieces(evidence.replay)
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
-    # A group that stood still, too, reports one long piece: none is believed to be much longer than usual.
+    # A group that stalled too reports one long piece, so no piece counts as much longer than usual.
     others = work.seconds[(work.group == group) & (work.leg == leg.index) & ~mine]
     usual = MOST_OF_A_PIECE * np.median(others) if len(others) else 0.0
     pieces_of_work = np.minimum(work.seconds[mine], max(AFTER_LAST_LINE_SECONDS, usual))
-    # The first piece began before the stall, and the one at its end is reported when it is done.
+    # The first piece began before the stall, and the last one is reported when it is done.
     edges = AFTER_LAST_LINE_SECONDS + pieces_of_work.max(initial=0.0)
     return bool(pieces_of_work.sum() + edges >= stall.seconds)
 

@@ -1,4 +1,4 @@
-"""What a rank states of itself: its device's name, memory and processor, which must fit one another."""
+"""What a rank states about itself: its device's name, memory and processor, which must fit together."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from aiperf.score.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_PROCESSORS = 8192
-"""That Linux is built for: NR_CPUS_RANGE_END in arch/x86/Kconfig, the largest of all."""
+"""The most that Linux can be built for: NR_CPUS_RANGE_END in arch/x86/Kconfig, the largest of all."""
 MOST_OF_THE_MEMORY = 1.02
-"""Of what is listed. Less is no contradiction: a part of a device, or one whose memory a site caps, may bear
-the name of the whole."""
+"""Relative to the listed memory. Less is not a contradiction: a part of a device, or a device whose memory a
+site limits, may have the name of the whole."""
 MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loongarch64"})
-"""Words of `platform.platform()` that tell the processor."""
+"""Words of `platform.platform()` that name the processor."""
 
 
 def of_rank(ready: Ready) -> Iterator[str]:
-    """What contradicts, or cannot be."""
+    """What is contradictory or impossible."""
     who = f"rank {ready.rank} on {ready.host}"
     yield from (f"{who}: {text}" for text in _of_name(ready.device))
     yield from (f"{who}: {text}" for text in _of_memory(ready))
     if not ready.seconds >= 0 or ready.visible_devices < 0:
-        yield f"{who} was ready after {ready.seconds:.6g} s and saw {ready.visible_devices} devices"
+        yield f"{who} reports {ready.seconds:.6g} s until it was ready, and {ready.visible_devices} devices"
     if ready.processor is not None:
         if listed(ready.device) is not None:
-            yield f"{who}: its device is {ready.device}, and it is a processor"
+            yield f"{who}: its device is {ready.device}, but it reports a processor"
         yield from (f"{who}: {text}" for text in _of_processor(ready.processor, ready))
 
 
@@ -36,9 +36,9 @@ def of_rank(ready: Ready) -> Iterator[str]:
 def _of_name(device: str) -> tuple[str, ...]:
     found = list[str]()
     if letters := refused_letters(device):
-        found.append(f"the name of its device holds {', '.join(letters[:2])}, which is read for another")
+        found.append(f"its device name contains {', '.join(letters[:2])}, which looks like another letter")
     if other := next((name for name in PEAKS if reads_like(device, name)), None):
-        found.append(f"its device {device!r} reads like {other}, which it is not")
+        found.append(f"its device name {device!r} looks like {other}, but differs from it")
     return tuple(found)
 
 
@@ -54,10 +54,10 @@ def _of_memory(ready: Ready) -> Iterator[str]:
 
 def _of_processor(processor: Processor, ready: Ready) -> Iterator[str]:
     if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
-        yield f"{processor.logical} processors of {processor.top_hertz:.3g} Hz"
+        yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
     known = MACHINES.intersection(ready.software.get("system", "").split("-"))
     if known and processor.machine not in known:
-        yield f"its processor is {processor.machine}, its system {ready.software['system']:.80}"
+        yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"
     foreign = (
         ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
     )

@@ -1,4 +1,4 @@
-"""Integrity of when work was done: ends in order, spans by their limits, no more work than there was time."""
+"""Integrity of the times: ends in order, spans within their limits, no more work than there was time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from aiperf.rules import stalls
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
 from aiperf.wording import counted
 
-# News of work is late by what the master was busy with, never early; a master that is silent for longer
-# than a heartbeat is dead. News that a network or a file system held up comes after a silence as long.
+# Work is reported late if the master was busy, never early; a master that is silent for longer than a
+# heartbeat is dead. A network or a file system may delay reports for as long.
 LATE_SECONDS = AFTER_LAST_LINE_SECONDS
 DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
 JITTER_SECONDS = 0.5
 ROUNDING_SECONDS = 1e-6
-NEWS_SECONDS = 0.1  # by which one message may be longer under way than the next
+NEWS_SECONDS = 0.1  # by which one message may take longer than the next
 
 
 def times(evidence: Evidence) -> Seen:
-    """Work ends before its line is written, and no group works more seconds than there are."""
+    """Work ends before its line is written, and no group works longer than the time available."""
     began = any(attempt.began for attempt in evidence.replay.attempts)
-    text, contradictions = "no group worked longer than there was time", list(_times(evidence.replay))
+    text, contradictions = "no group worked longer than the time available", list(_times(evidence.replay))
     return looked(began, "no trial began", text, contradictions)
 
 
@@ -35,53 +35,54 @@ def _times(replay: Replay) -> Iterator[str]:
         number = attempt.trial.number
         moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
         if attempt.began is not None and attempt.begin_time is not None:
-            moments.append((attempt.began.end, attempt.begin_time, "begin"))
+            moments.append((attempt.began.end, attempt.begin_time, "start"))
         if attempt.ended is not None and attempt.end_time is not None:
             moments.append((attempt.ended.end, attempt.end_time, "end"))
         for end, t, what in moments:
             if not end <= t + ROUNDING_SECONDS:
-                yield f"trial {number}: its {what} at {end:.3f} s was reported before, at {t:.3f} s"
+                yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
         if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
             yield f"trial {number}: a validation took no time"
         yield from _durations(attempt)
         released = attempt.leg.released
         if released is not None and attempt.began is not None and attempt.began.end < released:
-            yield f"trial {number} began at {attempt.began.end:.3f} s, before the release at {released:.3f} s"
+            began = f"trial {number} began at {attempt.began.end:.3f} s"
+            yield f"{began}, before the clock started at {released:.3f} s"
         elif released is not None and attempt.dispatch_time < released:
-            yield f"trial {number} was dispatched before the release at {released:.3f} s"
+            yield f"trial {number} was dispatched before the clock started at {released:.3f} s"
     column = replay.blocks.column
     late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
     nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("examples") <= 0)
     for row in np.nonzero(late | nothing)[0]:
         number = replay.attempts[column("attempts")[row]].trial.number
-        what = "was reported before its end" if late[row] else "holds no steps or took no time"
+        what = "was reported before its end" if late[row] else "has no steps or took no time"
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
     yield from _backwards(replay)
     yield from _overfull(replay)
 
 
 def _durations(attempt: Attempt) -> Iterator[str]:
-    """A group prepares a trial after its dispatch and before its first step; no news is older than that."""
+    """A group prepares a trial after its dispatch and before its first step; no report is older than that."""
     number, dispatched = attempt.trial.number, attempt.dispatch_time
     if attempt.began is not None:
         took, room = attempt.began.started.prepare_seconds, attempt.began.end - dispatched
         if not 0 < took <= room * (1 + DRIFT) + LATE_SECONDS:
-            yield f"trial {number}: it was prepared in {took:.6g} s, {room:.3f} s after its dispatch"
+            yield f"trial {number} took {took:.6g} s to prepare, but began {room:.3f} s after its dispatch"
     if attempt.ended is not None and attempt.end_time is not None:
         age, room = attempt.ended.finished.age_seconds, attempt.end_time - dispatched
         if not 0 <= age <= room * (1 + DRIFT) + LATE_SECONDS:
-            yield f"trial {number}: the news of its end was {age:.6g} s old"
+            yield f"trial {number}: its end was {age:.6g} s old when reported {room:.3f} s after dispatch"
 
 
 def _backwards(replay: Replay) -> Iterator[str]:
-    """What a group reports has not ended before what it reported earlier."""
+    """Work that a group reports later has not ended earlier."""
     column, first = replay.blocks.column, replay.totals().first
     attempts, ends, places = column("attempts"), column("ends"), replay.blocks.places(first)
     order = np.argsort(attempts, kind="stable")
     earlier = (np.diff(attempts[order]) == 0) & (np.diff(ends[order]) < -NEWS_SECONDS)
     for row in order[1:][earlier]:
         number = replay.attempts[attempts[row]].trial.number
-        yield f"trial {number}: a block ended at {ends[row]:.3f} s, before the one above it"
+        yield f"trial {number}: a block ended at {ends[row]:.3f} s, before the previous one"
     earliest, latest = np.full(first[-1], np.inf), np.full(first[-1], -np.inf)
     np.minimum.at(earliest, places, ends)
     np.maximum.at(latest, places, ends)
@@ -93,26 +94,26 @@ def _backwards(replay: Replay) -> Iterator[str]:
                 yield f"{validation.name} closed at {validation.end:.3f} s, not right after its blocks"
         done = max([latest[at + len(attempt.validations)], *(v.end for v in attempt.validations[-1:])])
         if attempt.ended is not None and attempt.ended.end < done - NEWS_SECONDS:
-            yield f"trial {number} ended at {attempt.ended.end:.3f} s, its work at {done:.3f} s"
+            yield f"trial {number} ended at {attempt.ended.end:.3f} s, but its work ended at {done:.3f} s"
 
 
 def _overfull(replay: Replay) -> Iterator[str]:
-    """Groups whose work does not fit into the time between its ends."""
+    """Groups whose work does not fit into the time between the ends of its pieces."""
     found = pieces(replay)
     order = np.lexsort((found.end, found.group, found.leg))
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
         leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
         if leg.released is None:
-            yield f"group {group} worked in leg {leg.index} before the release"
+            yield f"group {group} worked in leg {leg.index}, whose clock never started"
             continue
         end, work = found.end[mine], np.cumsum(found.seconds[mine])
         slack = end - leg.released - work / (1 + DRIFT)
         if not slack.min() >= -JITTER_SECONDS:
             place = int(slack.argmin())
             yield (
-                f"group {group} had worked {work[place]:.1f} s by {end[place] - leg.released:.1f} s "
-                f"after the release of leg {leg.index}"
+                f"group {group} worked {work[place]:.1f} s in the first {end[place] - leg.released:.1f} s "
+                f"of leg {leg.index}"
             )
         elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
             yield f"group {group} worked on two things at once in leg {leg.index}"
@@ -131,7 +132,9 @@ def span(evidence: Evidence) -> Seen:
             and leg.ended.reason != "deadline"
             and last > leg.ended.end + ROUNDING_SECONDS
         ):
-            contradictions.append(f"leg {leg.index} ended at {leg.ended.end:.3f} s, its work at {last:.3f} s")
+            contradictions.append(
+                f"leg {leg.index} ended at {leg.ended.end:.3f} s, but its work ended at {last:.3f} s"
+            )
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
     if not contradictions and (unknown := stalls.unwitnessed(evidence)):
@@ -144,20 +147,20 @@ def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
     if leg.released is None:
         return
     if (leg.deadline is None) != (limit == 0):
-        yield f"leg {leg.index}: its deadline is {leg.deadline}, with limits.minutes {limit / 60:g}"
+        yield f"leg {leg.index}: the deadline is {leg.deadline}, but limits.minutes is {limit / 60:g}"
     elif leg.deadline is not None and abs(leg.deadline - leg.released - (limit - before)) > JITTER_SECONDS:
         wanted, has = limit - before, leg.deadline - leg.released
         yield f"leg {leg.index} has {has:.1f} s to its deadline; limits.minutes leaves {wanted:.1f} s"
     if leg.ended is None:
         return
     if leg.ended.reason == "deadline" and leg.ended.end != leg.deadline:
-        yield f"leg {leg.index} ended by its deadline {leg.deadline}, but at {leg.ended.end}"
+        yield f"leg {leg.index} has the deadline {leg.deadline}, but ended at {leg.ended.end}"
     if not leg.released - JITTER_SECONDS <= leg.ended.end <= leg.last:
-        yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside its lines"
+        yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside the times of its lines"
 
 
 def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
-    """A leg ends by a limit that there is and that was reached."""
+    """A leg ends at a limit that is set and was reached."""
     if leg.ended is None:
         return
     reason, limits = leg.ended.reason, replay.opened.config.limits
@@ -170,14 +173,14 @@ def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
         TERMINATED: True,
     }
     if not reached.get(reason, reason.startswith(("error: ", "exhausted: "))):
-        yield f"leg {leg.index} ended by {reason!r}, which was not reached"
+        yield f"leg {leg.index} ended with the reason {reason!r}, which did not apply"
 
 
 def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
     """Nothing is dispatched once a limit is reached."""
     limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
     if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):
-        yield f"trial {more[0].trial.number} was dispatched, and limits.max_trials is {limits.max_trials}"
+        yield f"trial {more[0].trial.number} was dispatched, but limits.max_trials is {limits.max_trials}"
     ends = [
         arrival.end_time
         for arrival in replay.arrivals

@@ -26,6 +26,7 @@ from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
+from aiperf.wording import counted
 
 
 class RunClass(Enum):
@@ -36,12 +37,12 @@ class RunClass(Enum):
 
 
 KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "clocks", "witnesses"})
-"""Rules of integrity that a ranked run has passed: where they found nothing to look at it is smoke."""
+"""Rules of integrity that a ranked run must pass: if one of them is unknown, the run is smoke."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings, what the run lacks of a result, and what follows from both."""
+    """All findings, what the run lacks for a result, and what follows from both."""
 
     findings: tuple[Finding, ...]
     shortfall: Shortfall | None = None
@@ -49,7 +50,7 @@ class Verdict:
 
     @property
     def answer(self) -> Answer:
-        """A contradiction makes a run INVALID, whatever else it lacks. What could not be looked at does not
+        """A contradiction makes a run INVALID, whatever else it lacks. What could not be checked does not
         count against it. A run that was not measured is SIMULATED, whatever the rules found, once there is
         something to judge."""
         if self.origin is not Origin.MEASURED:
@@ -60,7 +61,7 @@ class Verdict:
 
     @property
     def mark(self) -> Mark | None:
-        """What must stand beside every figure of it."""
+        """The mark that must accompany every figure of the run."""
         return mark_of(self.origin)
 
     @property
@@ -69,7 +70,7 @@ class Verdict:
 
     @property
     def run_class(self) -> RunClass | None:
-        """Ranked: valid, and nothing stands in the way of it. Only a valid run has a class."""
+        """Ranked if valid and every rule of the ranking is met. Only a valid run has a class."""
         if not self.valid:
             return None
         return RunClass.SMOKE if self.unmet else RunClass.RANKED
@@ -82,14 +83,14 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """Why the answer is not VALID, in one sentence; empty where it is."""
+        """Why the answer is not VALID, in one sentence; empty if it is."""
         if self.mark is None:
             return self._contradiction or self.lacks
         return "; ".join(filter(None, (self.lacks, self._contradiction)))
 
     @property
     def lacks(self) -> str:
-        """What keeps a run from a result though nothing contradicts: it has none yet, or was not measured."""
+        """Why a run without contradictions is not VALID: it has no result yet, or was not measured."""
         shortfall = self.shortfall.text if self.shortfall else ""
         return "; ".join(filter(None, (shortfall, self.mark.sentence() if self.mark else "")))
 
@@ -97,7 +98,7 @@ class Verdict:
     def _contradiction(self) -> str:
         if not (failed := self.failed(Kind.INTEGRITY)):
             return ""
-        more = f"; {len(failed) - 1} more rules failed" if failed[1:] else ""
+        more = f"; {counted(len(failed) - 1, 'more rule')} failed" if failed[1:] else ""
         return f"{failed[0].rule}: {failed[0].text}{more}"
 
     def failed(self, kind: Kind) -> list[Finding]:
@@ -141,7 +142,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def judge(replay: Replay, files: RunFiles | None) -> Verdict:
-    """Every rule on a run. `files`: its directory, where logs and weights lie beside the journal.
+    """Applies every rule to a run. `files`: its directory, with logs and weights next to the journal.
 
     Raises JournalError when the journal does not even hold a seed to count from.
     """
@@ -149,18 +150,18 @@ def judge(replay: Replay, files: RunFiles | None) -> Verdict:
 
 
 def evidence_of(replay: Replay, files: RunFiles | None) -> Evidence:
-    """Counts every architecture again, which takes most of the time. Raises JournalError as `judge`."""
+    """Recounts every architecture, which takes most of the time. Raises JournalError like `judge`."""
     found = recount(replay)
     return Evidence(replay, found, score(replay, found.counts), files)
 
 
 def judge_by(evidence: Evidence) -> Verdict:
-    """Every rule."""
+    """Applies every rule."""
     return concluded(evidence, (rule.find(evidence) for rule in RULES))
 
 
 def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:
-    """What follows from the findings on a run, and from how it ended."""
+    """The verdict that follows from the findings and from how the run ended."""
     directory = None if evidence.files is None else evidence.files.directory
     credited = evidence.score.goodput.segments > 0
     lacks = shortfall(evidence.replay, credited, directory)

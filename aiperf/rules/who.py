@@ -16,13 +16,15 @@ from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Ready
 
 CLOCK_SECONDS = 1.0
-TIME_OF_DAY_SECONDS = 60.0  # by which it may be set while a run goes on, or differ where it goes on
+TIME_OF_DAY_SECONDS = (
+    60.0  # by which a clock may be set during a run, or differ on the host that continues it
+)
 INITIALISATION_SECONDS = 1800.0
 
 
 def ranks(evidence: Evidence) -> Seen:
-    """Every rank of every group was ready before the release, with the same initial weights, on a device that
-    can be."""
+    """Every rank of every group was ready before the clock started, with the same initial weights, on a
+    possible device."""
     replay, contradictions = evidence.replay, list[str]()
     legs = replay.timed_legs
     first = next((event.ready for leg in legs for event in leg.ranks), None)
@@ -30,21 +32,21 @@ def ranks(evidence: Evidence) -> Seen:
         return Seen(NEVER_STARTED, known=False)
     for leg in legs:
         missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
-        contradictions += [f"rank {rank} was not seen in leg {leg.index}" for rank in missing]
+        contradictions += [f"rank {rank} was never ready in leg {leg.index}" for rank in missing]
         contradictions += [
-            f"rank {event.ready.rank} began with other initial weights"
+            f"rank {event.ready.rank} started with different initial weights"
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
         contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
         contradictions += [*_shared_devices(leg), *_too_soon(leg)]
     weights = f"; initial weights {first.initial_weights[:12]}…" if first.initial_weights else ""
-    return Seen(f"all ranks were seen{weights}", contradictions)
+    return Seen(f"all ranks were ready{weights}", contradictions)
 
 
 def _shared_devices(leg: Leg) -> Iterator[str]:
-    """No device belongs to two ranks at a time, and no host has more of them than it shows to its ranks. A
-    rank that was started again takes its own place. What no driver tells apart, as processors, is exempt."""
+    """No device belongs to two ranks at a time, and no host has more ranks than devices that they see. A
+    restarted rank takes its own place. Devices that no driver identifies, such as CPUs, are exempt."""
     owners: dict[tuple[str, str], int] = {}
     devices: dict[int, tuple[str, str]] = {}
     for event in leg.ranks:
@@ -54,33 +56,33 @@ def _shared_devices(leg: Leg) -> Iterator[str]:
         if ready.device_id:
             devices[ready.rank] = device
             if (other := owners.setdefault(device, ready.rank)) != ready.rank:
-                yield f"rank {other} and rank {ready.rank} have one device of {ready.host}, {ready.device_id}"
+                yield f"rank {other} and rank {ready.rank} share device {ready.device_id} on {ready.host}"
     hosts = Counter(ready.host for ready in leg.devices.values() if ready.device_id)
     for ready in leg.devices.values():
         if ready.device_id and hosts[ready.host] > ready.visible_devices > 1:
-            yield f"{hosts[ready.host]} ranks share the {ready.visible_devices} devices of {ready.host}"
+            yield f"{hosts[ready.host]} ranks share the {ready.visible_devices} devices on {ready.host}"
             return
 
 
 def _too_soon(leg: Leg) -> Iterator[str]:
-    """Ranks that were ready sooner after their start than their initialisation took, as where a further leg
-    stands in the one before it; and what was started again where nothing can be."""
+    """Ranks that were ready sooner after their start than their initialisation took, as if a further leg had
+    been put into the one before it; and ranks that were restarted although that is impossible."""
     seen = set[int]()
     for event, (_, waited) in zip(leg.ranks, leg.arrivals):
         ready = event.ready
         if waited < ready.seconds / (1 + DRIFT) - JITTER_SECONDS:
             took = f"its initialisation took {ready.seconds:.1f} s"
-            yield f"rank {ready.rank} was ready {waited:.1f} s after its start; {took}"
+            yield f"rank {ready.rank} was ready {waited:.1f} s after its start, but {took}"
         if ready.rank in seen and leg.began.backend == "horovod":
-            yield f"rank {ready.rank} was started again, which Horovod does not allow"
+            yield f"rank {ready.rank} was restarted, which Horovod does not allow"
         seen.add(ready.rank)
 
 
 def code(evidence: Evidence) -> Seen:
-    """One program on the master and on all ranks."""
+    """The master and all ranks ran the same program."""
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
-        f"rank {event.ready.rank} on {event.ready.host} ran other code"
+        f"rank {event.ready.rank} on {event.ready.host} ran different code"
         for leg in replay.timed_legs
         for event in leg.ranks
         if event.ready.code_hash != opened.code_hash
@@ -106,20 +108,20 @@ def clocks(evidence: Evidence) -> Seen:
     if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
         why = "a clock was set, the host was suspended, or the journal was changed"
         return Seen(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
-    return Seen(f"the largest difference is {max(offsets)[0]:.3f} s", contradictions)
+    return Seen(f"clocks differ by at most {max(offsets)[0]:.3f} s", contradictions)
 
 
 def _no_times(replay: Replay) -> Iterator[str]:
     for leg in replay.legs:
         try:
             if datetime.fromisoformat(leg.began.started).tzinfo is None:
-                raise ValueError("it names no time zone")
+                raise ValueError("it has no time zone")
         except ValueError as error:
-            yield f"when leg {leg.index} began is not a time of day: {error}"
+            yield f"the start time of leg {leg.index} is not valid: {error}"
 
 
 def _overlaps(replay: Replay) -> Iterator[str]:
-    """Legs that began, by the time of day, before the one before them was over."""
+    """Legs that began, by the time of day, before the previous one was over."""
     for leg, following in pairwise(replay.legs):
         began = [datetime.fromisoformat(each.began.started) for each in (leg, following)]
         between = (began[1] - began[0]).total_seconds() - leg.last
@@ -128,14 +130,15 @@ def _overlaps(replay: Replay) -> Iterator[str]:
 
 
 def _pauses(replay: Replay) -> Iterator[str]:
-    """Ranks whose hosts had a later time of day than their leg: between its start and their word more time
+    """Ranks whose hosts had a later time of day than their leg: between its start and their report more time
     passed than the leg accounts for."""
     for leg in replay.legs:
         began = datetime.fromisoformat(leg.began.started).timestamp()
         for event, (t, _) in zip(leg.ranks, leg.arrivals):
             later = event.ready.wall_seconds - event.clock_offset_seconds - began - t
             if later > TIME_OF_DAY_SECONDS:
-                yield f"rank {event.ready.rank} was ready {later:.0f} s later than leg {leg.index} tells"
+                who = f"rank {event.ready.rank} was ready {later:.0f} s later"
+                yield f"{who} by the time of day than by leg {leg.index}"
 
 
 def initialisation(evidence: Evidence) -> Seen:
@@ -143,40 +146,44 @@ def initialisation(evidence: Evidence) -> Seen:
     if not took:
         return Seen(NEVER_STARTED, known=False)
     return Seen(
-        f"it took {max(took):.0f} s at the most",
-        [f"a leg took {seconds:.0f} s" for seconds in took if seconds > INITIALISATION_SECONDS],
+        f"took at most {max(took):.0f} s",
+        [
+            f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
+            for seconds in took
+            if seconds > INITIALISATION_SECONDS
+        ],
     )
 
 
 def precision(evidence: Evidence) -> Seen:
-    """Every rank multiplied in the declared format when it was asked to, before the span."""
+    """Every rank multiplied in the declared format in the test before the span."""
     declared = evidence.replay.opened.config.training.format
     ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
     if not ranks:
         return Seen(NEVER_STARTED, known=False)
     wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
     wrong += [
-        f"rank {ready.rank} on {ready.host} did not record in which format it made a {kind}"
+        f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
         for ready in ranks
         for kind in PRODUCTS
         if kind not in ready.multiplies
     ]
-    return Seen(f"matrix products and convolutions were seen in {declared} on every rank", wrong)
+    return Seen(f"matrix products and convolutions ran in {declared} on every rank", wrong)
 
 
 def misdeclared(format: str, ready: Ready) -> list[str]:
-    """What a rank multiplies in another format than declared.
+    """Products that a rank computes in another format than declared.
 
-    Where TF32 is declared a library may still choose fp32, which is wider.
+    If TF32 is declared, a library may still choose fp32, which is wider.
     """
     fitting = (format, "fp32") if format == "tf32" else (format,)
     absent = (
-        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not have"]
+        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not support"]
         if ready.formats and format not in ready.formats
         else []
     )
     return absent + [
-        f"training.format is {format}, and rank {ready.rank} on {ready.host} made a {kind} in {seen}"
+        f"training.format is {format}, but rank {ready.rank} on {ready.host} computed a {kind} in {seen}"
         for kind, seen in ready.multiplies.items()
         if seen not in fitting
     ]

@@ -1,4 +1,4 @@
-"""Architectures rebuilt from the seed and their morphisms, and counted: nothing recorded is believed."""
+"""Architectures rebuilt from the seed and their morphisms, and recounted: recorded counts are not trusted."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Counted:
     evaluate: Ops
     parameters: int
     old: OldCount | None = None
-    """As AIPerf 1.0 counted; None where the graph was not at hand."""
+    """As AIPerf 1.0 counted; None if the graph was not available."""
     moved: int | None = None
-    """Elements that a training example moves, layer by layer; None likewise."""
+    """Elements that a training example moves, layer by layer; None if the graph was not available."""
 
     @property
     def train(self) -> Ops:
@@ -49,7 +49,7 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Recount:
-    """The counts of a run's architectures by trial number; of some, only why they cannot be counted."""
+    """The counts of a run's architectures by trial number, or why one cannot be counted."""
 
     counts: dict[int, Counted]
     failures: dict[int, str]
@@ -71,7 +71,7 @@ def counted(graph: Graph) -> Counted:
 
 
 def recorded(dispatched: Dispatched) -> Counted:
-    """What the line of a dispatch claims."""
+    """The counts in the line of a dispatch."""
     return Counted(
         dispatched.graph_key,
         Ops(*dispatched.forward),
@@ -82,7 +82,7 @@ def recorded(dispatched: Dispatched) -> Counted:
 
 
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
-    """Every architecture of the run, counted from its lineage; `see` is shown each.
+    """Every architecture of the run, counted from its lineage; `see` receives each.
 
     Raises JournalError: the seed is not a graph.
     """
@@ -117,14 +117,14 @@ def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
 
 
 def rebuild(replay: Replay, number: int) -> Graph:
-    """One trial's architecture. Raises JournalError where its lineage does not give one."""
+    """One trial's architecture. Raises JournalError if it cannot be rebuilt."""
     return line_of_graphs(replay, number)[-1][1]
 
 
 def line_of_graphs(replay: Replay, number: int) -> list[tuple[Trial | None, Graph]]:
-    """The seed, which belongs to no trial, then the trial's ancestors, and at last itself.
+    """The seed, which belongs to no trial, then the trial's ancestors, then the trial itself.
 
-    Raises JournalError where its lineage does not give one.
+    Raises JournalError if it cannot be rebuilt.
     """
     lineage: list[Trial] = []
     wanted: int | None = number
@@ -148,7 +148,7 @@ def _seed(replay: Replay) -> Graph:
     try:
         return graph_from_json(replay.opened.seed_graph)
     except (RecordError, ShapeError) as error:
-        raise JournalError(f"the seed's graph in the journal's first line is none: {error}") from None
+        raise JournalError(f"the seed graph in the journal's first line is not valid: {error}") from None
 
 
 def _child(trial: Trial, parent: Graph | None) -> Rebuilt:

@@ -65,15 +65,15 @@ def _a_class(images: int, classes: int) -> list[int]:
 def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     for what in _declared(config):
         if manifest.get(what) != getattr(config, what):
-            yield f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
+            yield f"data.{what} is {manifest.get(what)!r}, but {getattr(config, what)!r} is configured"
     if manifest.get("synthetic") != (config.name == "synthetic"):
-        yield f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}"
+        yield f"data.synthetic is {manifest.get('synthetic')!r} for {config.name}"
     used = manifest.get("training_examples", 0) + manifest.get("validation_examples", 0)
     official = manifest.get("official_training_examples", used)
     # What validation leaves is trained on, but of the digits a list.
     all_used = not config.training_examples and config.name not in (DIGITS.name, "synthetic")
     if used > official or (all_used and used < official):
-        yield f"{used} images to train and to validate, out of {official}"
+        yield f"{used} images are used for training and validation, but the set has {official}"
 
 
 def _declared(config: DataConfig) -> Iterator[str]:
@@ -93,11 +93,11 @@ def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
         if images < 1:
             yield f"there are {images} {part} images"
         if not (isinstance(sizes, list) and len(sizes) == 2 and all(type(size) is int for size in sizes)):
-            yield f"{part}_examples_per_class is {sizes!r:.60}, not the sizes of two classes"
+            yield f"{part}_examples_per_class is {sizes!r:.60}, not two class sizes"
         elif not 0 <= sizes[0] <= sizes[1] or not (
             sizes[0] * others + sizes[1] <= images <= sizes[1] * others + sizes[0]
         ):
-            yield f"{images} {part} images in {config.classes} classes of {sizes[0]} to {sizes[1]}"
+            yield f"{images} {part} images do not fit {config.classes} classes of {sizes[0]} to {sizes[1]}"
 
 
 def _of_its_set(config: DataConfig, manifest: Manifest) -> Iterator[str]:
@@ -113,8 +113,8 @@ def _of_the_generated(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """Image g is of class g modulo classes, and the parts follow one another."""
     if manifest.get("official_training_examples") != config.training_examples + config.validation_examples:
         official = manifest.get("official_training_examples")
-        yield f"official_training_examples is {official!r} of generated images"
+        yield f"official_training_examples is {official!r}, which generated images do not have"
     for part in PARTS:
         each, more = divmod(getattr(config, f"{part}_examples"), config.classes)
         if manifest.get(f"{part}_examples_per_class") != [each, each + bool(more)]:
-            yield f"{part}_examples_per_class is not that of generated images"
+            yield f"{part}_examples_per_class does not fit generated images"

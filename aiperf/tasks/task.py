@@ -57,7 +57,7 @@ class DataFacts:
     contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
     """Of what a rank found: in itself, with the configuration, and with a set that everybody has."""
     is_known: Callable[[Manifest], bool]
-    """Whether it can be told here how many examples there are, and validation is like the test."""
+    """Whether the number of examples is known here, and validation is like the test."""
     foreseen: Callable[[DataConfig], dict[str, Any]]
     """What a rank would find, as far as a configuration tells; 0 examples of a part where it does not."""
     summary: Callable[[Manifest], str]

@@ -18,9 +18,9 @@ PARTS = ("training", "validation", "test")
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     for what in ("name", "channels", "size", "classes"):
         if manifest.get(what) != getattr(config, what):
-            yield f"data.{what} is {manifest.get(what)!r}, declared {getattr(config, what)!r}"
+            yield f"data.{what} is {manifest.get(what)!r}, but {getattr(config, what)!r} is configured"
     if manifest.get("synthetic") != (config.name == SYNTHETIC):
-        yield f"data.synthetic is {manifest.get('synthetic')!r} of {config.name}"
+        yield f"data.synthetic is {manifest.get('synthetic')!r} for {config.name}"
     if (known := known_set(manifest)) is not None:
         yield from differences(manifest, known)
     if config.name != SYNTHETIC and not config.path and manifest.get("sha256") != BUNDLED_TEXT.sha256:
@@ -34,7 +34,7 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
         yield f"bytes is {num_bytes!r:.60}, not a length"
         return
     yield from (
-        f"{key} is {manifest.get(key)!r:.60}; {value:,} follow from the text and the configuration"
+        f"{key} is {manifest.get(key)!r:.60}, but the text and the configuration give {value:,}"
         for key, value in expected.items()
         if manifest.get(key) != value
     )

@@ -212,7 +212,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Ceiling(FromGroup):
-    """What one device can do at the most: short, simple work before the clock starts."""
+    """The most that one device can do: short, simple work before the clock starts."""
 
     rank: int
     host: str

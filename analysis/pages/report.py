@@ -240,7 +240,7 @@ def _kinds(judged: Judged) -> Table:
 
 
 def _rules_text(judged: Judged) -> str:
-    by = "What needs the architectures counted again stands as unknown."
+    by = "Rules that need the architectures recounted are shown as unknown."
     if judged.validated:
         by = "The journal's every architecture was counted again for this."
     return f"Two questions: is the result true, and if so, does it meet what a ranked result must? {by}"

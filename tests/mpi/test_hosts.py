@@ -50,7 +50,7 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     own, log = tmp_path / "beta" / "run", "logs/beta.rank2.steps.jsonl"
     assert (directory / log).read_bytes() == (own / log).read_bytes(), "it was handed over at the end"
     replay = checked(directory)
-    same = "2 rank logs agree, as hashed at each validation; none missing"
+    same = "2 rank logs agree with the journal and with the hash of each validation; none missing"
     assert seen_by_witnesses(directory) == same
     assert [(event.ready.rank, event.ready.host) for event in sorted(replay.ranks, key=_rank)] == [
         (1, "alpha"),

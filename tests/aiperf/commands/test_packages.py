@@ -125,7 +125,7 @@ def test_weights_are_evaluated_again_by_whoever_has_the_package(
     )
     whole = tmp_path / "whole.tar.gz"
     assert typed("package", run, "-o", whole, "--with-weights", *options) == 0
-    assert "passed  weights             the weights of trial 0 are those that it left" in typed.out
+    assert "passed  weights             the weights of trial 0 have the recorded hash" in typed.out
     assert "runs/groups/weights/0.safetensors" in contents(whole)
     assert typed("validate", whole, "--reevaluate", "--device", "cpu") == 0
     assert "reevaluated: trial 0, test: 0 of 64 wrong here, 0 of 64 wrong in the journal: agrees" in typed.out

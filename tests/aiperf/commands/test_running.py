@@ -37,7 +37,7 @@ def test_a_run_without_a_tested_network_has_failed(
     assert told == (
         ""
         if tested
-        else "aiperf-hpc: NO RESULT: no network was tested: the test did not end; "
+        else "aiperf-hpc: NO RESULT: no network was tested: the test did not finish; "
         f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     )
 

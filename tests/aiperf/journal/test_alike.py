@@ -130,7 +130,7 @@ ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)
         ),
         (
             replace(ALIKE, within={"data": {"training_examples": True}}),
-            "of rank 2: training_examples of its data is True, no whole number",
+            "of rank 2: training_examples of its data is True, not a whole number",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
     [
         (b"garbage", "Expecting value"),
         (b"", "Expecting value"),
-        (b"[]", "it is not an object"),
+        (b"[]", "it is not a JSON object"),
         (b"\xff{}", "decode"),
         (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known Event"),
         (b'{"t":1.0,"type":"Beat"}', "'chain' is missing"),

@@ -70,4 +70,6 @@ def test_what_contradicts_a_declaration(declared: str, seen: str, wrong: bool) -
     found = misdeclared(declared, ready)
     assert bool(found) == wrong
     if wrong:
-        assert found == [f"training.format is {declared}, and rank 1 on node1 made a convolution in {seen}"]
+        assert found == [
+            f"training.format is {declared}, but rank 1 on node1 computed a convolution in {seen}"
+        ]

@@ -75,7 +75,7 @@ def test_a_run_goes_the_whole_path_without_torch(tmp_path: Path) -> None:
     assert replay.best is not None
     assert read_learnt(RunFiles(directory).weights(replay.best.number)).examples > 0
     (ranks,) = [line for line in ended("validate", directory).stdout.splitlines() if " ranks  " in line]
-    assert ranks.split(None, 2)[2] == "all ranks were seen"  # there were no weights to begin with
+    assert ranks.split(None, 2)[2] == "all ranks were ready"  # there were no weights to begin with
     again = ended("resume", directory, "--pretend", "laptop")
     assert "is complete; this is its result" in again.stderr
 

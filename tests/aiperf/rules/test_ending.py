@@ -96,22 +96,25 @@ NO_RESULT = {
     ),
     "every group lost": (lost(FIRST_STEP), f"every group was lost; the first, group 0: {DEAD}"),
     "every group lost after trials": (lost(until(LegEnded)), "every group was lost; the first, group 0"),
-    "an error": (then(until(LegEnded), _end("error: no space left")), "it ended by an error: no space left"),
+    "an error": (
+        then(until(LegEnded), _end("error: no space left")),
+        "the run ended with an error: no space left",
+    ),
     "interrupted at once": (
         then(FIRST_STEP, GroupLost(0, DEAD), GroupLost(1, DEAD), _end("interrupted")),
-        "no validation ended before it was interrupted; `aiperf-hpc resume RUN` continues it",
+        "no validation ended before the interrupt; `aiperf-hpc resume RUN` continues it",
     ),
     "nothing but failures": (
         failing(),
-        "no network was tested: no trial was validated; the first to fail, trial 0, says: the loss is nan",
+        "no network was tested: no trial was validated; the first failure, trial 0: the loss is nan",
     ),
     "no time": (
         told(Scene(minutes=0.001)),
-        "no validation ended before the deadline; give it more --minutes",
+        "no validation ended before the deadline; start a new run with more --minutes",
     ),
     "untested": (
         UNTESTED,
-        "no network was tested: the test did not end; `aiperf-hpc resume RUN` continues it and tests the",
+        "no network was tested: the test did not finish; `aiperf-hpc resume RUN` continues it and tests the",
     ),
 }
 
@@ -133,11 +136,11 @@ INCOMPLETE = {
     "in the span": (until(Closed, LONGER), "the run is in progress, or was killed; if it was killed, "),
     "warned": (
         then(until(Closed, LONGER), GroupLost(0, DEAD), GroupLost(1, DEAD), _end("terminated")),
-        "the scheduler stopped the run in time; ",
+        "the run was stopped by the scheduler; ",
     ),
     "warned before the clock": (
         then(NEVER, _end(f"error: {StoppedEarly('terminated')}")),
-        "the scheduler stopped the run in time; ",
+        "the run was stopped by the scheduler; ",
     ),
 }
 
@@ -168,7 +171,9 @@ def test_what_resume_would_refuse_is_not_said_to_go_on() -> None:
     warned = shortfall(replayed([*over, (99.0, LegEnded("terminated", 99.0))]), credited=False)
     assert warned is not None
     assert warned.answer is Answer.NO_RESULT
-    assert warned.text == "no validation ended before it was stopped; give it more --minutes"
+    assert (
+        warned.text == "no validation ended before the run was stopped; start a new run with more --minutes"
+    )
 
 
 def test_a_test_that_goes_on_has_not_failed() -> None:
@@ -189,7 +194,8 @@ def test_after_an_error_nothing_is_tested() -> None:
     found = shortfall(replayed(timed), True, growing=True)
     assert found is not None
     assert found.text == (
-        "it ended by an error: no space left; `aiperf-hpc resume RUN` continues it and tests the best network"
+        "the run ended with an error: no space left; "
+        "`aiperf-hpc resume RUN` continues it and tests the best network"
     )
 
 
@@ -203,7 +209,7 @@ def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks() -> None:
         released = any(isinstance(event, Released) for _, event in timed)
         assert (verdict_on(changed).answer is Answer.INVALID) == released
     found = verdict_on([(t, other(event)) for t, event in lost(FIRST_STEP)])
-    assert found.cause == "code: rank 1 on node1 ran other code"
+    assert found.cause == "code: rank 1 on node1 ran different code"
 
 
 def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:

@@ -309,30 +309,32 @@ class Case:
 
 
 CASES = [
-    Case(an_operation_count, "operations", f"trial {VICTIM}: its forward is not that of its lineage"),
-    Case(all_operation_counts, "operations", "trial 0: its forward is not that of its lineage"),
+    Case(an_operation_count, "operations", f"trial {VICTIM}: recorded forward differs from the recount"),
+    Case(all_operation_counts, "operations", "trial 0: recorded forward differs from the recount"),
     Case(an_example_count, "steps", f"trial {VICTIM}, segment 0"),
     Case(an_example_count, "examples", f"trial {VICTIM}: "),
     Case(image_counts_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
     Case(images_and_batch_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
     Case(a_step_twice, "steps", f"trial {VICTIM}, segment 0"),
     Case(a_step_twice_and_its_segment, "examples", f"trial {VICTIM}"),
-    Case(a_missing_trial, "lineage", f"where trial {VICTIM} should"),
+    Case(a_missing_trial, "lineage", f"in the place of trial {VICTIM}"),
     Case(a_missing_trial_and_new_numbers, "search", "the search proposes"),
     Case(the_clock_backwards, "order", "the clock went backwards"),
     Case(a_faster_clock, "span", "to its deadline; limits.minutes leaves"),
-    Case(an_earlier_end, "span", "ended by its deadline"),
-    Case(more_work_than_time, "times", "had worked"),
+    Case(an_earlier_end, "span", "has the deadline"),
+    Case(more_work_than_time, "times", "in the first"),
     Case(
         an_accuracy_that_makes_another_network_the_best, "accuracy", f"best on validation is trial {VICTIM}"
     ),
     Case(an_accuracy_that_decided_a_tournament, "search", "the search proposes"),
     Case(more_right_answers_than_images, "accuracy", f"trial {VICTIM}, segment 0: -1 of 400 wrong"),
-    Case(fewer_test_images, "accuracy", "in the test; there are 1197 images"),
+    Case(fewer_test_images, "accuracy", "in the test, but the test set has 1197 images"),
     Case(a_truncated_middle, "order", "line "),
     Case(a_foreign_seed, "seed", "is not residual-4-8-16"),
     Case(a_foreign_graph, "search", f"trial {VICTIM}: "),
-    Case(a_foreign_graph_in_one_line, "operations", f"trial {VICTIM}: the group built another architecture"),
+    Case(
+        a_foreign_graph_in_one_line, "operations", f"trial {VICTIM}: the group built a different architecture"
+    ),
 ]
 
 
@@ -356,7 +358,7 @@ def test_a_careless_one_breaks_the_chain(tmp_path: Path, edit: Edit) -> None:
     verdict = verdict_on(tmp_path, careless(edit(TIMED)))
     assert not verdict.valid
     failed = {finding.rule: finding.text for finding in verdict.failed(Kind.INTEGRITY)}
-    assert "does not follow from the one above it" in failed["chain"]
+    assert "does not match the hash of the line above it" in failed["chain"]
 
 
 SHORT = told(Scene(minutes=0.1))
@@ -407,14 +409,14 @@ def test_the_ranks_own_logs_catch_an_accuracy_that_nothing_depends_on(tmp_path: 
     timed = edited_accuracy_of_the_last_validation(TIMED)
     (failed,) = verdict_on(tmp_path, careful(timed), witnessed=True).failed(Kind.INTEGRITY)
     assert failed.rule == "witnesses"
-    assert "the journal 399 of 400 wrong" in failed.text
+    assert "the journal has 399 of 400 wrong" in failed.text
 
 
 def test_a_seed_that_is_no_graph_is_refused(tmp_path: Path) -> None:
     event = TIMED[0][1]
     assert isinstance(event, Opened)
     forged = with_event(TIMED, 0, replace(event, seed_graph={"input": [1, 32, 32], "nodes": []}))
-    with pytest.raises(JournalError, match="the seed's graph in the journal's first line is none"):
+    with pytest.raises(JournalError, match="the seed graph in the journal's first line is not valid"):
         verdict_on(tmp_path, careful(forged))
 
 

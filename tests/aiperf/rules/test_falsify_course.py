@@ -175,18 +175,27 @@ CASES = [
         "one image less",
         with_segment(tally=Classified(399, 200)),
         "accuracy",
-        "399 images, the validation part has",
+        "399 images, but the validation set has",
     ),
     Case(
         "a trial too few",
         with_config(**{"limits.max_trials": 9}),
         "span",
-        "ended by 'trials', which",
+        "the reason 'trials', which",
         BY_TRIALS,
     ),
-    Case("ended before its release", an_end_before_the_release, "span", "at 3.000 s, outside its lines"),
-    Case("stopped, then interrupted", with_end("interrupted", 0.0), "examples", "leg 0 went on", IMPATIENT),
-    Case("one step more", a_step_beyond_the_plan, "examples", f"trial {VICTIM}: 81 steps, planned 80"),
+    Case(
+        "ended before its release",
+        an_end_before_the_release,
+        "span",
+        "at 3.000 s, outside the times of its lines",
+    ),
+    Case(
+        "stopped, then interrupted", with_end("interrupted", 0.0), "examples", "too early in leg 0", IMPATIENT
+    ),
+    Case(
+        "one step more", a_step_beyond_the_plan, "examples", f"trial {VICTIM}: 81 steps, but 80 were planned"
+    ),
     Case(
         "nearly nine minutes",
         lambda t: a_segment_of(539.9),
@@ -195,7 +204,9 @@ CASES = [
     ),
     Case("an end after the loss", an_end_after_the_loss, "order", "STOPPED cannot follow here", LOST),
     Case("a rank comes late", a_release_before_all_are_ready, "order", "before rank 2 was ready"),
-    Case("dispatched early", a_dispatch_before_the_release, "times", "was dispatched before the release"),
+    Case(
+        "dispatched early", a_dispatch_before_the_release, "times", "was dispatched before the clock started"
+    ),
     Case("lost by itself", lambda t: the_last_complete_one(t, state=State.LOST), "order", "LOST cannot"),
     Case(
         "complete without memory", lambda t: the_last_complete_one(t, out_of_memory=True), "order", "memory"
@@ -210,14 +221,14 @@ CASES = [
         "stopped in the middle",
         lambda t: t,
         "examples",
-        "and leg 0 went on",
+        "too early in leg 0",
         IMPATIENT,
     ),
     Case(
         "validated at a loss",
         a_validation_in_the_middle_of_a_loss,
         "examples",
-        "and leg 0 went on",
+        "too early in leg 0",
         LOST_AT_WORK,
     ),
     Case(
@@ -253,7 +264,7 @@ CASES = [
         "span",
         "after limits.target_error 0.5",
     ),
-    Case("an end without a reason", with_end("", 0.0), "span", "ended by ''"),
+    Case("an end without a reason", with_end("", 0.0), "span", "with the reason ''"),
     Case(
         "a test in no time",
         each(events.Tested, lambda e: within(e, seconds=0.0)),
@@ -356,10 +367,10 @@ def test_a_rank_that_is_left_out_of_the_journal_wrote_its_own_log(tmp_path: Path
     write_run(tmp_path / "run", told(Scene(minutes=0.25, ranks_of_a_group=2)))
     timed = told(Scene(minutes=0.25, groups=2, ranks_of_a_group=1))
     text = witnessed(tmp_path, timed)
-    assert "logs/node3.rank3.steps.jsonl is of a rank that worked; the journal has no such rank" in text
+    assert "logs/node3.rank3.steps.jsonl has the work of a rank that is not in the journal" in text
     for log in (tmp_path / "run" / "logs").iterdir():
         log.rename(log.with_name(f"other{log.name}"))
-    assert "the journal has no such rank" in witnessed(tmp_path, timed)
+    assert "a rank that is not in the journal" in witnessed(tmp_path, timed)
 
 
 def test_a_validation_of_which_the_ranks_wrote_nothing(tmp_path: Path) -> None:
@@ -368,7 +379,7 @@ def test_a_validation_of_which_the_ranks_wrote_nothing(tmp_path: Path) -> None:
         lines = log.read_text().splitlines(keepends=True)
         last = max(place for place, line in enumerate(lines) if "correct" in line)
         log.write_text("".join(lines[:last] + lines[last + 1 :]))
-    assert "the ranks counted 0 of 0 wrong after trial " in witnessed(tmp_path, TIMED)
+    assert "the ranks have 0 of 0 wrong after trial " in witnessed(tmp_path, TIMED)
 
 
 def test_the_rank_of_a_run_that_did_nothing_is_no_stranger(tmp_path: Path) -> None:
@@ -409,7 +420,7 @@ def test_a_device_that_comes_after_the_end_has_no_part_in_the_peak(tmp_path: Pat
 def test_without_a_ceiling_no_run_is_ranked(tmp_path: Path) -> None:
     without = [entry for entry in TIMED if not isinstance(entry[1], CeilingMeasured)]
     failed = verdict_on(tmp_path, careful(without)).failed(Kind.ELIGIBILITY)
-    assert "rank 1 of leg 0 has no ceiling" in {f.rule: f.text for f in failed}["ranked control"]
+    assert "rank 1 has no ceiling in leg 0" in {f.rule: f.text for f in failed}["ranked control"]
 
 
 def test_who_validates_for_long_stops_as_long_before_the_deadline(

@@ -257,27 +257,25 @@ class Case:
 FAST = Rate(2e15, 2e15, 0.01)
 
 CASES = [
-    Case(
-        "other seed", another_trial_in_a_further_attempt, "lineage", "another one in attempt 2", OUT_OF_MEMORY
-    ),
-    Case("one attempt more", an_attempt_that_nothing_called_for, "search", "nothing called for attempt 2"),
+    Case("other seed", another_trial_in_a_further_attempt, "lineage", "in attempt 2 differs", OUT_OF_MEMORY),
+    Case("one attempt more", an_attempt_that_nothing_called_for, "search", "no reason for attempt 2"),
     Case(
         "other random seeds",
         each(Dispatched, lambda e: replace(e, trial=replace(e.trial, seed=e.trial.seed + 1))),
         "search",
         "the search proposes the random seed",
     ),
-    Case("a failed parent", a_parent_that_failed, "lineage", "which had not completed then"),
-    Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed then"),
+    Case("a failed parent", a_parent_that_failed, "lineage", "which had not completed by then"),
+    Case("a parent too early", a_parent_that_still_trains, "lineage", "which had not completed by then"),
     Case("a faster block", each(Stepped, lambda e: within(e, seconds=0.1)), "steps", "its blocks took"),
-    Case("a block too early", a_block_before_the_one_above, "times", "before the one above it"),
+    Case("a block too early", a_block_before_the_one_above, "times", "before the previous one"),
     Case("no time", with_segment(validate_seconds=0.0), "times", "a validation took no time"),
-    Case("an end after all", with_end("interrupted", -5.0), "span", "outside its lines"),
-    Case("no release", without_a_release, "times", "group 0 worked in leg 0 before the release"),
-    Case("one without steps", a_validation_without_steps, "examples", "segment 2: 0 steps, planned 40"),
+    Case("an end after all", with_end("interrupted", -5.0), "span", "outside the times of its lines"),
+    Case("no release", without_a_release, "times", "group 0 worked in leg 0, whose clock never started"),
+    Case("one without steps", a_validation_without_steps, "examples", "segment 2: 0 steps, but 40"),
     Case("and it goes on", an_early_validation_of_a_trial_that_goes_on, "examples", "segment 0: 15 steps"),
-    Case("called complete", stopped_trials_that_are_called_complete, "examples", "validated steps of 80"),
-    Case("validations without steps", validations_without_steps, "examples", "0 steps, planned 40"),
+    Case("called complete", stopped_trials_that_are_called_complete, "examples", "of 80 steps were"),
+    Case("validations without steps", validations_without_steps, "examples", "0 steps, but 40 were planned"),
     Case(
         "an early validation",
         a_validation_after_the_first_block,
@@ -288,16 +286,16 @@ CASES = [
         "fewer validations",
         with_config(**{"training.validate_every_examples": 9999}),
         "examples",
-        "planned 80",
+        "but 80 were planned",
     ),
-    Case("less patience", with_config(**{"training.patience": 1}), "examples", "went on after 1", LONG),
-    Case("skipped steps below 0", with_segment(skipped=-1), "examples", "-1 of 40 skipped in bf16"),
-    Case("skipped steps in bf16", with_segment(skipped=3), "examples", "3 of 40 skipped in bf16"),
-    Case("ended early", with_end("interrupted", 5.0), "span", "its work at 2"),
-    Case("ended early by an error", with_end("error: x", 5.0), "span", "its work at 2"),
-    Case("no such limit", with_end("trials", 0.0), "span", "ended by 'trials', which was not reached"),
-    Case("no such reason", with_end("because", 0.0), "span", "ended by 'because', which was not reached"),
-    Case("no target", with_end("target", 0.0), "span", "'target', which was not reached", BY_TRIALS),
+    Case("less patience", with_config(**{"training.patience": 1}), "examples", "continued after 1", LONG),
+    Case("skipped steps below 0", with_segment(skipped=-1), "examples", "-1 of 40 steps skipped in bf16"),
+    Case("skipped steps in bf16", with_segment(skipped=3), "examples", "3 of 40 steps skipped in bf16"),
+    Case("ended early", with_end("interrupted", 5.0), "span", "but its work ended at 2"),
+    Case("ended early by an error", with_end("error: x", 5.0), "span", "but its work ended at 2"),
+    Case("no such limit", with_end("trials", 0.0), "span", "the reason 'trials', which did not apply"),
+    Case("no such reason", with_end("because", 0.0), "span", "the reason 'because', which did not apply"),
+    Case("no target", with_end("target", 0.0), "span", "'target', which did not apply", BY_TRIALS),
     Case(
         "validated earlier", each(Closed, lambda e: replace(e, end=e.end - 0.3)), "times", "not right after"
     ),
@@ -319,65 +317,68 @@ CASES = [
         "control: rate", with_control(examples_per_second=999.0), "measurements", "rank 1 is 999.00 images/s"
     ),
     Case("control: host", with_control(host="node9"), "measurements", "on node9; the rank has NVIDIA H200"),
-    Case("ceiling: no format", with_ceiling(format="x"), "measurements", "in x, and training.format is bf16"),
-    Case("ceiling: device", with_ceiling(device="T"), "measurements", "is of T on node1"),
+    Case("ceiling: no format", with_ceiling(format="x"), "measurements", "in x, but training.format is bf16"),
+    Case("ceiling: device", with_ceiling(device="T"), "measurements", "is from T on node1"),
     Case(
-        "ceiling: format", with_ceiling(format="fp32"), "measurements", "in fp32, and training.format is bf16"
+        "ceiling: format", with_ceiling(format="fp32"), "measurements", "in fp32, but training.format is bf16"
     ),
     Case(
         "ceiling: a fast one",
         with_ceiling(product=FAST),
         "measurements",
-        "1.62 times what NVIDIA H200 can do at the most",
+        "1.62 times the most that NVIDIA H200 can do",
     ),
+    Case("ceiling: a fast copy", with_ceiling(copy=Rate(1.0, 2.0, 0.0)), "measurements", "below the typ"),
     Case(
-        "ceiling: a fast copy", with_ceiling(copy=Rate(1.0, 2.0, 0.0)), "measurements", "slower than the typ"
+        "ceiling: another rank", with_ceiling(rank=7), "measurements", "rank 7 has a ceiling, but was never"
     ),
-    Case("ceiling: another rank", with_ceiling(rank=7), "measurements", "of a rank that was not ready"),
-    Case("more work than time", a_tenth_more_work_than_time, "times", "had worked"),
-    Case("released later", a_later_release, "times", "before the release at", BY_TRIALS),
-    Case("ceiling: too late", a_ceiling_after_the_release, "order", "of rank 1 comes after the release"),
+    Case("more work than time", a_tenth_more_work_than_time, "times", "in the first"),
+    Case("released later", a_later_release, "times", "before the clock started at", BY_TRIALS),
+    Case("ceiling: too late", a_ceiling_after_the_release, "order", "comes after the clock started"),
     Case(
         "a device of another peak", with_ready(device="Tesla T4"), "measurements", "the rank has Tesla T4 on"
     ),
-    Case("products not recorded", with_ready(multiplies={}), "precision", "did not record in which format"),
+    Case("products not recorded", with_ready(multiplies={}), "precision", "did not record the format"),
     Case(
         "products in another format",
         with_ready(multiplies={"matrix product": "fp32", "convolution": "bf16"}),
         "precision",
-        "made a matrix product in fp32",
+        "computed a matrix product in fp32",
     ),
     Case(
         "a format that no rank has",
         with_ready(formats={"fp32": 1e11}),
         "precision",
-        "training.format is bf16, which rank 1 on node1 does not have",
+        "training.format is bf16, which rank 1 on node1 does not support",
     ),
-    Case("images in halves", with_manifest(training_examples=200.0), "order", "is 200.0, no whole number"),
-    Case("images in words", with_manifest(training_examples="200"), "order", "is '200', no whole number"),
-    Case("images below zero", with_manifest(test_examples=-1), "order", "is -1, no whole number"),
+    Case("images in halves", with_manifest(training_examples=200.0), "order", "is 200.0, not a whole number"),
+    Case("images in words", with_manifest(training_examples="200"), "order", "is '200', not a whole number"),
+    Case("images below zero", with_manifest(test_examples=-1), "order", "is -1, not a whole number"),
     Case(
-        "no training images", with_manifest(training_examples=0), "examples", "did not say how many training"
+        "no training images", with_manifest(training_examples=0), "examples", "did not report the number of"
     ),
     Case(
-        "fewer to validate", with_config(**{"data.validation_examples": 100}), "data", "is 400, declared 100"
+        "fewer to validate",
+        with_config(**{"data.validation_examples": 100}),
+        "data",
+        "400, but 100 is configured",
     ),
     Case(
         "more images",
         with_manifest(training_examples=400),
         "data",
-        "800 images to train and to validate, out of 600",
+        "800 images are used for training and validation, but the set has 600",
     ),
-    Case("made to be generated", with_manifest(synthetic=True), "data", "data.synthetic is True of digits"),
+    Case("made to be generated", with_manifest(synthetic=True), "data", "data.synthetic is True for digits"),
     Case(
         "the test before the end", the_test_before_the_end, "order", "Tested comes before the end of its leg"
     ),
-    Case("a leg after the test", a_leg_after_the_test, "order", "LegBegan follows the test"),
+    Case("a leg after the test", a_leg_after_the_test, "order", "LegBegan comes after the test"),
     Case(
         "no test images",
         each(events.Tested, lambda e: within(e, tally=Classified(0, 0))),
         "order",
-        "of 0 examples",
+        "has 0 examples",
     ),
 ]
 

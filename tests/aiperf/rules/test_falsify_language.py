@@ -46,33 +46,41 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "rule", "says"),
     [
-        (with_tested(of=2000), "accuracy", "in the test; there are 2102 windows"),
-        (with_tested(bytes=134_527), "accuracy", "of 134,527 bytes and 2,102 windows of 64 in the test"),
+        (with_tested(of=2000), "accuracy", "in the test, but the test set has 2102 windows"),
+        (
+            with_tested(bytes=134_527),
+            "accuracy",
+            "of 134,527 bytes, does not fit 2,102 windows of 64 in the test",
+        ),
         (
             with_tested(units=MOST_BITS * UNIT * 134_528 + 1),
             "accuracy",
-            "in the test; there are 2102 windows",
+            "in the test, but the test set has 2102 windows",
         ),
-        (with_tested(units=-1), "accuracy", "in the test; there are 2102 windows"),
-        (with_validated(of=199), "accuracy", "199 windows, the validation part has 200"),
-        (with_validated(bytes=12_801), "accuracy", "of 12,801 bytes and 200 windows of 64"),
+        (with_tested(units=-1), "accuracy", "in the test, but the test set has 2102 windows"),
+        (with_validated(of=199), "accuracy", "199 windows, but the validation set has 200"),
+        (with_validated(bytes=12_801), "accuracy", "of 12,801 bytes, does not fit 200 windows of 64"),
         (
             each(events.Tested, lambda e: within(e, tally=Classified(2102, 2000))),
             "accuracy",
-            "102 of 2,102 wrong, where language counts otherwise in the test",
+            "102 of 2,102 wrong: the task language counts differently in the test",
         ),
         (with_manifest(bytes=10**9), "data", "the bundled text has 2690563"),
-        (with_manifest(test_examples=9), "data", "test_examples is 9; 2,102 follow from the text"),
+        (
+            with_manifest(test_examples=9),
+            "data",
+            "test_examples is 9, but the text and the configuration give 2,102",
+        ),
         (
             with_control(size=65),
             "measurements",
-            "is of windows of 65 bytes; there are 64, 128",
+            "used windows of 65 bytes; possible sizes are 64, 128",
         ),
-        (with_control(examples_per_second=9.0), "measurements", "is 9.00 windows/s, from"),
+        (with_control(examples_per_second=9.0), "measurements", "is 9.00 windows/s, but"),
         (
             with_control(steps=10**9, seconds=1.0, examples_per_second=1e9),
             "measurements",
-            "is beyond what AMD EPYC can do",
+            "is more than AMD EPYC can do",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def only_ranks(directory: Path, timed: list[Timed]) -> str:
 
 def test_a_device_belongs_to_one_rank(tmp_path: Path) -> None:
     forged = with_ready(TIMED, placed("node1", "GPU-1"))
-    assert "rank 1 and rank 2 have one device of node1, GPU-1" in only_ranks(tmp_path, forged)
+    assert "rank 1 and rank 2 share device GPU-1 on node1" in only_ranks(tmp_path, forged)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_host_has_no_more_ranks_than_devices(tmp_path: Path) -> None:
     timed = told(Scene(minutes=0.1, groups=3))
     assert only_ranks(tmp_path / "3", with_ready(timed, placed("node1", "GPU-{}", visible=3))) == ""
     forged = with_ready(timed, placed("node1", "GPU-{}", visible=2))
-    assert only_ranks(tmp_path / "2", forged) == "3 ranks share the 2 devices of node1"
+    assert only_ranks(tmp_path / "2", forged) == "3 ranks share the 2 devices on node1"
 
 
 def merged(gap: float, careful_clock: bool) -> list[Timed]:
@@ -116,12 +116,12 @@ def test_a_resumed_run_told_as_one_leg_has_ranks_of_another_time_of_day(tmp_path
     verdict = verdict_on(tmp_path / "again", careful(merged(gap=8.0, careful_clock=False)))
     (doubt,) = [finding for finding in verdict.unmet if finding.rule == "clocks"]
     assert "rank 1 was ready 35" in doubt.text
-    assert "later than leg 0 tells" in doubt.text
+    assert "later by the time of day than by leg 0" in doubt.text
 
 
 def test_nobody_is_ready_sooner_than_it_takes(tmp_path: Path) -> None:
     found = failed(tmp_path, merged(gap=0.5, careful_clock=True))
-    assert found == {"ranks": "rank 1 was ready 0.5 s after its start; its initialisation took 1.5 s"}
+    assert found == {"ranks": "rank 1 was ready 0.5 s after its start, but its initialisation took 1.5 s"}
 
 
 def test_whoever_moves_the_time_of_day_too_is_not_seen(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_whoever_moves_the_time_of_day_too_is_not_seen(tmp_path: Path) -> None:
 
 def test_horovod_starts_no_rank_again(tmp_path: Path) -> None:
     timed = [(t, replace(e, backend="horovod") if isinstance(e, LegBegan) else e) for t, e in TIMED]
-    assert only_ranks(tmp_path, timed) == "rank 2 was started again, which Horovod does not allow"
+    assert only_ranks(tmp_path, timed) == "rank 2 was restarted, which Horovod does not allow"
 
 
 def cut_to_a_deadline(seconds: float) -> list[Timed]:
@@ -162,5 +162,5 @@ def cut_to_a_deadline(seconds: float) -> list[Timed]:
 
 def test_a_killed_run_told_as_one_that_reached_its_deadline_does_not_work_up_to_it(tmp_path: Path) -> None:
     text = failed(tmp_path, cut_to_a_deadline(58.0))["examples"]
-    assert "trial 0 closed at " in text
-    assert ", and leg 0 went on" in text
+    assert "trial 0 was closed at " in text
+    assert ", too early in leg 0" in text

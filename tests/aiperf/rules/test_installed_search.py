@@ -64,14 +64,14 @@ def test_its_proposals_are_made_again_by_the_same_version_alone(packages: Path) 
     assert run.opened.libraries == {**run.opened.libraries, "lowest-search": "1.5"}
     number = len(run.trials)
     assert number > 10
-    assert looked_at(run) == (True, f"{number} of {number} proposals made again", [])
+    assert looked_at(run) == (True, f"{number} of {number} proposals reproduced", [])
 
     by_evolution = [(t, e) for t, e in told(Scene(minutes=0.3)) if not isinstance(e, Opened)]
     known, _, contradictions = looked_at(run_of([lines[0], *by_evolution]))
     assert (known, len(contradictions)) == (True, 1), "its own proposals are another's"
 
     install(packages, "1.6")
-    told_now = "the run's proposals depend on lowest-search 1.5, here it is 1.6"
+    told_now = "the run's proposals depend on lowest-search 1.5, but 1.6 is installed"
     assert looked_at(run) == (False, told_now, [])
 
 
@@ -97,7 +97,7 @@ def test_a_configuration_takes_what_is_installed_and_lists_it(packages: Path) ->
 def test_it_is_never_ranked(packages: Path) -> None:
     ranked = load_preset("ranked")
     own = set(foreseen(with_overrides(ranked, {"search.name": "lowest"}), {})) - set(foreseen(ranked, {}))
-    assert own == {"the search 'lowest' is another package's, not this program's"}
+    assert own == {"the search 'lowest' comes from another package"}
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     assert "· ranked architecture: the seed is residual-4-8-16, not resnet50; " in ran.stdout
     first = json.loads((tmp_path / "run/journal.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["libraries"]["lowest-search"] == "1.5"
-    assert "proposals made again" in typed("validate", tmp_path / "run").stdout
+    assert "proposals reproduced" in typed("validate", tmp_path / "run").stdout
     without = typed("validate", tmp_path / "run", path=None)
     assert "unknown the search 'lowest' is not installed" in " ".join(without.stdout.split()) or (
         "the search 'lowest' is not installed" in without.stdout

@@ -115,7 +115,7 @@ def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, cut_off: 
 
     assert said(until(LegEnded)).endswith(f"if it was killed, {cut_off}")
     tests = f"{untested} and tests the best network" if untested else ""
-    assert said(until(events.Tested)) == f"no network was tested: the test did not end{tests}"
+    assert said(until(events.Tested)) == f"no network was tested: the test did not finish{tests}"
 
 
 def test_each_answer_has_the_exit_code_on_which_scripts_rely() -> None:
@@ -134,7 +134,7 @@ def test_the_mark_removed_with_a_careless_hand_breaks_the_chain(tmp_path: Path) 
     files.journal.write_text(text.replace(',"origin":"simulated"', "", 1), encoding="utf-8")
     verdict = judge(replay(read_journal(files.journal)), files)
     assert verdict.answer is Answer.INVALID
-    assert verdict.cause == "chain: line 1 does not follow from the one above it"
+    assert verdict.cause == "chain: line 1 does not match the hash of the line above it"
 
 
 def test_the_mark_removed_with_the_chain_computed_again_leaves_no_witness(tmp_path: Path) -> None:

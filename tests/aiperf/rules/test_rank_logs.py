@@ -40,7 +40,7 @@ def test_the_hashes_of_an_honest_run_agree(tmp_path: Path, scene: Scene) -> None
     assert all(event.logs for _, event in timed if isinstance(event, Closed))
     assert witnesses(timed, files) == (
         Outcome.PASSED,
-        "2 rank logs agree, as hashed at each validation; none missing",
+        "2 rank logs agree with the journal and with the hash of each validation; none missing",
     )
 
 
@@ -76,7 +76,7 @@ def test_hashes_that_were_removed_are_missed(tmp_path: Path) -> None:
     rest = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed[first + 1 :]]
     outcome, text = witnesses([*timed[: first + 1], *rest], files)
     assert outcome is Outcome.UNKNOWN
-    assert ", as hashed at 1 of " in text
+    assert " and with the hash of 1 of " in text
 
 
 def test_answers_that_two_ranks_exchanged_show(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
     [
         ('"steps": 15', '"steps": 15, "steps": 15', "steps appears twice"),
         ('"steps": 15', '"steps": 15, "of": 1', "its keys are steps, of, examples"),
-        ('"steps": 15', '"steps": -15', "not all of its values are whole numbers of 0 or more"),
-        ('"steps": 15', '"steps": true', "not all of its values are whole numbers"),
-        ('"steps": 15', '"steps": 15.0', "not all of its values are whole numbers"),
-        ('"segment": 0', '"segment": 1', "it is of segment 1, and 0 is open"),
+        ('"steps": 15', '"steps": -15', "not all values are whole numbers of at least 0"),
+        ('"steps": 15', '"steps": true', "not all values are whole numbers"),
+        ('"steps": 15', '"steps": 15.0', "not all values are whole numbers"),
+        ('"segment": 0', '"segment": 1', "it is of segment 1, but 0 is open"),
     ],
 )
 def test_what_no_rank_writes_is_damage(tmp_path: Path, before: str, after: str, says: str) -> None:
@@ -212,6 +212,6 @@ def test_a_rank_does_one_thing_after_the_other(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines, lines[0]]) + "\n")
     assert "it goes back to trial 0, attempt 1" in witnesses(timed, files)[1]
     path.write_text("\n".join([*lines[: answers + 1], *lines[answers:]]) + "\n")
-    assert "it is of segment 0, and 1 is open" in witnesses(timed, files)[1], "a repeated validation"
+    assert "it is of segment 0, but 1 is open" in witnesses(timed, files)[1], "a repeated validation"
     path.write_text("\n".join([*lines[:answers], lines[answers + 1], lines[answers]]) + "\n")
-    assert "it is of segment 1, and 0 is open" in witnesses(timed, files)[1]
+    assert "it is of segment 1, but 0 is open" in witnesses(timed, files)[1]

@@ -60,7 +60,7 @@ def test_the_run_is_valid_and_every_proposal_is_made_again(changes: dict[str, An
     found = replayed(timed(changes, out_of_memory=frozenset({3}), lost=((1, 20.0),)))
     assert judge(found, None).valid, judge(found, None)
     seen = search(evidence(found))
-    assert seen.text == f"{len(found.trials)} of {len(found.trials)} proposals made again", seen
+    assert seen.text == f"{len(found.trials)} of {len(found.trials)} proposals reproduced", seen
 
 
 @pytest.mark.parametrize("changes", [{}, NNI, OPTUNA])
@@ -91,14 +91,14 @@ def test_from_its_round_on_hyper_parameters_are_tuned(changes: dict[str, Any]) -
 def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
     lines = with_libraries(timed({}), {"scikit-learn": "0.1"})
     seen = search(evidence(replayed(lines)))
-    assert seen.contradictions == ["scikit-learn is recorded, on which this search does not rest"]
+    assert seen.contradictions == ["scikit-learn is recorded, but this search does not use it"]
     t, opened = lines[0]
     assert isinstance(opened, Opened)
     surrogate = with_overrides(opened.config, {"search.name": "bayesian"})
     seen = search(evidence(replayed([(t, replace(opened, config=surrogate)), *lines[1:]])))
     assert (seen.known, seen.contradictions) == (False, ())
     here = libraries(surrogate)["scikit-learn"]
-    assert seen.text == f"the run's proposals depend on scikit-learn 0.1, here it is {here}"
+    assert seen.text == f"the run's proposals depend on scikit-learn 0.1, but {here} is installed"
 
 
 def test_what_the_search_rests_on_is_recorded() -> None:

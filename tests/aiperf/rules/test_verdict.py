@@ -129,19 +129,19 @@ def test_a_finding_names_three_contradictions_and_how_many_more() -> None:
 # Integrity, rule by rule
 
 BROKEN: list[tuple[str, list[Timed], str]] = [
-    ("ranks", of_first_rank(initial_weights="others"), "began with other initial weights"),
-    ("code", of_first_rank(code_hash="other"), "rank 1 on node1 ran other code"),
-    ("data", of_first_rank(data={**DATA, "sha256": "other"}), "saw other images"),
-    ("data", of_first_rank(data={**DATA, "classes": 11}), "data.classes is 11, declared 10"),
+    ("ranks", of_first_rank(initial_weights="others"), "started with different initial weights"),
+    ("code", of_first_rank(code_hash="other"), "rank 1 on node1 ran different code"),
+    ("data", of_first_rank(data={**DATA, "sha256": "other"}), "saw different images"),
+    ("data", of_first_rank(data={**DATA, "classes": 11}), "data.classes is 11, but 10 is configured"),
     (
         "clocks",
         changed(RankReady, lambda e: replace(e, clock_offset_seconds=-1.2)),  # type: ignore[call-arg]
         "the clock of node1 is 1.2 s off",
     ),
-    ("initialisation", [(t + 1800 if i > 1 else t, e) for i, (t, e) in enumerate(TIMED)], "a leg took 18"),
+    ("initialisation", [(t + 1800 if i > 1 else t, e) for i, (t, e) in enumerate(TIMED)], "it took 18"),
     ("span", opened_with(**{"limits.minutes": 3.0}), "to its deadline; limits.minutes leaves 180.0 s"),
-    ("span", opened_with(**{"limits.minutes": 0.0, "limits.max_trials": 5}), "with limits.minutes 0"),
-    ("span", [(t + 40 if i > 30 else t, e) for i, (t, e) in enumerate(TIMED)], "is silent for 40 s"),
+    ("span", opened_with(**{"limits.minutes": 0.0, "limits.max_trials": 5}), "but limits.minutes is 0"),
+    ("span", [(t + 40 if i > 30 else t, e) for i, (t, e) in enumerate(TIMED)], "has no lines for 40 s"),
     (
         "times",
         changed(Closed, lambda e: replace(e, end=e.end + 1)),  # type: ignore[attr-defined,call-arg]
@@ -150,17 +150,17 @@ BROKEN: list[tuple[str, list[Timed], str]] = [
     (
         "times",
         changed(Stepped, lambda e: within(e, seconds=-1.0)),
-        "holds no steps or took no time",
+        "has no steps or took no time",
     ),
     ("times", changed(Ended, lambda e: replace(e, end=99.0)), "its end at 99.000 s"),  # type: ignore[call-arg]
     ("seed", opened_with(seed_architecture="resnet18"), "is not resnet18"),
-    ("seed", opened_with(**{"data.size": 28}), "it is for 10 classes of 1 x 32 x 32"),
+    ("seed", opened_with(**{"data.size": 28}), "the seed is for 10 classes of 1 x 32 x 32"),
     ("bounds", opened_with(**{"search.bounds.max_parameters": 1.0}), "is outside search.bounds"),
-    ("examples", opened_with(**{"training.validate_every_examples": 100}), "steps, planned 2"),
+    ("examples", opened_with(**{"training.validate_every_examples": 100}), "steps, but 2 were planned"),
     (
         "examples",
         opened_with(**{"training.epochs": [5]}),
-        "20 epochs, where training.epochs has none so long",
+        "20 epochs, more than training.epochs has",
     ),
     ("search", opened_with(random_seed=2), "the search proposes"),
 ]
@@ -182,13 +182,13 @@ def test_a_rank_that_was_never_seen_is_named() -> None:
         assert isinstance(event, events.LegBegan)
         return replace(event, groups=((1, 3), (2,)))
 
-    assert found(verdict_on(changed(events.LegBegan, wider)), "ranks")[1] == "rank 3 was not seen in leg 0"
+    assert found(verdict_on(changed(events.LegBegan, wider)), "ranks")[1] == "rank 3 was never ready in leg 0"
 
 
 def test_a_seed_from_a_file_cannot_be_compared_with_a_name() -> None:
     outcome, text = found(verdict_on(opened_with(seed_architecture="mine.json")), "seed")
     assert outcome is Outcome.UNKNOWN
-    assert text.startswith("mine.json is a file")
+    assert text.startswith("the seed mine.json is a file")
 
 
 def test_another_version_of_the_search_cannot_be_asked_again() -> None:
@@ -208,7 +208,7 @@ def test_nobody_computes_faster_than_the_data_sheet_says() -> None:
     faster = [(12 + (t - 12) / 1e6 if t > 12 else t, _sped(event)) for t, event in TIMED]
     outcome, text = found(verdict_on(faster), "speed")
     assert outcome is Outcome.FAILED
-    assert "of what the devices can do at the most" in text
+    assert "of the most that the devices can do" in text
 
 
 def _sped(event: Event) -> Event:
@@ -232,12 +232,12 @@ def files(tmp_path: Path) -> RunFiles:
 def test_ranks_that_wrote_the_same_are_counted(files: RunFiles) -> None:
     assert found(verdict_on(TIMED, files), "witnesses") == (
         Outcome.PASSED,
-        "2 rank logs agree; none missing",
+        "2 rank logs agree with the journal; none missing",
     )
     files.witness("node2", 2).unlink()
     assert found(verdict_on(TIMED, files), "witnesses") == (
         Outcome.UNKNOWN,
-        "1 rank log agrees; missing or incomplete: rank 2 on node2",
+        "1 rank log agrees with the journal; missing or incomplete: rank 2 on node2",
     )
 
 
@@ -319,7 +319,7 @@ def test_the_kept_weights_are_those_that_were_recorded(files: RunFiles) -> None:
         (t, within(e, weights=recorded) if isinstance(e, Ended) and e.finished.trial == best else e)
         for t, e in TIMED
     ]
-    assert found(verdict, "weights") == (Outcome.UNKNOWN, "no network was kept")
+    assert found(verdict, "weights") == (Outcome.UNKNOWN, "no weights were kept")
     assert found(verdict_on(kept, files), "weights")[0] is Outcome.UNKNOWN
     files.weights_directory.mkdir()
     files.weights(best).write_bytes(b"weights")
@@ -483,16 +483,16 @@ def _short_segment(run: Ranked) -> None:
 @pytest.mark.parametrize(
     ("spoil", "rule", "text"),
     [
-        (_shorter, "ranked span", "the span is 59.98 minutes; 60 are needed"),
-        (_two_legs, "ranked span", "it was made in 2 legs, not in one"),
-        (_interrupted, "complete", "it ended by: interrupted"),
+        (_shorter, "ranked span", "the span is 59.98 minutes; at least 60 are required"),
+        (_two_legs, "ranked span", "the run has 2 legs, not one"),
+        (_interrupted, "complete", "the run did not end at a deadline: interrupted"),
         (_killed, "complete", "the run has not ended"),
-        (_worse, "ranked error", "the error is 30.0 %, above 30 %"),
+        (_worse, "ranked error", "the error is 30.0 %, above the limit of 30 %"),
         (_nothing_kept, "ranked error", "the weights of the tested network were not kept"),
-        (_unhashed, "ranked segments", "1 validation without a hash over the ranks' logs"),
+        (_unhashed, "ranked segments", "no hash of the rank logs at 1 validation"),
         (_idle_group, "ranked trials", "group 1 completed no trial"),
-        (_without_control, "ranked control", "rank 2 of leg 0 has no control"),
-        (_no_format, "ranked precision", "auto has less than 16 bits"),
+        (_without_control, "ranked control", "rank 2 has no control in leg 0"),
+        (_no_format, "ranked precision", "auto has fewer than 16 bits"),
         (_long_segment, "ranked segments", "trial 0, segment 0 took 601 s"),
         (_short_segment, "ranked segments", "after 150000 images, less than an eighth of an epoch"),
     ],
@@ -533,7 +533,7 @@ def test_ranked_data_is_imagenet_whole(changes: dict[str, object], text: str) ->
     ("overrides", "text"),
     [
         ({"seed_architecture": "resnet18"}, "the seed is resnet18, not resnet50"),
-        ({"search.bounds.max_operations": 8.0}, "search.bounds are not the default ones"),
+        ({"search.bounds.max_operations": 8.0}, "search.bounds are not the defaults"),
     ],
 )
 def test_ranked_runs_begin_at_the_pinned_seed_within_the_pinned_bounds(
@@ -556,14 +556,14 @@ def test_what_stands_in_the_way_of_a_rank_is_foreseen() -> None:
     ranked = resolved_preset("ranked")
     assert foreseen(ranked, IMAGENET) == []
     assert foreseen(with_overrides(ranked, {"limits.minutes": 30.0}), IMAGENET) == [
-        "the span is to be 30 minutes; 60 are needed"
+        "limits.minutes is 30; at least 60 are required"
     ]
     assert foreseen(ranked, {**IMAGENET, "synthetic": True}) == ["synthetic is True, not False"]
     assert foreseen(ranked, {**IMAGENET, "validation_examples": 0}) == [
         "training and validation use 1231167 of the official training images, not all"
     ]
     assert foreseen(with_overrides(ranked, {"training.validate_every_examples": 150_000}), IMAGENET) == [
-        "validate_every_examples is 150000; 153896 are an eighth of an epoch"
+        "validate_every_examples is 150000, less than an eighth of an epoch (153896)"
     ]
     assert foreseen(with_overrides(ranked, {"seed_architecture": "resnet18"}), IMAGENET) == [
         "the seed is resnet18, not resnet50"

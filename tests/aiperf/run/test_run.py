@@ -266,7 +266,7 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     words = ["--set", "training.learning_rate=1e9", "--set", "training.warmup=0.0", "--max-trials", "3"]
     answer = finished("run", "--directory", directory, "--minutes", 1, *QUICK, *words)
     assert answer.returncode == 3, answer.stderr
-    assert "no network was tested: no trial was validated; the first to fail, trial 0, says:" in answer.stderr
+    assert "no network was tested: no trial was validated; the first failure, trial 0:" in answer.stderr
     run = told(directory)
     assert [story.state for story in run.trials.values()] == [State.FAILED] * 3
     ended = run.trials[0].attempts[0].ended

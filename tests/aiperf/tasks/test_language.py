@@ -88,16 +88,22 @@ def test_what_a_text_must_hold_follows_from_its_bytes() -> None:
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        ({"size": 128}, "data.size is 128, declared 256"),
-        ({"synthetic": True}, "data.synthetic is True of text"),
+        ({"size": 128}, "data.size is 128, but 256 is configured"),
+        ({"synthetic": True}, "data.synthetic is True for text"),
         ({"sha256": "0" * 64}, "the SHA-256 is not that of the bundled text"),
-        ({"bytes": 10**9}, "bytes is 1000000000, and the bundled text has 2690563"),
+        ({"bytes": 10**9}, "bytes is 1000000000, but the bundled text has 2690563"),
         ({"bytes": True}, "bytes is True, not a length"),
-        ({"test_examples": 10**6}, "test_examples is 1000000; 525 follow from the text"),
-        ({"training_examples": 9458}, "training_examples is 9458; 250 follow"),
-        ({"validation_examples": 1}, "validation_examples is 1; 128 follow"),
-        ({"official_training_examples": 5}, "official_training_examples is 5; 9,983 follow"),
-        ({"bytes_left_out": None}, "bytes_left_out is None;"),
+        ({"test_examples": 10**6}, "test_examples is 1000000, but the text and the configuration give 525"),
+        (
+            {"training_examples": 9458},
+            "training_examples is 9458, but the text and the configuration give 250",
+        ),
+        ({"validation_examples": 1}, "validation_examples is 1, but the text and the configuration give 128"),
+        (
+            {"official_training_examples": 5},
+            "official_training_examples is 5, but the text and the configuration give 9,983",
+        ),
+        ({"bytes_left_out": None}, "bytes_left_out is None, but"),
     ],
 )
 def test_a_manifest_of_a_text_agrees_with_itself(other: Mapping[str, Any], says: str) -> None:
@@ -118,15 +124,15 @@ def test_generated_text_is_as_the_configuration_says() -> None:
     found = LANGUAGE.data.foreseen(data)
     assert list(LANGUAGE.data.contradictions(data, found)) == []
     wrong = LANGUAGE.data.contradictions(data, {**found, "test_examples": 65})
-    assert list(wrong) == ["test_examples is 65; 64 follow from the text and the configuration"]
+    assert list(wrong) == ["test_examples is 65, but the text and the configuration give 64"]
 
 
 @pytest.mark.parametrize(
     ("other", "says"),
     [
         ({}, []),
-        ({"sha256": "0" * 64}, ["the text is not enwik9, by its SHA-256"]),
-        ({"name": "synthetic-text"}, ["the text is not enwik9, by its SHA-256"]),
+        ({"sha256": "0" * 64}, ["the text is not enwik9: its SHA-256 differs"]),
+        ({"name": "synthetic-text"}, ["the text is not enwik9: its SHA-256 differs"]),
         ({"size": 512}, ["size is 512, not 1024"]),
         ({"training_examples": 1000}, ["training_examples is 1000, not 878905"]),
         ({"validation_examples": 64}, ["validation_examples is 64, not 48828"]),

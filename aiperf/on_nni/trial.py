@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from aiperf.parallel.parallel import Solo
 from aiperf.training.worker import Worker, bind_place
 from aiperf.trial import State
 from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
+
+log = logging.getLogger(__name__)
 
 
 def train_one() -> int:
@@ -51,14 +55,23 @@ class NniChannel:
             if isinstance(message, Validated):
                 accuracy = 1 - message.segment.error
                 self._best = accuracy if self._best is None else max(self._best, accuracy)
-                self._nni.report_intermediate_result(accuracy)
+                _report(self._nni.report_intermediate_result, accuracy)
             elif isinstance(message, Finished):
                 self.failed = message.state is State.FAILED
                 if self._best is not None and not self.failed:
-                    self._nni.report_final_result(self._best)
+                    _report(self._nni.report_final_result, self._best)
 
     def receive(self) -> ToGroup:
         with contextlib.suppress(ConnectionResetError):
             message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
             return message
         raise EOFError
+
+
+def _report(report: Callable[[float], None], accuracy: float) -> None:
+    """For NNI's page. When NNI is stopped, its manager first closes the port for this, and only then are the
+    trials asked to stop: the trial must not fail for it."""
+    try:
+        report(accuracy)
+    except OSError as error:  # as all errors of requests are
+        log.warning("the accuracy %.4f was not reported to NNI: %s", accuracy, error)

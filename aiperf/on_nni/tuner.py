@@ -8,15 +8,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.on_nni.messages import TrialDescribed, TrialWanted, call, hear, tell
+from aiperf.on_nni.messages import TrialDescribed, TrialWanted, Word, call, hear, tell
 
 START_SECONDS = 300.0  # for the master to open its socket
-STOP_SECONDS = 60.0  # for a run that is stopped to close its trials and to test its best network
+LOOK_SECONDS = 0.2  # between two looks at whether NNI stops
+STOP_SECONDS = 300.0
+"""For a run that is stopped to close its trials. The master has time limits of its own, of which a busy
+machine may make minutes. NNI's manager waits 30 s and then ends without this process."""
 
 
 class SearchTuner:
@@ -35,14 +40,17 @@ class SearchTuner:
             # Its lines are NNI's log of the dispatcher.
             self._started = subprocess.Popen(self._words, stdin=subprocess.DEVNULL, cwd=self._folder)
 
-    def generate_multiple_parameters(self, identifiers: list[int], **_: Any) -> list[dict[str, Any]]:
-        """What is to be trained next; fewer than were asked for when the run is over."""
+    def generate_multiple_parameters(
+        self, identifiers: list[int], st_callback: Any, **_: Any
+    ) -> list[dict[str, Any]]:
+        """What is to be trained next; fewer than were asked for when the run is over, or stopped.
+
+        `st_callback` is a method of NNI's dispatcher, which calls `_on_exit` only after this has returned
+        (nni/runtime/msg_dispatcher_base.py). So a stop is looked for while the master has no trial to give,
+        as before the clock starts; otherwise the run would continue after NNI has ended."""
         proposed = []
         for _identifier in identifiers:
-            connection = self._call()
-            with connection:
-                tell(connection, TrialWanted())
-                answer = hear(connection)
+            answer = self._next(lambda: bool(st_callback.__self__.stopping))
             if not isinstance(answer, TrialDescribed):
                 break
             proposed.append(dict(answer.parameters))
@@ -68,12 +76,25 @@ class SearchTuner:
 
     _on_error = _on_exit
 
-    def _call(self) -> Any:
+    def _next(self, stopping: Callable[[], bool]) -> Word | None:
+        """The master's answer; None when NNI stops before it comes."""
+        connection = self._call(stopping)
+        if connection is None:
+            return None
+        with connection:
+            tell(connection, TrialWanted())
+            while not connection.poll(LOOK_SECONDS):
+                if stopping():
+                    return None
+            return hear(connection)
+
+    def _call(self, stopping: Callable[[], bool]) -> Connection | None:
         until = time.monotonic() + START_SECONDS
-        while True:
+        while not stopping():
             try:
                 return call(self._files)
             except WorldError:
                 if self._started is None or self._started.poll() is not None or time.monotonic() > until:
                     raise
-                time.sleep(0.2)
+                time.sleep(LOOK_SECONDS)
+        return None

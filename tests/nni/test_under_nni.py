@@ -18,8 +18,10 @@ import psutil
 import pytest
 
 from aiperf.files import RunFiles
+from aiperf.journal.events import TERMINATED
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.rules.ending import ERROR
 from aiperf.trial import State
 
 pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
@@ -137,26 +139,46 @@ def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
     assert not nni.processes()
 
 
-def test_stopped_in_the_middle_it_has_a_result(nni: Nni) -> None:
+LONG = ("--set", "training.epochs=[1000]", "--set", "training.step=eager")
+BEFORE = f"{ERROR}{TERMINATED} before the clock started"
+
+
+@pytest.mark.parametrize(
+    ("word", "options", "reason", "state"),
+    [
+        ("RankReady", (), BEFORE, None),
+        ("Stepped", LONG, TERMINATED, State.STOPPED),
+        ("Closed", (), TERMINATED, State.COMPLETE),
+    ],
+    ids=["before the clock", "within a trial", "between trials"],
+)
+def test_stopped_it_has_what_was_done(
+    word: str, options: tuple[str, ...], reason: str, state: State | None, nni: Nni
+) -> None:
+    """`state`: of the first trial, if it began. The master outlives NNI's manager where it is slow."""
     files = RunFiles(nni.folder / "run")
     command = str(Path(sys.executable).parent / "aiperf-hpc")
-    config = nni.run(
-        command, "nni", "config", "--minutes", "60", "--device", "cpu", "--directory", str(files.directory)
-    )
+    where = ["--device", "cpu", "--directory", str(files.directory)]
+    config = nni.run(command, "nni", "config", *options, "--minutes", "60", *where)
     (nni.folder / "config.yml").write_text(config, encoding="utf-8")
     nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
     until = time.monotonic() + SECONDS
-    while not files.journal.exists() or '"Closed"' not in files.journal.read_text(encoding="utf-8"):
+    while not files.journal.exists() or f'"{word}"' not in files.journal.read_text(encoding="utf-8"):
         assert time.monotonic() < until, nni.logs()
-        time.sleep(1)
+        time.sleep(0.2)
     nni.ctl("stop", "--all")
-    gone = time.monotonic() + 120
-    while nni.processes() and time.monotonic() < gone:
+    while nni.processes():
+        assert time.monotonic() < until, nni.logs()
         time.sleep(0.5)
     found = replay(read_journal(files.journal))
-    assert found.leg.ended is not None
-    assert found.leg.ended.reason == "terminated"
-    assert not nni.processes()
+    assert not found.faults
+    assert found.leg.ended is not None, nni.logs()
+    assert found.leg.ended.reason == reason
+    if state is None:
+        assert not found.trials
+    else:
+        assert found.trials[0].state is state
+        assert found.best is not None
 
 
 def test_without_a_run_a_trial_says_so(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 import aiperf.on_nni
 from aiperf.commands.options import Asked
 from aiperf.config import load_preset, with_overrides
+from aiperf.files import RunFiles
 from aiperf.on_nni.description import description
 from aiperf.on_nni.trial import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
+from aiperf.on_nni.world import NniWorld
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
@@ -85,6 +89,50 @@ def test_nni_is_told_the_best_accuracy_and_of_a_failure_nothing(
     channel.send(Finished(0, 1, state, ""))
     assert nni.shown == [right / 4 for right in rights]
     assert (nni.final, channel.failed) == (final, failed)
+
+
+def test_a_trial_outlives_the_manager_that_shows_it(caplog: pytest.LogCaptureFixture) -> None:
+    """`nnictl stop` closes its port first."""
+
+    def refused(accuracy: float) -> None:
+        with socket.create_connection(("127.0.0.1", 1)):
+            pass
+
+    nni: Any = Listening()
+    nni.report_intermediate_result = nni.report_final_result = refused
+    channel = NniChannel(nni, nni)
+    channel.send(Validated(Segment(0, 1, 0, 4, 200, 1.0, Classified(4, 3), 0.1), 0.0))
+    channel.send(Finished(0, 1, State.STOPPED, ""))
+    assert not channel.failed
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        "the accuracy 0.7500 was not reported to NNI"
+    ] * 2
+
+
+class Dispatcher:
+    """Stands for NNI's, of which the tuner knows a method."""
+
+    stopping = False
+
+    def send_trial_callback(self, identifier: int, parameters: Any) -> None:
+        raise AssertionError("a trial is returned, not sent")
+
+
+def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> None:
+    """NNI waits for this thread before it says that the run ends."""
+    world = NniWorld(RunFiles(tmp_path), (), "cpu")  # of no groups: it never has a trial
+    tuner, dispatcher = SearchTuner([str(tmp_path)], str(tmp_path)), Dispatcher()
+    try:
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(
+                tuner.generate_multiple_parameters, [0, 1], st_callback=dispatcher.send_trial_callback
+            )
+            with pytest.raises(TimeoutError):
+                asked.result(1.0)
+            dispatcher.stopping = True
+            assert asked.result(60) == []
+    finally:
+        world.close()
 
 
 def test_the_master_is_started_when_the_dispatcher_has_reached_its_manager_and_once(tmp_path: Path) -> None:

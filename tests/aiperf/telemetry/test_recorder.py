@@ -258,8 +258,10 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
 
 def test_where_there_is_no_library_it_says_so(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(files.telemetry("node1"), "amd", ("some-device",))
-    time.sleep(3)
-    recorder.close()
+    try:
+        grown(files.telemetry("node1"), 1)
+    finally:
+        recorder.close()
     assert read(files)[-1]["devices"] == [
         {"id": "some-device", "unknown": "ModuleNotFoundError: No module named 'amdsmi'"}
     ]
@@ -271,11 +273,15 @@ def test_a_full_disk_costs_the_lines_that_do_not_fit_and_no_more(files: RunFiles
     path = files.telemetry("node1")
     try:
         grown(path, 2)
-        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (path.stat().st_size + 30, -1))
-        time.sleep(3)
-        size = path.stat().st_size
+        size = path.stat().st_size + 30
+        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (size, -1))
+        until = time.monotonic() + 60
+        while path.stat().st_size < size:  # it has written what still fitted
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        time.sleep(2.5)  # a line or two that do not fit at all
+        assert path.stat().st_size == size
         resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (-1, -1))
-        until = time.monotonic() + 30
         while path.stat().st_size < size + 500:
             assert time.monotonic() < until
             time.sleep(0.1)

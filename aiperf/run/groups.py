@@ -100,6 +100,9 @@ class Groups:
                 raise
             return
         assert job is not None, "there were trials left"
+        left = self._seconds_left()
+        if left is not None and left <= 0:  # over while the job was proposed: nobody would begin it
+            return
         self.ledger.write(job)
         now = self._attention.at(self.ledger.now)
         self.each[index].assign(job, now, self.ledger.replay.leg.ceilings)

@@ -163,7 +163,8 @@ def test_stopped_it_has_what_was_done(
     (nni.folder / "config.yml").write_text(config, encoding="utf-8")
     nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
     until = time.monotonic() + SECONDS
-    while not files.journal.exists() or f'"{word}"' not in files.journal.read_text(encoding="utf-8"):
+    while f'"{word}"' not in (text := files.journal.read_text("utf-8") if files.journal.exists() else ""):
+        assert '"LegEnded"' not in text, text
         assert time.monotonic() < until, nni.logs()
         time.sleep(0.2)
     nni.ctl("stop", "--all")

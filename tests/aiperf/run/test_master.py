@@ -12,7 +12,8 @@ import pytest
 from aiperf.config import with_overrides
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, LegBegan, LegEnded, RankReady, Released
+from aiperf.journal.events import TERMINATED, Dispatched, LegBegan, LegEnded, RankReady, Released
+from aiperf.proposing.jobs import Jobs
 from aiperf.rules.eligibility import ROUNDING_SECONDS
 from aiperf.run.master import Master
 from aiperf.trial import State
@@ -92,6 +93,23 @@ def test_the_deadline_ends_a_run(tmp_path: Path) -> None:
     assert told.span_seconds == pytest.approx(0.6, abs=0.01)
     assert 0.6 - told.span_seconds < ROUNDING_SECONDS  # else a ranked run of an hour would be too short
     assert State.COMPLETE in states(told)
+
+
+def test_nothing_is_dispatched_that_was_proposed_until_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No group would begin it, and it would stay in the list as one that waits."""
+    proposed = Jobs.next
+
+    def slowly(jobs: Jobs, group: int) -> Dispatched | None:
+        time.sleep(1.0)
+        return proposed(jobs, group)
+
+    monkeypatch.setattr(Jobs, "next", slowly)
+    told = Run(tmp_path, FakeWorld(Obedient), minutes=0.025).go()
+    assert told.leg.ended is not None
+    assert told.leg.ended.reason == "deadline"
+    assert len(told.trials) <= 1
 
 
 def test_a_target_ends_a_run(tmp_path: Path) -> None:

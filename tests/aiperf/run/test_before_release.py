@@ -77,7 +77,7 @@ def test_processors_have_no_identity_and_may_be_shared() -> None:
 
 def test_another_format_than_declared_is_refused() -> None:
     before_release.refuse_other_formats("bf16", [READY])
-    with pytest.raises(WorldError, match=r"made a convolution in fp16; unset the setting that causes this"):
+    with pytest.raises(WorldError, match=r"computed a convolution in fp16; unset the setting"):
         before_release.refuse_other_formats(
             "bf16", [READY, replace(SECOND, multiplies={"convolution": "fp16"})]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def package(
         refuse_marked(each.opened.origin, run.directory, "be submitted")
     replay = largest(replays)
     system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
-    system |= {} if system_file is None else _given(system_file, system)
+    system |= {} if system_file is None else given_system(system_file, system)
     if print_system:
         click.echo(json.dumps(system, indent=1, ensure_ascii=False))
         return 0
@@ -175,7 +175,8 @@ def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Pat
         raise AiperfError(str(error).replace(str(files.directory), where)) from None
 
 
-def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
+def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
+    """A file with fields of a system description."""
     try:
         record: Any = strict.parsed(read_bytes(path))
     except OSError as error:
@@ -184,7 +185,7 @@ def _given(path: Path, known: dict[str, str]) -> dict[str, str]:
         raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):
         raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints a template")
-    if unknown := sorted(record.keys() - known.keys()):
+    if unknown := sorted(record.keys() - set(known)):
         raise AiperfError(f"{path}: unknown field {unknown[0]!r}; known: {', '.join(known)}")
     for name, value in record.items():
         if not isinstance(value, (str, int)) or isinstance(value, bool):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,20 @@ class Detail:
 
 def read_detail(path: Path) -> Detail:
     """Raises AiperfError where the log cannot be read, or is not that of a test which ended."""
+    with _reading(path):
+        return detail_of(read_values(path))
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """What the log states, by key. Raises AiperfError where it cannot be read."""
+    with _reading(path), opened(path) as file:
+        return _values(lines(file, LONGEST_LINE))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        with opened(path) as file:
-            return detail_of(_values(lines(file, LONGEST_LINE)))
+        yield
     except OSError as error:
         raise AiperfError(f"{path} cannot be read: {error.strerror or error}") from None
     except (KeyError, TypeError, ValueError) as error:

@@ -41,7 +41,7 @@ class MlperfEntry:
         given = {"organization": self.organization, "platform": self.platform, "status": self.status}
         if missing := [f"--{option}" for option, text in given.items() if not text.strip()]:
             raise ConfigError(
-                f"an MLPerf log says who submits it, and which machine: give {', '.join(missing)}"
+                f"an MLPerf entry says who submits it, and which machine: give {', '.join(missing)}"
             )
 
     @property
@@ -58,25 +58,35 @@ class MlperfEntry:
 
 def mlperf_text(judged: Judged, entry: MlperfEntry) -> str:
     """The log. Raises AiperfError for a run that cannot be an entry, with the first reason."""
+    refuse_other_data(judged, entry.benchmark, "be written as an MLPerf log")
+    if judged.replay.num_legs != 1:
+        raise AiperfError(
+            f"{judged.files.directory} was made in {judged.replay.num_legs} legs; an MLPerf log has one "
+            "run_start: give a run that was not resumed"
+        )
+    refuse_invalid(judged)
+    return mllog_text(judged, entry.settings)
+
+
+def refuse_other_data(judged: Judged, benchmark: str, what: str) -> None:
+    """Raises AiperfError for a run that was not measured, and for one that is not of ImageNet-1k."""
     replay, directory = judged.replay, judged.files.directory
-    refuse_marked(replay.opened.origin, directory, "be written as an MLPerf log")
+    refuse_marked(replay.opened.origin, directory, what)
     if (task := task_of_run(replay)) is not IMAGES:
         raise AiperfError(
-            f"{directory} is a run of {task.name}; MLPerf's {entry.benchmark} is of {IMAGENET_1K.title}"
+            f"{directory} is a run of {task.name}; MLPerf's {benchmark} is of {IMAGENET_1K.title}"
         )
     if known_set(replay.manifest) is not IMAGENET_1K:
         why = differences(replay.manifest, IMAGENET_1K)
         name = f"data.name is {replay.manifest.get('name')!r}"
         raise AiperfError(
-            f"{directory}: MLPerf's {entry.benchmark} is of {IMAGENET_1K.title}, and {(why or [name])[0]}"
+            f"{directory}: MLPerf's {benchmark} is of {IMAGENET_1K.title}, and {(why or [name])[0]}"
         )
-    if replay.num_legs != 1:
-        raise AiperfError(
-            f"{directory} was made in {replay.num_legs} legs; an MLPerf log has one run_start: give a run "
-            "that was not resumed"
-        )
+
+
+def refuse_invalid(judged: Judged) -> None:
     if not judged.verdict.valid:
         raise AiperfError(
-            f"{directory} is {judged.verdict.answer.value}: {judged.verdict.cause}; it makes no MLPerf entry"
+            f"{judged.files.directory} is {judged.verdict.answer.value}: {judged.verdict.cause}; it makes no "
+            "MLPerf entry"
         )
-    return mllog_text(judged, entry.settings)

@@ -76,6 +76,15 @@ CIFAR = Config(
     search=SearchConfig(bounds=BoundsConfig(max_operations=16, max_parameters=16, max_activations=8)),
 )
 
+IMAGENET = Config(
+    preset="ranked",
+    seed_architecture="residual-4-8-16",
+    data=DataConfig("imagefolder", channels=3, size=224, classes=1000, validation_examples=50_000),
+    training=TrainingConfig("bf16", 1024, 0.4, epochs=(2,), validate_every_examples=500_000),
+    limits=LimitsConfig(minutes=60.0),
+    search=CIFAR.search,
+)
+
 
 @dataclass(frozen=True)
 class Machine:

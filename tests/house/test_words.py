@@ -36,7 +36,7 @@ FOREIGN = re.compile(
     r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|get_flop_counts|gpu-flops-bench"
     r"|with_flops|event\.flops|\"card0\""  # torch.profiler, rocm-smi
     r"|model cards|nni\.experiment|: inherit\b"
-    r"|experimentName|nni-experiments"
+    r"|experimentName|nni-experiments|host_network_card_count"
 )
 # Where such a word has another sense, or is the thing spoken of: (path, word) and why.
 ALLOWED: Mapping[tuple[str, str], str] = {}

@@ -10,20 +10,30 @@ from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import priced
 from aiperf.commands.looking.reporting import opened, write
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.commands.submitting import given_system
 from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, glance
 
-KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
+KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench", "--mlperf-inference")
+
+INFERENCE = "mlperf-inference"
+FOR_MLPERF = "For --mlperf and --mlperf-inference"
 
 
 @click.command()
 @run_or_package_argument
-@output_option("Write to this file instead; for --dawnbench: the folder for its two files.")
+@output_option("Write to this file instead; for --dawnbench and --mlperf-inference: to this folder.")
 @click.option("--csv", "kind", flag_value="csv", help="Table of all trials.")
 @click.option("--mllog", "kind", flag_value="mllog", help="MLPerf log lines (:::MLLOG).")
 @click.option("--openmetrics", "kind", flag_value="openmetrics", help="OpenMetrics text, for Prometheus.")
 @click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench entry: JSON and TSV.")
+@click.option(
+    "--mlperf-inference",
+    "kind",
+    flag_value=INFERENCE,
+    help="MLPerf Inference submission folder, from the results of `infer`.",
+)
 @click.option("--author", default="", help="For --dawnbench: author of the entry.")
 @click.option("--email", default="", help="For --dawnbench: email address of the author.")
 @click.option(
@@ -43,11 +53,16 @@ KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench")
     type=click.Choice(DIVISIONS),
     default="open",
     show_default=True,
-    help="For --mlperf: division.",
+    help=f"{FOR_MLPERF}: division.",
 )
-@click.option("--organization", default="", help="For --mlperf: name of the submitter.")
-@click.option("--platform", default="", help="For --mlperf: name of the machine.")
-@click.option("--status", type=click.Choice(STATUSES), help="For --mlperf: status of the machine.")
+@click.option("--organization", default="", help=f"{FOR_MLPERF}: name of the submitter.")
+@click.option("--platform", default="", help=f"{FOR_MLPERF}: name of the machine.")
+@click.option("--status", type=click.Choice(STATUSES), help=f"{FOR_MLPERF}: status of the machine.")
+@click.option(
+    "--system",
+    type=PATH,
+    help="For --mlperf-inference: JSON file with fields of the system description.",
+)
 def export(
     path: Path,
     output: Path | None,
@@ -61,11 +76,13 @@ def export(
     organization: str,
     platform: str,
     status: str | None,
+    system: Path | None,
 ) -> None:
-    """Print a run in another format: --csv, --mllog, --openmetrics or --dawnbench.
+    """Print a run in another format: --csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference.
 
-    Runs that were not measured are marked in every line; as an MLPerf log or a DAWNBench entry they are
-    refused. --mllog --mlperf resnet writes a log that the checker of MLPerf Training accepts.
+    Runs that were not measured are marked in every line; as an entry of MLPerf or DAWNBench they are
+    refused. --mllog --mlperf resnet writes a log that the checker of MLPerf Training accepts,
+    --mlperf-inference a folder that the submission checker of MLPerf Inference accepts.
     """
     if kind is None:
         raise click.UsageError(
@@ -73,14 +90,19 @@ def export(
         )
     only_with("--dawnbench", kind == "dawnbench", "author", "email", "price", "site")
     only_with("--mllog", kind == "mllog", "benchmark")
-    only_with("--mlperf", benchmark is not None, "division", "organization", "platform", "status")
+    only_with("--mlperf-inference", kind == INFERENCE, "system")
+    of_mlperf = benchmark is not None or kind == INFERENCE
+    only_with("--mlperf or --mlperf-inference", of_mlperf, "division", "organization", "platform", "status")
     entry = None
-    if benchmark is not None:
-        entry = MlperfEntry(benchmark, division, organization, platform, status or "")
+    if of_mlperf:
+        entry = MlperfEntry(benchmark or BENCHMARKS[0], division, organization, platform, status or "")
     with opened(path) as files:
         judged = glance(files)
         if kind == "dawnbench":
             click.echo("\n".join(map(str, _dawnbench(judged, output, author, email, price, site))))
+            return
+        if kind == INFERENCE and entry is not None:
+            click.echo(str(_inference(judged, entry, output, system)))
             return
         text = _text(kind, judged) if entry is None else mlperf_text(judged, entry)
     if output is None:
@@ -113,3 +135,15 @@ def _dawnbench(
     entry = dawnbench(judged, author, email, priced(price, site))
     with writing(output):
         return write_entry(entry, output)
+
+
+def _inference(judged: Judged, entry: MlperfEntry, output: Path | None, system: Path | None) -> Path:
+    with extra("report"):
+        from analysis.submissions.inference_folder import MORE_FIELDS, inference_files, write_folder
+        from analysis.submissions.system import fields
+    if output is None or system is None:
+        raise ConfigError("an MLPerf Inference submission needs --system FILE and -o FOLDER")
+    files = inference_files(judged, entry, given_system(system, (*fields(), *MORE_FIELDS)))
+    with writing(output):
+        write_folder(files, output)
+    return output

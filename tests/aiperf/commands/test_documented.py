@@ -37,6 +37,7 @@ ELSEWHERE = {
     "--reevaluate",
     "--torch",
     "--mlperf",
+    "--mlperf-inference",
     "peak.json",
     "PACKAGE",
     "accepted.tar.gz",

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Origin
 from aiperf.known_sets import IMAGENET_1K
@@ -19,16 +18,8 @@ from analysis.readings.judged import Judged, examine
 from tests.aiperf import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.analysis.synthetic import IMAGENET, Machine, resized, write_run
 
-IMAGENET = Config(
-    preset="ranked",
-    seed_architecture="residual-4-8-16",
-    data=DataConfig("imagefolder", channels=3, size=224, classes=1000, validation_examples=50_000),
-    training=TrainingConfig("bf16", 1024, 0.4, epochs=(2,), validate_every_examples=500_000),
-    limits=LimitsConfig(minutes=60.0),
-    search=CIFAR.search,
-)
 TRAINING = 1_231_167
 ENTRY = MlperfEntry("resnet", "open", "Example University", "Testbed", "onprem")
 RULES = "4.0.0"

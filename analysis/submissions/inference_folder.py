@@ -1,0 +1,227 @@
+"""What `infer` found, as a submission folder of MLPerf Inference's open division.
+
+The form, its rules and the words in capitals below are those of mlcommons/inference, August 2026:
+tools/submission/submission_checker, version v6.1. `resnet` is there a benchmark of edge systems alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from aiperf.cpu_names import is_processor
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.journal.replay import Replay
+from aiperf.known_sets import IMAGENET_1K
+from aiperf.scenarios.detail_log import read_values
+from aiperf.scenarios.measured import ACCURACY, PERFORMANCE
+from aiperf.score.lineage import rebuild
+from aiperf.tally import Classified, Tally
+from analysis.exports.inference import Inference, load_all
+from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
+from analysis.readings.judged import Judged
+from analysis.submissions.system import fields
+from nas.bounded import read_bytes
+from nas.record import graph_to_json
+
+SCENARIOS = ("single-stream", "multi-stream", "offline")
+"""Required of `resnet` on an edge system; the checker looks for all of them in the closed division only."""
+STATUSES = {"cloud": "available", "onprem": "available", "preview": "preview", "research": "rdi"}
+"""Of a machine: MLPerf Inference's word by that of MLPerf Training."""
+MODEL = "aiperf-hpc"
+"""The open division's own name for a network; model_mapping.json says of which benchmark it is."""
+MORE_FIELDS = ("host_network_card_count", "system_type_detail")
+"""Of MLPerf Inference's system description, beside those of MLPerf Training's."""
+MEANINGFUL = (
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_memory_capacity", "host_memory_configuration", "host_storage_capacity", "host_storage_type"),
+    *("host_networking", "host_network_card_count", "host_networking_topology", "operating_system"),
+    *("accelerator_memory_capacity", "accelerator_host_interconnect", "accelerator_memory_configuration"),
+    *("accelerator_interconnect", "cooling"),
+)
+"""Fields that may not be empty; those that the measurement knows are not among them."""
+LOGGED: Mapping[str, Mapping[str, Any]] = {
+    PERFORMANCE: {
+        "effective_qsl_rng_seed": 2085463073848966840,
+        "effective_sample_index_rng_seed": 2747215439041700203,
+        "effective_schedule_rng_seed": 16159082839903944936,
+        "result_validity": "VALID",
+    },
+    ACCURACY: {"effective_accuracy_sample_count": IMAGENET_1K.test_examples},
+}
+"""What LoadGen's log of a test must state."""
+LEAST: Mapping[str, Mapping[str, int]] = {
+    PERFORMANCE: {"effective_min_duration_ms": 600_000, "effective_performance_sample_count": 1024},
+    ACCURACY: {},
+}
+SHOWN_BYTES = 4096
+"""Of the log of answers, from its start and its end: as truncate_accuracy_log.py leaves it."""
+MOST_BYTES = 50 << 20
+"""Of a file in a submission (repository_checks.sh)."""
+
+
+def inference_files(judged: Judged, entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, bytes]:
+    """Content by path in the folder. `given`: fields of the system description, by a person.
+
+    Raises AiperfError for a run or results that cannot be an entry, with the first reason.
+    """
+    for option, name in (("--organization", entry.organization), ("--platform", entry.platform)):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise ConfigError(f"{option} {name!r} names a folder: use letters, digits, '.', '_' and '-' only")
+    refuse_other_data(judged, entry.benchmark, "be written as an MLPerf entry")
+    refuse_invalid(judged)
+    tested = judged.replay.tested
+    assert tested is not None  # a valid run has tested its best network
+    trial, every = tested.trial, load_all(judged.files, judged.replay)
+    found = {each.scenario: each for each in every if each.trial == trial}
+    for name in SCENARIOS:
+        if reason := _unfit(judged, name, found.get(name), tested.tally):
+            remedy = f"aiperf-hpc infer {judged.files.directory} {trial} --scenario {name} --accuracy"
+            raise AiperfError(f"{reason}; run `{remedy}`")
+    top = f"{entry.division}/{entry.organization}"
+    system = _system([found[name] for name in SCENARIOS], entry, given)
+    return {
+        f"{top}/systems/{entry.platform}.json": _json(system),
+        f"{top}/model_mapping.json": _json({MODEL: entry.benchmark}),
+        f"{top}/src/{MODEL}/trial-{trial}.json": _json(graph_to_json(rebuild(judged.replay, trial))),
+        **{
+            f"{top}/results/{entry.platform}/{MODEL}/{found[name].of.loadgen}/{file}": content
+            for name in SCENARIOS
+            for file, content in _of_scenario(judged, found[name])
+        },
+    }
+
+
+def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
+    """Raises AiperfError where something is there already, OSError."""
+    if folder.exists() and any(folder.iterdir()):
+        raise AiperfError(f"{folder} is not empty; remove it or choose another folder")
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _unfit(judged: Judged, name: str, inference: Inference | None, recorded: Tally) -> str:
+    """Why this result is no part of a submission; empty where it is."""
+    if inference is None:
+        required = ", ".join(SCENARIOS)
+        return f"{judged.files.inference_directory} has no result of {name}, and MLPerf requires {required}"
+    path, accuracy = judged.files.inference(inference.trial, name), inference.measured.accuracy
+    if accuracy is None:
+        return f"{path} has no accuracy"
+    if not accuracy.found.agrees(recorded):
+        return f"{path}: the accuracy is not that of the journal"
+    for test in (PERFORMANCE, ACCURACY):
+        log = judged.files.inference_logs(inference.trial, name) / test / "mlperf_log_detail.txt"
+        logged = read_values(log)
+        for key, value in {"effective_scenario": inference.of.loadgen, **LOGGED[test]}.items():
+            if logged.get(key) != value:
+                return f"{log}: {key} is {logged.get(key)!r}, and MLPerf requires {value!r}"
+        for key, least in LEAST[test].items():
+            if not isinstance(value := logged.get(key), int) or value < least:
+                return f"{log}: {key} is {value!r}, and MLPerf requires at least {least}"
+    return ""
+
+
+def _system(found: list[Inference], entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, str]:
+    """Of one node with the one device that answered; what a person said of others is refused."""
+    measured = found[0].measured
+    if any(
+        (m := each.measured).device != measured.device or m.software != measured.software for each in found
+    ):
+        raise AiperfError(
+            "the scenarios were measured on different devices or with different software; run `aiperf-hpc "
+            "infer` with --scenario all"
+        )
+    on_host, named = is_processor(measured.device), given.get("accelerator_model_name", "")
+    if named not in ("", measured.device):
+        raise AiperfError(
+            f"--system: accelerator_model_name is {named!r}, but `infer` measured {measured.device!r}; "
+            "correct the file"
+        )
+    absent = "N/A" if on_host else ""
+    known = {name: absent if name.startswith("accelerator_") else "" for name in (*fields(), *MORE_FIELDS)}
+    system = known | {name: text for name, text in given.items() if text}
+    if missing := [name for name in MEANINGFUL if not system[name]]:
+        raise AiperfError(
+            f"the system description lacks {', '.join(missing)}; add them to the file of --system, 'N/A' for "
+            "what the machine does not have (`package --print-system` prints a template)"
+        )
+    return system | {
+        "submitter": entry.organization,
+        "division": entry.division,
+        "status": STATUSES[entry.status],
+        "system_name": entry.platform,
+        "system_type": "edge",
+        "number_of_nodes": "1",
+        "accelerators_per_node": "0" if on_host else "1",
+        "accelerator_model_name": "N/A" if on_host else measured.device,
+        "framework": f"PyTorch {measured.software.get('torch', 'unknown')}",
+        "other_software_stack": ", ".join(f"{name} {text}" for name, text in measured.software.items()),
+    }
+
+
+def _of_scenario(judged: Judged, inference: Inference) -> Iterator[tuple[str, bytes]]:
+    """Content by path in the scenario's folder."""
+    logs = judged.files.inference_logs(inference.trial, inference.scenario)
+    yield "user.conf", _read(logs / "user.conf")
+    for name in ("mlperf_log_summary.txt", "mlperf_log_detail.txt"):
+        yield f"performance/run_1/{name}", _read(logs / PERFORMANCE / name)
+        yield f"accuracy/{name}", _read(logs / ACCURACY / name)
+    answers, accuracy = _read(logs / ACCURACY / "mlperf_log_accuracy.json"), inference.measured.accuracy
+    assert accuracy is not None
+    assert isinstance(accuracy.found, Classified)
+    tally, digest = accuracy.found, sha256(answers).hexdigest()
+    yield "accuracy/mlperf_log_accuracy.json", _truncated(answers)
+    counted = f"accuracy={100 * tally.accuracy:.3f}%, good={tally.correct}, total={tally.of}\nhash={digest}\n"
+    yield "accuracy/accuracy.txt", counted.encode()
+    yield "measurements.json", _json(_measurements(judged.replay, inference))
+    yield "README.md", _readme(judged.replay, inference).encode()
+
+
+def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
+    format, ended = inference.measured.format, replay.trials[inference.trial].attempts[-1].ended
+    assert ended is not None
+    is_cast = format not in ("fp32", "tf32")  # TF32 rounds within a product, and stores nothing
+    return {
+        "input_data_types": "fp32",
+        "retraining": f"yes: the network was found and trained by a search on {IMAGENET_1K.title}",
+        "starting_weights_filename": f"{inference.trial}.safetensors, SHA-256 {ended.finished.weights}",
+        "weight_data_types": format if is_cast else "fp32",
+        "weight_transformations": f"from fp32 to {format} by torch.autocast" if is_cast else "none",
+    }
+
+
+def _readme(replay: Replay, inference: Inference) -> str:
+    trial, run = inference.trial, replay.opened
+    return f"""\
+# {inference.of.loadgen}
+
+Trial {trial} of the run {run.run_id} of aiperf-hpc {run.program}.
+Its network is in src/{MODEL}/trial-{trial}.json.
+The last line of the run's journal has the hash {replay.last_chain}.
+Measured by `aiperf-hpc infer RUN {trial} --scenario {inference.scenario} --accuracy`.
+The whole log of answers is kept beside the journal; the one here is truncated.
+"""
+
+
+def _truncated(content: bytes) -> bytes:
+    if len(content) <= 2 * SHOWN_BYTES:
+        return content
+    return content[:SHOWN_BYTES] + b"\n\n...\n\n" + content[-SHOWN_BYTES:]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_bytes(path, MOST_BYTES)
+    except OSError as error:
+        raise AiperfError(f"{path} cannot be read: {error.strerror}; run `aiperf-hpc infer` again") from None
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

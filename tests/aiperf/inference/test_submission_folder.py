@@ -1,0 +1,403 @@
+"""A submission folder of MLPerf Inference, by the rules of its submission checker and by the checker itself.
+
+The checker is in no package registry. From a clone of mlcommons/inference it decides here as well:
+`PYTHONPATH=inference/tools/submission pytest -m slow tests/aiperf/inference/test_submission_folder.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal import events
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from analysis.submissions.inference_folder import SCENARIOS
+from nas.record import graph_to_json
+from nas.seeds import residual
+from tests.aiperf import journals
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.inference.kept_run import kept_run
+from tests.aiperf.journals import Scene, told
+from tests.analysis.synthetic import IMAGENET, Machine, write_run
+from tests.house.tree import ROOT
+
+pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
+
+# What the checker's constants.py of v6.1 requires (mlcommons/inference b66003e): the fields of a system,
+# which of them may be empty, the fields of measurements.json, the size of a truncated log.
+FIELDS = (
+    *("division", "submitter", "status", "system_name", "number_of_nodes"),
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_memory_capacity", "host_storage_capacity", "host_storage_type", "accelerators_per_node"),
+    *("accelerator_model_name", "accelerator_memory_capacity", "framework", "operating_system"),
+    *("system_type", "other_software_stack", "host_processor_frequency", "host_processor_caches"),
+    *("host_memory_configuration", "host_processor_interconnect", "host_networking"),
+    *("host_networking_topology", "accelerator_frequency", "accelerator_host_interconnect"),
+    *("accelerator_interconnect", "accelerator_interconnect_topology"),
+    *("accelerator_memory_configuration", "accelerator_on-chip_memories", "cooling", "hw_notes"),
+    *("sw_notes", "host_network_card_count", "system_type_detail"),
+)
+MAY_BE_EMPTY = (
+    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
+    *("hw_notes", "sw_notes", "system_type_detail"),
+)
+MEASUREMENTS = (
+    *("input_data_types", "retraining", "starting_weights_filename"),
+    *("weight_data_types", "weight_transformations"),
+)
+TRUNCATED_BYTES = 10 * 1024
+LOADGEN = {"single-stream": "SingleStream", "multi-stream": "MultiStream", "offline": "Offline"}
+SYSTEM, RESULTS = "open/Example_University/systems/Testbed.json", "open/Example_University/results/Testbed"
+MULTI = f"{RESULTS}/aiperf-hpc/MultiStream"
+OF_SCENARIO = (
+    "accuracy/accuracy.txt",
+    "accuracy/mlperf_log_accuracy.json",
+    "accuracy/mlperf_log_detail.txt",
+    "accuracy/mlperf_log_summary.txt",
+    "measurements.json",
+    "performance/run_1/mlperf_log_detail.txt",
+    "performance/run_1/mlperf_log_summary.txt",
+    "README.md",
+    "user.conf",
+)
+ASKED = (
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_memory_capacity", "host_memory_configuration", "host_storage_capacity"),
+    *("host_storage_type", "host_networking", "host_network_card_count", "host_networking_topology"),
+    *("operating_system", "cooling"),
+)
+ENTRY = ("--organization", "Example_University", "--platform", "Testbed", "--status", "research")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    """ImageNet and 600 s are not to be had in a test, so two things are made up here.
+
+    LoadGen really tests a small network, on as many generated images as ImageNet has to test, for a second
+    and in one pass over all. What it found is then put beside the journal of a simulated run on ImageNet,
+    which gets the same test result, and in its logs the length that was asked for is rewritten to 600 s.
+    """
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "seed.json").write_text(json.dumps(graph_to_json(residual((1, 8, 8), 1000, (4,)))))
+    data = {
+        "name": "synthetic",
+        "size": 8,
+        "classes": 1000,
+        "training_examples": 200,
+        "test_examples": 50_000,
+    }
+    changes = {f"data.{key}": value for key, value in data.items()}
+    changes |= {"seed_architecture": str(folder / "seed.json")}
+    small, number = kept_run(
+        folder / "small", Scene(groups=1, minutes=0.1, max_trials=1, changes=(*changes.items(),))
+    )
+    for name in SCENARIOS:
+        words = ("--scenario", name, "--seconds", "1", "--accuracy", "--device", "cpu")
+        command = [sys.executable, "-m", "aiperf", "infer", str(small.directory), *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    recorded = replay(read_journal(small.journal)).tested
+    assert recorded is not None
+    plain = write_run(folder / "plain", IMAGENET, Machine(1, 8, device_ops_per_second=2e12))
+    lines = [(line.t, line.event) for line in read_journal(plain.journal)]
+    tested = {"tally": recorded.tally, "top5": None}
+    files = journals.write_run(
+        folder / "imagenet",
+        [(t, journals.within(e, **tested) if isinstance(e, events.Tested) else e) for t, e in lines],
+    )
+    run = replay(read_journal(files.journal))
+    assert run.tested is not None
+    for name in SCENARIOS:
+        logs = files.inference_logs(run.tested.trial, name)
+        shutil.copytree(small.inference_logs(number, name), logs)
+        found = json.loads(small.inference(number, name).read_text())
+        found |= {"begin_chain": run.begin_chain, "run_id": run.opened.run_id, "trial": run.tested.trial}
+        files.inference(run.tested.trial, name).write_text(json.dumps(found))
+        log = logs / "performance" / "mlperf_log_detail.txt"
+        log.write_text(rewritten(log.read_text(), "effective_min_duration_ms", "600000"))
+    return files
+
+
+def rewritten(text: str, key: str, value: str) -> str:
+    text, times = re.subn(rf'(?<="key": "{key}", "value": )[^,]+', value, text)
+    assert times == 1
+    return text
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    path = tmp_path / "system.json"
+    path.write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
+    return path
+
+
+def breaches(folder: Path) -> list[str]:
+    """Of the checker's rules on the form of a folder: files, fields, sizes, names."""
+    top = f"{RESULTS}/aiperf-hpc"
+    wanted = [f"{top}/{scenario}/{name}" for scenario in LOADGEN.values() for name in OF_SCENARIO]
+    wanted += [SYSTEM, "open/Example_University/model_mapping.json", "open/Example_University/src"]
+    if missing := [name for name in wanted if not (folder / name).exists()]:
+        return missing
+    found = [path for path in folder.rglob("*") if re.search(r"^\.| ", path.name)]
+    found += [path for path in folder.rglob("*") if path.is_file() and not path.stat().st_size]
+    system = json.loads((folder / SYSTEM).read_text())
+    lacking = [name for name in FIELDS if not (name in system and (system[name] or name in MAY_BE_EMPTY))]
+    mapping = json.loads((folder / "open/Example_University/model_mapping.json").read_text())
+    lacking += [] if mapping == {"aiperf-hpc": "resnet"} else ["model_mapping"]
+    for scenario in LOADGEN.values():
+        where = folder / top / scenario
+        measurements = json.loads((where / "measurements.json").read_text())
+        lacking += [name for name in MEASUREMENTS if not measurements.get(name)]
+        text = (where / "accuracy/accuracy.txt").read_text()
+        patterns = (r"^accuracy=[\d.]+%, good=\d+, total=50000$", r"^hash=\w+$")
+        lacking += [pattern for pattern in patterns if not re.search(pattern, text, re.MULTILINE)]
+        if (where / "accuracy/mlperf_log_accuracy.json").stat().st_size > TRUNCATED_BYTES:
+            lacking.append("truncated log")
+    return [*map(str, found), *lacking]
+
+
+def accepts(folder: Path) -> bool | None:
+    """What the checker says; None where it is not."""
+    if find_spec("submission_checker") is None:
+        return None
+    words = ("--input", str(folder), "--version", "v6.1", "--csv", str(folder.with_suffix(".csv")))
+    command = [sys.executable, "-m", "submission_checker.main", *words]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    agreed = "Results=3, NoResults=0" in done.stderr and "SUMMARY: submission looks OK" in done.stderr
+    assert agreed == (done.returncode == 0)
+    return agreed
+
+
+@pytest.fixture(scope="module")
+def exported(measured: RunFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    folder = tmp_path_factory.mktemp("exported")
+    (folder / "system.json").write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
+    words = (*ENTRY, "--system", str(folder / "system.json"), "-o", str(folder / "submission"))
+    command = [
+        sys.executable,
+        "-m",
+        "aiperf",
+        "export",
+        str(measured.directory),
+        "--mlperf-inference",
+        *words,
+    ]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.stdout == f"{folder / 'submission'}\n"
+    return folder / "submission"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_checker_accepts_it(exported: Path, measured: RunFiles) -> None:
+    assert breaches(exported) == []
+    assert accepts(exported) in (True, None)
+    files = {str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file()}
+    number = next(measured.inference_directory.glob("*-offline.json")).name.partition("-")[0]
+    assert len(files) == 3 * len(OF_SCENARIO) + 3
+    assert f"open/Example_University/src/aiperf-hpc/trial-{number}.json" in files
+    for name, loadgen in LOADGEN.items():
+        whole = (
+            measured.inference_logs(int(number), name) / "accuracy/mlperf_log_accuracy.json"
+        ).read_bytes()
+        part = exported / RESULTS / "aiperf-hpc" / loadgen / "accuracy"
+        start, _, end = (part / "mlperf_log_accuracy.json").read_bytes().partition(b"\n\n...\n\n")
+        assert whole.startswith(start)
+        assert whole.endswith(end)
+        assert f"hash={sha256(whole).hexdigest()}" in (part / "accuracy.txt").read_text().splitlines()
+
+
+def drop(file: str, field: str, folder: Path) -> None:
+    """A field of a file; without one, the file."""
+    if not field:
+        (folder / file).unlink()
+        return
+    record = json.loads((folder / file).read_text())
+    del record[field]
+    (folder / file).write_text(json.dumps(record))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("file", "field"),
+    [
+        (f"{MULTI}/user.conf", ""),
+        (f"{MULTI}/README.md", ""),
+        (f"{MULTI}/measurements.json", ""),
+        (f"{MULTI}/accuracy/mlperf_log_accuracy.json", ""),
+        (f"{MULTI}/measurements.json", "retraining"),
+        (SYSTEM, "cooling"),
+        (SYSTEM, "system_type_detail"),
+    ],
+)
+def test_a_folder_that_lacks_something_is_refused(
+    file: str, field: str, exported: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "submission"
+    shutil.copytree(exported, folder)
+    drop(file, field, folder)
+    assert breaches(folder) == [field or file]
+    assert accepts(folder) in (False, None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_folder_is_overwritten(
+    exported: Path, measured: RunFiles, typed: Typed, system: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "submission"
+    shutil.copytree(exported, folder)
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", folder)
+    assert typed("export", measured.directory, *words) == 1
+    assert f"{folder} is not empty; remove it or choose another folder" in typed.err
+
+
+def change(key: str, value: str, test: str = "performance") -> Callable[[RunFiles, int], None]:
+    def changed(files: RunFiles, number: int) -> None:
+        log = files.inference_logs(number, "offline") / test / "mlperf_log_detail.txt"
+        log.write_text(rewritten(log.read_text(), key, value))
+
+    return changed
+
+
+def without_accuracy(files: RunFiles, number: int) -> None:
+    found = json.loads(files.inference(number, "multi-stream").read_text())
+    found["measured"]["accuracy"] = None
+    files.inference(number, "multi-stream").write_text(json.dumps(found))
+
+
+def another_accuracy(files: RunFiles, number: int) -> None:
+    found = json.loads(files.inference(number, "offline").read_text())
+    found["measured"]["accuracy"]["found"]["correct"] += 1000
+    files.inference(number, "offline").write_text(json.dumps(found))
+
+
+def another_device(files: RunFiles, number: int) -> None:
+    found = json.loads(files.inference(number, "offline").read_text())
+    found["measured"]["device"] = "NVIDIA H100"
+    files.inference(number, "offline").write_text(json.dumps(found))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            change("effective_min_duration_ms", "599999"),
+            "is 599999, and MLPerf requires at least 600000; run",
+        ),
+        (change("effective_performance_sample_count", "1023"), "is 1023, and MLPerf requires at least 1024;"),
+        (change("effective_schedule_rng_seed", "7"), "is 7, and MLPerf requires 16159082839903944936; run"),
+        (
+            change("result_validity", '"INVALID"'),
+            "result_validity is 'INVALID', and MLPerf requires 'VALID';",
+        ),
+        (
+            change("effective_accuracy_sample_count", "49999", "accuracy"),
+            "is 49999, and MLPerf requires 50000;",
+        ),
+        (
+            lambda files, number: files.inference(number, "single-stream").unlink(),
+            "no result of single-stream",
+        ),
+        (without_accuracy, "-multi-stream.json has no accuracy; run `aiperf-hpc infer "),
+        (another_accuracy, "-offline.json: the accuracy is not that of the journal; run `aiperf-hpc infer "),
+        (another_device, "measured on different devices or with different software; run `aiperf-hpc infer` "),
+    ],
+)
+def test_results_that_are_no_submission_are_refused(
+    changed: Callable[[RunFiles, int], object],
+    why: str,
+    measured: RunFiles,
+    typed: Typed,
+    system: Path,
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(measured.directory, tmp_path / "copy")
+    files = RunFiles(tmp_path / "copy")
+    number = int(next(files.inference_directory.glob("*-offline.json")).name.partition("-")[0])
+    changed(files, number)
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+    assert typed("export", files.directory, *words) == 1
+    assert why in typed.err
+    assert typed.err.count("\n") == 1
+    assert not (tmp_path / "submission").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (dict.fromkeys(ASKED[1:], "N/A"), "the system description lacks host_processor_model_name; add them"),
+        (
+            dict.fromkeys(ASKED, "N/A") | {"accelerator_model_name": "X"},
+            "accelerator_model_name is 'X', but ",
+        ),
+        ({"host_color": "blue"}, "unknown field 'host_color'"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(
+    given: dict[str, str], why: str, measured: RunFiles, typed: Typed, system: Path, tmp_path: Path
+) -> None:
+    system.write_text(json.dumps(given))
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+    assert typed("export", measured.directory, *words) == 1
+    assert why in typed.err
+    assert typed.err.count("\n") == 1
+
+
+def test_other_runs_are_refused(typed: Typed, system: Path, tmp_path: Path) -> None:
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    assert typed("export", digits.directory, *words) == 1
+    assert "MLPerf's resnet is of ImageNet-1k, and classes is 10" in typed.err
+    text = ROOT / "tests" / "recorded" / "language"
+    assert typed("export", text, *words) == 1
+    assert "is a run of language; MLPerf's resnet is of ImageNet-1k" in typed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("--division", "closed"), 1, "closed division fixes the network"),
+        (("--organization", "Example University"), 1, "--organization 'Example University' names a folder"),
+        (("--platform", ".."), 1, "--platform '..' names a folder"),
+        (("--organization", ""), 1, "give --organization"),
+        (("--author", "A"), 2, "--author is only for --dawnbench"),
+    ],
+)
+def test_options_that_cannot_be(
+    words: tuple[str, ...], code: int, why: str, typed: Typed, system: Path, tmp_path: Path
+) -> None:
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    all_words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission", *words)
+    assert typed("export", digits.directory, *all_words) == code
+    assert why in typed.err
+
+
+def test_a_folder_and_a_description_are_asked_for(typed: Typed, system: Path, tmp_path: Path) -> None:
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    assert typed("export", digits.directory, "--mlperf-inference", *ENTRY, "--system", system) == 1
+    assert "an MLPerf Inference submission needs --system FILE and -o FOLDER" in typed.err
+    assert typed("export", digits.directory, "--csv", "--system", system) == 2
+    assert "--system is only for --mlperf-inference" in typed.err

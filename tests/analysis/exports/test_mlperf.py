@@ -149,7 +149,7 @@ def refusal(run: Judged) -> str:
 
 def test_other_data_is_refused(judged: Judged, tmp_path: Path) -> None:
     assert refusal(judged) == (
-        "four-groups: MLPerf's resnet is of ImageNet-1k, and classes is 10, and ImageNet-1k has 1000"
+        "four-groups: MLPerf's resnet is of ImageNet-1k, and classes is 10, but ImageNet-1k has 1000"
     )
     data = replace(IMAGENET.data, name="synthetic", training_examples=TRAINING)
     generated = replace(resized(IMAGENET, 5.0), data=data)

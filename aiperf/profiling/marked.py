@@ -45,6 +45,7 @@ class Marked(Engine):
             with record_function(PHASE + LOSS):
                 objective = objective_of(passes.network.graph, passes.label_smoothing)
                 loss = objective.loss(outputs, labels)
+                del outputs  # of a text they are large, and the plain step holds them no longer either
         with record_function(PHASE + BACKWARD):
             passes.network.zero_grad(set_to_none=True)
             passes.scaler.scale(loss).backward()

@@ -23,7 +23,7 @@ from aiperf.profiling.marked import TrialSteps
 from aiperf.profiling.memory import measure_memory, predict_memory
 from aiperf.profiling.rounds import FirstBatch, run_rounds
 from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
-from aiperf.proposing.forecast import memory_parts
+from aiperf.proposing.memory import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -37,7 +37,6 @@ from nas.weights import initial
 
 CEILING_SECONDS = 0.5
 """For the products of one size, and for copies."""
-PROCESSOR = "cpu"
 
 
 def main() -> int:
@@ -97,7 +96,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
         validated=tally.of,
         validate_seconds=seconds,
         memory=memory,
-        modelled=memory_parts(graph, training, examples),
+        modelled=step_parts(graph, training, examples, device.kind),
         predicted=predict_memory(graph, work, device, examples) if position == 0 else None,
         ceilings=ceilings,
         trace=TRACE if work.trace else "",

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiperf.config import BYTES, DataConfig, TrainingConfig
 from aiperf.errors import ConfigError, WorldError
-from aiperf.proposing.forecast import memory_bytes
+from aiperf.proposing.memory import PROCESSOR, step_parts
 from aiperf.trial import HyperParameters
 from aiperf.wire.layout import LEAST_BATCH
 from aiperf.wire.recorded import Ceilings
@@ -89,7 +89,8 @@ def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None
     `run --dry-run`; all ranks of a host share a processor's."""
     format = "bf16" if work.training.format == AUTO else work.training.format
     own = work.hyper.batch_size // work.ranks
-    needed = work.ranks * memory_bytes(graph, replace(work.training, format=format), own)
+    parts = step_parts(graph, replace(work.training, format=format), own, PROCESSOR)
+    needed = work.ranks * sum(parts.values())
     if needed > device_bytes:
         examples = f"{work.hyper.batch_size} {graph.head.example}s"
         raise WorldError(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 
-from aiperf.config import Config, TrainingConfig
+from aiperf.config import Config
+from aiperf.proposing.memory import FP32_BYTES, numbers_kept, training_bytes
 from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
-from nas.matrices import hidden_matrices
 from nas.ops import OPS
 
 RANKED_HOURS = 1.0
 LINE_BYTES = 330  # of the journal, at the median
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
-FP32_BYTES = ELEMENT_BYTES["fp32"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,7 @@ class Forecast:
     """At the most: living parents, trials in flight and the best network at the bound of parameters."""
     journal_bytes: int
     memory_bytes: int
-    """Of a device for the seed's training step: weights, gradients, optimizer state and activations, as a
-    model."""
+    """Of a device that trains the seed: `aiperf.proposing.memory`."""
 
 
 def forecast(
@@ -42,9 +39,10 @@ def forecast(
     groups: int = 1,
     ranks: int = 1,
     silence_seconds: float = 60.0,
+    kind: str = "",
 ) -> Forecast:
     """`examples`: of training and of validation. `examples_per_second`: training of the seed by one group,
-    which has so many `ranks`.
+    which has so many `ranks` on devices of that `kind`.
 
     Validation is priced by its operations.
     """
@@ -65,27 +63,5 @@ def forecast(
         least_ranked_hours=max(RANKED_HOURS, seconds / 3600),
         weights_bytes=int(living * kept * config.search.bounds.max_parameters),
         journal_bytes=int(lines * LINE_BYTES),
-        memory_bytes=memory_bytes(seed, training, training.batch_size // ranks),
+        memory_bytes=training_bytes(seed, training, training.batch_size // ranks, kind),
     )
-
-
-def memory_bytes(graph: Graph, training: TrainingConfig, examples: int) -> int:
-    """Of a device that trains on so many examples at once: a model."""
-    return sum(memory_parts(graph, training, examples).values())
-
-
-def memory_parts(graph: Graph, training: TrainingConfig, examples: int) -> dict[str, int]:
-    """The same by what it holds."""
-    weights = FP32_BYTES * graph.num_parameters
-    return {
-        "weights": weights,
-        "gradients": weights,
-        "optimizer_state": FP32_BYTES * numbers_kept(graph, training) - weights,
-        "activations": ELEMENT_BYTES[training.format] * graph.num_activations * examples,
-    }
-
-
-def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
-    """Of all weights and the optimizer's state. Muon has one number, not two, beside each of its matrices."""
-    fewer = sum(map(prod, hidden_matrices(graph).values())) if training.optimizer == "muon" else 0
-    return training.numbers_a_weight * graph.num_parameters - fewer

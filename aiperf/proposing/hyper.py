@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiperf.config import TrainingConfig
-from aiperf.proposing.forecast import memory_bytes
+from aiperf.proposing.memory import training_bytes
 from aiperf.trial import HyperParameters
 from aiperf.wire.layout import LEAST_BATCH
 from nas.graph import Graph
 from nas.tuning import Point
 
-SHARE = 0.9  # of a device's memory: the rest is the library's, and the model is none too exact
+SHARE = 0.9  # of a device's memory: the rest is for libraries, whose workspaces the model leaves out
 DIGITS = 6  # that count: as many as a proposal has
 
 
@@ -29,9 +29,11 @@ class Memory:
         self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
     ) -> Point:
         """With no larger batch than the configured one, where a larger one would not fit."""
-        examples = -(-chosen.batch * training.batch_size // ranks)
-        fits = memory_bytes(graph, training, int(examples)) <= SHARE * device_bytes
-        if chosen.batch <= 1 or (fits and graph.num_activations * examples < self._overflow):
+        if chosen.batch <= 1:
+            return chosen
+        examples = int(-(-chosen.batch * training.batch_size // ranks))
+        fits = training_bytes(graph, training, examples) <= SHARE * device_bytes
+        if fits and graph.num_activations * examples < self._overflow:
             return chosen
         return replace(chosen, batch=1.0)
 

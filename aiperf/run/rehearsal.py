@@ -52,7 +52,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         (manifest["training_examples"], manifest["validation_examples"]),
         ranks.wanted.silence_seconds,
     )
-    seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence)
+    seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
     amounts = task.amount.rate(rate, config.data.size)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     trials = (

@@ -97,7 +97,7 @@ class Recorded:
     validate_seconds: float
     memory: MeasuredMemory
     modelled: Mapping[str, int]
-    """Bytes by what they hold, as `run --dry-run` foresees them."""
+    """Bytes by what they hold, by the model of `run --dry-run`."""
     predicted: PredictedMemory | None = None
     """None where torch cannot tell without a device."""
     ceilings: Ceilings | None = None

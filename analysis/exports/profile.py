@@ -23,8 +23,8 @@ NODES_NOTE = (
     "forward and backward. Roofline: as long as the measured ceilings allow, if nothing is found in a cache."
 )
 MEMORY_NOTE = (
-    "Measured: what torch allocated. Modelled: as `run --dry-run` foresees it. Predicted: by MemTracker,\n"
-    "of torch, at the peak, with temporary tensors among the activations."
+    "Measured: what torch allocated. Modelled: by the model of `run --dry-run`. Predicted: by MemTracker of\n"
+    "torch, at the peak, with temporary tensors among the activations."
 )
 
 
@@ -153,7 +153,8 @@ def _at(found: Profile) -> str:
 
 
 def _sizes(profiles: Sequence[Profile]) -> str:
-    rows = [["size", "plain step", "OPS", "activations", "modelled", "predicted", "peak", "predicted"]]
+    without_a_device = ["modelled", "predicted"]
+    rows = [["size", "plain step", "OPS", "activations", *without_a_device, "peak", *without_a_device]]
     for found in profiles:
         memory = {row.name: memory_cells(row) for row in found.memory}
         activations, peak = memory["activations"], memory["peak"]
@@ -163,8 +164,7 @@ def _sizes(profiles: Sequence[Profile]) -> str:
                 seconds_text(found.plain_seconds),
                 rate(found.ops_per_second),
                 *activations[1:],
-                peak[1],
-                peak[3],
+                *peak[1:],
             ]
         )
     return aligned(rows)

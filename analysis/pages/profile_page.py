@@ -127,7 +127,7 @@ def _memory(found: Profile) -> Picture:
     return bars(
         f"memory-{found.size}",
         f"Memory of a rank, examples of {shape_text(found)}",
-        f"The peak is {bytes_text(peak.measured or 0)}; `run --dry-run` foresees "
+        f"The peak is {bytes_text(peak.measured or 0)}; the model of `run --dry-run` says "
         f"{bytes_text(peak.modelled or 0)}.",
         [row.name for row in rows],
         {

@@ -16,8 +16,8 @@ from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.made import KINDS
 from aiperf.measuring.training_step import batch, placed
-from aiperf.proposing.forecast import memory_bytes
 from aiperf.proposing.hyper import SHARE
+from aiperf.proposing.memory import step_parts
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
@@ -36,7 +36,7 @@ def measure(setting: Setting) -> Figures:
     training = replace(load_preset("digits").training, format=format)  # with SGD, as the steps below
     rows, faults = [], []
     for what, graph, images, names in _cases(setting):
-        expected = memory_bytes(graph, training, images)
+        expected = sum(step_parts(graph, training, images, device.kind).values())
         for name in names:
             if KINDS[name].why_not(device):
                 continue

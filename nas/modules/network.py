@@ -9,13 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nas.graph import INPUT, Graph
-from nas.layers import Attention, Dropout, Flatten, ReLU, ReLU6
+from nas.graph import Graph
+from nas.memory.in_place import may_overwrite
 from nas.modules.images import Sum
 from nas.modules.table import module_of
-
-# Their backward pass needs their own output, or their output is another tensor's memory.
-KEEP_THEIR_OUTPUT = (ReLU, ReLU6, Flatten, Dropout, Attention)
 
 
 class Network(nn.Module):
@@ -36,7 +33,7 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
         for node, module in zip(graph.nodes, modules):
             if isinstance(module, (nn.ReLU, nn.ReLU6, Sum)):
-                module.inplace = _may_overwrite(graph, node.inputs[0])
+                module.inplace = may_overwrite(graph, node.inputs[0])
         self.plan: tuple[Step, ...] = tuple(_plan(graph, modules))
         """What `forward` runs, in order. It may be replaced by steps that compute the same."""
 
@@ -89,10 +86,3 @@ def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
     for index, (node, module) in enumerate(zip(graph.nodes, modules)):
         dead = [place[name] for name in dict.fromkeys(node.inputs) if last_reader[name] == index]
         yield module, tuple(place[name] for name in node.inputs), place[node.name], tuple(dead)
-
-
-def _may_overwrite(graph: Graph, name: str) -> bool:
-    """Whether a tensor's only reader may write its result in its place, which spares memory and time."""
-    if name == INPUT or len(graph.readers[name]) > 1:
-        return False
-    return not isinstance(graph.node[name].layer, KEEP_THEIR_OUTPUT)

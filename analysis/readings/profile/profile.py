@@ -158,9 +158,10 @@ class Profile:
             for kind in kinds
         ]
         rest = found.peak - sum(getattr(found, kind) for kind in kinds)
+        foreseen = sum(amount for kind, amount in modelled.items() if kind not in kinds)
         return [
             *rows,
-            MemoryRow("more at the peak", rest, None, None),
+            MemoryRow("more at the peak", rest, foreseen, None),
             MemoryRow("peak", found.peak, sum(modelled.values()), predicted.peak if predicted else None),
         ]
 

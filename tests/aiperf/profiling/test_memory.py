@@ -6,9 +6,13 @@ import pytest
 
 from aiperf.device import bind
 from aiperf.profiling.memory import measure_memory, predict_memory
+from aiperf.proposing.memory import step_parts
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
-from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Linear, ReLU
+from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
+from nas.memory.footprint import Read, footprint
+from nas.seeds import residual
+from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of, work_of
 
 FP32 = 4
@@ -48,6 +52,34 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
     assert (predicted.weights, predicted.statistics) == (measured.weights, measured.statistics)
     assert predicted.optimizer_state == measured.optimizer_state
     assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
+
+
+MODELLED = {
+    "images": residual((3, 32, 32), widths=(8, 16)),
+    "text": llama_2x64((64,)),
+    "other text": gpt_4x128((32,)),
+}
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) -> None:
+    graph = MODELLED[name]
+    measured = measure_memory(steps_of(graph, format))
+    modelled = step_parts(graph, work_of(graph, format).training, BATCH, "cpu")
+    for kind in ("weights", "statistics", "gradients", "examples"):
+        assert modelled[kind] == getattr(measured, kind), kind
+    steps = FP32 * len(graph.weights)  # AdamW counts the steps of each tensor
+    assert measured.optimizer_state - modelled["optimizer_state"] in (0, steps)
+    assert modelled["activations"] == pytest.approx(measured.activations, rel=0.02)
+    assert sum(modelled.values()) == pytest.approx(measured.peak, rel=0.02)
+
+
+def test_a_layer_that_the_model_does_not_know_is_not_forgotten() -> None:
+    """What it reads and puts out is kept: as much as it can need without tensors of its own."""
+    reads = Read((4, 8, 8), 2)
+    found = footprint(Layer(), 2, reads)
+    assert (found.keeps, found.keeps_output, found.width) == ((0,), True, 2)
 
 
 def test_experts_are_not_predicted() -> None:

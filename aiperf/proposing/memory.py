@@ -1,0 +1,70 @@
+"""The memory that training takes on a device, term by term: for `run --dry-run`, for `profile`, and for what
+keeps a batch that would not fit from being tried."""
+
+from __future__ import annotations
+
+from math import prod
+
+from aiperf.config import TrainingConfig
+from nas.graph import Graph
+from nas.matrices import hidden_matrices
+from nas.memory import step_memory
+from nas.memory.footprint import INDEX
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+FP32_BYTES = ELEMENT_BYTES["fp32"]
+PROCESSOR = "cpu"
+
+
+def training_bytes(graph: Graph, training: TrainingConfig, examples: int, kind: str = "") -> int:
+    """Of a trial on a device of that kind, on so many examples in a step: the step, and the best network so
+    far with its optimizer's state, of which a rank holds a copy."""
+    best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
+    return sum(step_parts(graph, training, examples, kind).values()) + best
+
+
+def step_parts(graph: Graph, training: TrainingConfig, examples: int, kind: str = "") -> dict[str, int]:
+    """Bytes of an eager step at its fullest, by what they hold; their sum is the peak.
+
+    oneDNN's part is a processor's. What cuDNN and other libraries take by themselves is in none.
+    """
+    weights = FP32_BYTES * graph.num_parameters
+    step = step_memory(graph, ELEMENT_BYTES[training.format], examples)
+    highest = max(step.highest, step.gradients + _update_bytes(graph, training))
+    by_onednn = {"onednn": max(0, step.highest_by_onednn - highest)} if kind == PROCESSOR else {}
+    return {
+        "weights": weights,
+        "statistics": FP32_BYTES * _num_statistics(graph),
+        "gradients": step.gradients,
+        "optimizer_state": FP32_BYTES * numbers_kept(graph, training) - weights,
+        "examples": examples * _example_bytes(graph),
+        "activations": step.kept,
+        "temporary": highest - step.gradients - step.kept,
+        **by_onednn,
+    }
+
+
+def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
+    """Of all weights and the optimizer's state. Muon has one number, not two, beside each of its matrices."""
+    fewer = sum(map(prod, hidden_matrices(graph).values())) if training.optimizer == "muon" else 0
+    return training.numbers_a_weight * graph.num_parameters - fewer
+
+
+def _num_statistics(graph: Graph) -> int:
+    return sum(map(prod, graph.statistics.values()))
+
+
+def _example_bytes(graph: Graph) -> int:
+    """Of what is read and of the targets: pixels in fp32 and a label, or symbols and those that follow."""
+    numbers = prod(graph.input)
+    return 2 * INDEX * numbers if graph.head.symbols_in else FP32_BYTES * numbers + INDEX
+
+
+def _update_bytes(graph: Graph, training: TrainingConfig) -> int:
+    """That the optimizer needs for a moment, when the activations are gone. SGD and AdamW change numbers in
+    place; Muon has of a matrix the gradient ahead in fp32, and two of its iterations in the format."""
+    if training.optimizer != "muon":
+        return 0
+    matrices = hidden_matrices(graph).values()
+    numbers = max(map(prod, matrices), default=0)
+    return (FP32_BYTES + 2 * ELEMENT_BYTES[training.format]) * numbers

@@ -137,7 +137,3 @@ class Task:
     """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
     ranked: RankedLimits
-
-    @property
-    def an_example(self) -> str:
-        return f"{'an' if self.example[0] in 'aeiou' else 'a'} {self.example}"

@@ -65,9 +65,9 @@ class Criteria:
         for each in fields(self):
             value = getattr(self, each.name)
             if not 0 <= value < float("inf"):
-                raise ConfigError(f"{each.name} is {value}; it must be 0 or more")
+                raise ConfigError(f"{each.name} is {value}; it must be at least 0")
         if self.earlier_runs < 1:
-            raise ConfigError("earlier_runs is 0; it must be 1 or more")
+            raise ConfigError("earlier_runs is 0; it must be at least 1")
         if not any(getattr(self, each.name) for each in fields(self) if each.name not in COUNTS):
             raise ConfigError("it has no criterion; add one, such as min_ops_per_second = 1e15")
 
@@ -150,7 +150,7 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
     seeds = {run.replay.opened.config.random_seed for run in runs}
     text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
     enough = len(runs) >= criteria.runs and len(seeds) == len(runs)
-    yield Judgement("runs", "all runs", text, f"{criteria.runs} or more, each with its own seed", enough)
+    yield Judgement("runs", "all runs", text, f"at least {criteria.runs}, each with its own seed", enough)
     if criteria.max_spread:
         rates = [run.score.ops_per_second for run in runs]
         spread = (max(rates) - min(rates)) / median(rates) if len(rates) > 1 else None
@@ -203,7 +203,7 @@ def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
         if criteria.max_drop:
             for drop in drops(run, before):
                 passed = None if drop.share is None else drop.share <= criteria.max_drop
-                required = f"{percent(criteria.max_drop)} below or less"
+                required = f"at most {percent(criteria.max_drop)} below"
                 yield Judgement("max_drop", name, drop.text, required, passed)
         if criteria.same_environment:
             last = before[-1] if before else runs[0]
@@ -216,7 +216,7 @@ def _bounded(
     criterion: str, run: str, value: float | None, bound: float, text: Callable[[float], str]
 ) -> Judgement:
     at_most = criterion.startswith("max_")
-    required = f"{text(bound)} or {'less' if at_most else 'more'}"
+    required = f"at {'most' if at_most else 'least'} {text(bound)}"
     if value is None:
         return Judgement(criterion, run, "unknown", required, None)
     return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)

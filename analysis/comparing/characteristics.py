@@ -75,17 +75,17 @@ def spread_table(
         ),
         ([one.epochs for one in found if one.epochs is not None], figure, None),
     ]
-    parts = (("least", 0.0), ("a quarter below", 0.25), ("median", 0.5), ("three quarters below", 0.75))
+    parts = (("minimum", 0.0), ("25th percentile", 0.25), ("median", 0.5), ("75th percentile", 0.75))
     rows: list[list[Cell]] = [
         [name, *(_cell(values, text, partial(_quantile, part)) for values, text, _ in columns)]
-        for name, part in (*parts, ("most", 1.0))
+        for name, part in (*parts, ("maximum", 1.0))
     ]
     rows.append(["coefficient of variation", *(_cell(values, percent, _spread) for values, _, _ in columns)])
     rows.append(["trials", *(_cell([len(values)], "{:,.0f}".format, sum) for values, _, _ in columns)])
     if control is not None:
         controls = (_cell([] if value is None else [value], text, sum) for _, text, value in columns[:-1])
         rows.append([f"control, {task.control.name} at {control.size}", *controls, ""])
-    head = (f"operations of a training {task.example}", "parameters", "tensor operations per byte")
+    head = (f"operations per training {task.example}", "parameters", "tensor operations per byte")
     return Table.of(("", *head, f"epochs to {percent(error)}"), rows, (False, *[True] * 4))
 
 

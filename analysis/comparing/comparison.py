@@ -103,7 +103,7 @@ def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
 
 
 def _warning(first: Judged, second: Judged) -> str:
-    """What must be known before the figures are read."""
+    """Warnings that come before the figures."""
     return "".join(
         f"Warning: the {name} run is {one.verdict.answer.value}, its figures must not be used "
         f"{'as results ' if one.verdict.answer is Answer.SIMULATED else ''}({one.verdict.cause}). "
@@ -115,28 +115,31 @@ def _warning(first: Judged, second: Judged) -> str:
 def _says(first: Score, second: Score) -> str:
     for name, score in (("first", first), ("second", second)):
         if not score.ops_per_second:
-            return f"The {name} run has no credited operation; there is nothing to compare with."
+            return f"The {name} run has no credited operations; there is nothing to compare."
     ratio = second.ops_per_second / first.ops_per_second - 1
     change = (
         "is as fast as"
         if abs(ratio) < 5e-5
-        else f"has {percent(abs(ratio))} {'more' if ratio > 0 else 'less'} OPS than"
+        else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
     )
     text = f"The second run {change} the first."
     a, b = first.timeline.stable_interval, second.timeline.stable_interval
     if a is None or b is None:
-        return f"{text} One has no stable window, so it is not known whether that is more than chance."
+        return f"{text} One has no stable window, so the difference may be chance."
     if a[0] <= b[1] and b[0] <= a[1]:
         return f"{text} Their 95 % intervals overlap: the difference may be chance."
     return f"{text} Their 95 % intervals do not overlap."
 
 
 def _beside(tables: Mapping[str, Table]) -> str:
-    """Whether something else than what is looked for may have made the difference; a job's number has not."""
+    """What else may have made the difference; the number of a batch job does not."""
     other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
-    return f"They differ in {facts.listed(other)} as well; what made the difference, no figure here can tell."
+    return (
+        f"They also differ in {facts.listed(other)}; "
+        "these figures cannot show which of them made the difference."
+    )
 
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:
@@ -181,7 +184,7 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
         "devices": facts.devices_and_hosts(replay),
-        "hosts that the other had not": ", ".join(own[:HOSTS_SHOWN]) + more,
+        "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.legs), default=0)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),
         f"{task_of_run(replay).example}s": str(replay.manifest.get("sha256", "none")),
@@ -194,7 +197,7 @@ def _hosts(judged: Judged) -> set[str]:
 
 def _software(judged: Judged) -> dict[str, str]:
     opened = judged.replay.opened
-    return {**facts.software(judged.replay), "aiperf-hpc": opened.program, "its code": opened.code_hash}
+    return {**facts.software(judged.replay), "aiperf-hpc": opened.program, "code": opened.code_hash}
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:

@@ -30,7 +30,7 @@ class Drop:
     @property
     def text(self) -> str:
         if self.share is None:
-            return f"{self.figure.name}: not known of both this run and an earlier one"
+            return f"{self.figure.name}: not known for both this run and an earlier one"
         side = "below" if self.share >= 0 else "above"
         of = "the earlier run" if self.earlier == 1 else f"the median of {self.earlier} earlier runs"
         return f"{self.figure.name} {percent(abs(self.share))} {side} {of}"

@@ -16,7 +16,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
     "morphism": lambda row: row.origin,
     "state": lambda row: row.state.value.lower(),
     "validation error": lambda row: ("" if row.error is None else percent(row.error), row.error),
-    "OPS {an_example}": lambda row: "" if row.operations is None else f"{row.operations:,}",
+    "operations per {example}": lambda row: "" if row.operations is None else f"{row.operations:,}",
     "parameters": lambda row: "" if row.parameters is None else f"{row.parameters:,}",
     "{example}s trained": lambda row: f"{row.examples:,}",
     "group": lambda row: str(row.group),
@@ -27,7 +27,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
 
 def trial_table(task: Task, shown: Sequence[TrialRow]) -> Table:
     cells = ([cell(row) for cell in COLUMNS.values()] for row in shown)
-    names = [name.format(example=task.example, an_example=task.an_example) for name in COLUMNS]
+    names = [name.format(example=task.example) for name in COLUMNS]
     return Table.of(names, cells, (True, True, False, False, *[True] * 7))
 
 
@@ -50,7 +50,7 @@ def trial_tip(task: Task, row: TrialRow) -> str:
     if row.error is not None:
         lines.append(f"validation error {percent(row.error)}")
     if row.operations is not None:
-        lines.append(f"{row.operations:,} OPS {task.an_example}")
+        lines.append(f"{row.operations:,} operations per {task.example}")
     if row.began is not None and row.ended is not None:
         lines.append(f"group {row.group}, {clock(row.began)} to {clock(row.ended)}")
     if row.reason:

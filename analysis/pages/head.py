@@ -129,7 +129,7 @@ def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
     if usage.joules is not None:
         per_joule = usage.ops_per_joule(judged.score.goodput.operations) or 0.0
         aside = f"{rate(per_joule)}/W"
-    about = "Of the devices alone, by their own sensors; hosts and cooling are not in it."
+    about = "Devices only, from their own sensors; hosts and cooling are not included."
     return Figure("energy", usage.joules, Unit(kilowatt_hours), aside, help=about)
 
 

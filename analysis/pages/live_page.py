@@ -41,7 +41,7 @@ def _key(now: Snapshot) -> Sequence[Figure]:
     if now.best is not None:
         best, told = now.best[1], f"on validation, trial {now.best[0]}"
     span = clock(now.span_seconds)
-    credited = "Of training that a validation followed in time, and of these validations; idle time is in it."
+    credited = "Training with a validation in time, and these validations; idle time is included."
     first = Figure("OPS so far", now.ops_per_second, RATE, f"over {span}", help=credited)
     found = [
         first if now.verdict is None else replace(first, name="sustained OPS"),
@@ -49,7 +49,7 @@ def _key(now: Snapshot) -> Sequence[Figure]:
         Figure("trials", sum(now.trials.values()), COUNT, trials or "none"),
     ]
     if now.verdict is None:
-        found.append(Figure("time left", now.left_seconds, SECONDS, f"{span} of the span are over"))
+        found.append(Figure("time left", now.left_seconds, SECONDS, f"{span} of the span have passed"))
     return [replace(one, mark=now.mark) for one in found]
 
 
@@ -71,7 +71,7 @@ def _curve(now: Snapshot) -> Picture:
     return Picture(
         name="curve",
         title="Operations per second",
-        says="All steps that were made; what is credited follows with the validations.",
+        says="All steps that were run; credit follows with the validations.",
         draw=draw,
         table=Table(("until", "OPS"), rows, (True, True), keys),
         labels=[f"until {row[0]}\n{row[1]}" for row in rows],

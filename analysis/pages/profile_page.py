@@ -68,7 +68,7 @@ def _kinds(found: Profile) -> Picture:
     return bars(
         "kinds",
         "Kinds of operation",
-        f"{percent(first.share, 1)} of the step is of the kind {first.name}.",
+        f"{percent(first.share, 1)} of the step is {first.name}.",
         [part.name for part in found.kinds],
         {"time": ("blue", [part.seconds for part in found.kinds])},
         seconds_text,
@@ -90,7 +90,7 @@ def _nodes(found: Profile) -> Picture:
     beside = "" if times is None else f", {times:.3g} times as long as the ceilings allow"
     return bars(
         "nodes",
-        "Layers: measured, and by the roofline",
+        "Layers: measured and by the roofline",
         f"Of {len(known)} layers the {len(shown)} that take longest. {slowest.name} takes "
         f"{seconds_text(slowest.seconds)}{beside}.",
         [node.name for node in shown],
@@ -127,7 +127,7 @@ def _memory(found: Profile) -> Picture:
     return bars(
         f"memory-{found.size}",
         f"Memory of a rank, examples of {shape_text(found)}",
-        f"The peak is {bytes_text(peak.measured or 0)}; the model of `run --dry-run` says "
+        f"The peak is {bytes_text(peak.measured or 0)}; `run --dry-run` predicts "
         f"{bytes_text(peak.modelled or 0)}.",
         [row.name for row in rows],
         {

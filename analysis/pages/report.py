@@ -122,7 +122,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     task, error = task_of_run(replay), median_error(found)
     yield "search", pareto(found, task)
     placed = trained([("", found)], error or 0.0)
-    why, control = ", the median of the lowest of each", control_cost(replay)
+    why, control = ", the median of the trials' lowest errors", control_cost(replay)
     yield "search", characterisation(placed, error, task, control, TRIALS_SHOWN, why)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
@@ -153,7 +153,7 @@ def _report(judged: Judged, about: About) -> Report:
         rules=facts.rules(judged.verdict),
         machine=facts.machine(replay),
         hosts=hosts(replay),
-        hosts_caption="Ranks, their devices and how the control ran there",
+        hosts_caption="Ranks, their devices and control rates",
         configuration=facts.configuration(opened.config),
         configuration_text=_configuration_text(judged),
         trials=trial_table(task, shown),
@@ -233,7 +233,7 @@ def _kinds(judged: Judged) -> Table:
     rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
     rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
     return Table(
-        ("kind", "price in OPS", "in tensor OPS", "credited", "all that were done"),
+        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"),
         rows,
         (False, *[True] * 4),
     )
@@ -242,17 +242,17 @@ def _kinds(judged: Judged) -> Table:
 def _rules_text(judged: Judged) -> str:
     by = "Rules that need the architectures recounted are shown as unknown."
     if judged.validated:
-        by = "The journal's every architecture was counted again for this."
-    return f"Two questions: is the result true, and if so, does it meet what a ranked result must? {by}"
+        by = "Every architecture in the journal was recounted for this."
+    return f"Two questions: is the result valid, and if so, does it meet the rules of the ranking? {by}"
 
 
 def _configuration_text(judged: Judged) -> str:
     config = judged.replay.opened.config
     if config.preset not in preset_names():
-        return f"Read from a file that calls itself {config.preset}."
+        return f"Read from a file with the preset name {config.preset}."
     changed = len(facts.changed_settings(config))
     if not changed:
-        return f"As the preset {config.preset} has it."
+        return f"The settings of the preset {config.preset}."
     return f"{changed} {'setting differs' if changed == 1 else 'settings differ'} from the preset."
 
 
@@ -264,6 +264,6 @@ def _hovered(found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> Sequence[T
 def _footer(judged: Judged) -> str:
     replay = judged.replay
     return (
-        f"Made from {replay.lines:,} lines of a journal that ends with the hash {replay.last_chain[:16]}…. "
-        "Whoever has the journal can make this page again, and `aiperf-hpc validate` checks it."
+        f"Made from {replay.lines:,} lines of a journal whose last hash is {replay.last_chain[:16]}…. "
+        "Anyone with the journal can make this page again; `aiperf-hpc validate` checks it."
     )

@@ -32,7 +32,7 @@ class GroupHealth:
     @property
     def told(self) -> list[str]:
         """ "2 slow", "1 lost"; what there was none of is left out."""
-        parts = ((self.slow, "slow"), (self.lost, "lost"), (self.back, "lost and started again"))
+        parts = ((self.slow, "slow"), (self.lost, "lost"), (self.back, "lost and restarted"))
         return [f"{number:,} {what}" for number, what in parts if number]
 
 
@@ -63,7 +63,7 @@ def losses_text(replay: Replay) -> list[str]:
         last = {loss.group: place for place, loss in enumerate(leg.losses)}
         for place, loss in enumerate(leg.losses):
             back = loss.group in leg.alive or place < last[loss.group]
-            found.append(f"{where}group {loss.group}: {loss.reason}{'; it came back' if back else ''}")
+            found.append(f"{where}group {loss.group}: {loss.reason}{'; it was restarted' if back else ''}")
     more = len(found) - LOSSES_SHOWN
     return [*found[:LOSSES_SHOWN], f"and {more:,} more"] if more > 0 else found
 

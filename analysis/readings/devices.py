@@ -63,7 +63,7 @@ def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:
         return [outlier_text(outlier) for outlier in slow]
     if replay.legs and len(replay.leg.devices) < LEAST_NUMBER:
         return ["unknown (fewer than four ranks cannot be compared)"]
-    return ["nobody was an outlier"]
+    return ["no outliers"]
 
 
 def roofline_share_text(replay: Replay) -> str:

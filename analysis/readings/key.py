@@ -28,7 +28,7 @@ TERMS: Mapping[str, str] = {
     "validation_error": "Lowest so far.",
     "error": "Of the best network; test examples are used once, after the span.",
     "control_examples_per_second": "A fixed network, trained before the span: no search changes it.",
-    "goodput": "What was not credited was cut off or lost.",
+    "goodput": "Uncredited work was cut off or lost.",
     "aiperf1_ops_per_second": "What the program of 2021 would count: other operations, whole epochs only.",
 }
 """What each figure is, in a sentence or two that are true of every run; by key."""
@@ -184,7 +184,7 @@ def _regulated(score: Score) -> Figure:
     if score.regulated_score is None:
         aside = "no network was tested"
     elif score.quality and score.quality.error_is_bound:
-        aside += "; no test example was wrong, 1/(2N) is taken"
+        aside += "; no test example was wrong; the error is taken as 1/(2N)"
     return Figure("regulated score", score.regulated_score, RATE, aside, "none")
 
 
@@ -202,7 +202,7 @@ def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
         unknown = "not tested"
         aside = f"{task.error_text(quality.validation_error)} on validation, trial {quality.trial}"
         if quality.test is not None:
-            bound = ", 1/(2N) taken" if quality.error_is_bound else ""
+            bound = ", taken as 1/(2N)" if quality.error_is_bound else ""
             aside = f"{quality.test.text()}{bound}; {aside}"
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {

@@ -72,7 +72,7 @@ def _all(found: Architecture) -> Iterator[LayerUnit]:
 
 def _label(unit: LayerUnit) -> str:
     """What a pointer is told."""
-    lines = [unit.name, " · ".join([unit.text, *unit.after]), f"puts out {shown(unit.shape)}"]
+    lines = [unit.name, " · ".join([unit.text, *unit.after]), f"output {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:
         what = "new in" if touch.is_new else "changed by"
@@ -82,7 +82,7 @@ def _label(unit: LayerUnit) -> str:
 
 def _says(found: Architecture, best: int) -> str:
     num = sum(part.times * sum(len(block.units) for block in part.blocks) for part in found.parts)
-    text = f"The network of trial {best}: {num} boxes, each a layer with the norm and activation behind it"
+    text = f"The network of trial {best}: {num} boxes, each a layer with the norm and activation after it"
     if any(part.times > 1 for part in found.parts):
         text += "; equal blocks in a row are drawn once"
     if not found.steps or all(not step.morphisms for step in found.steps):

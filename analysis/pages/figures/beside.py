@@ -31,7 +31,7 @@ def beside_others(own: tuple[str, Judged], others: Sequence[tuple[str, Judged]])
     ]
     return _picture(
         "beside",
-        "Beside other machines",
+        "Compared with other machines",
         f"Sustained OPS: {'; '.join(f'{name} {rate(ops)}' for name, _, ops in rows)}.",
         rows,
     )
@@ -52,7 +52,7 @@ def beside_published(name: str, run: Judged, others: Sequence[Published]) -> Pic
         "operations and its credit for whole epochs, so this run is counted the same way here. Its networks "
         f"and its search differ all the same. Source: {others[0].source}."
     )
-    return _picture("published", "Beside published results", says, rows, per_device=True)
+    return _picture("published", "Compared with published results", says, rows, per_device=True)
 
 
 def _picture(

@@ -109,7 +109,7 @@ def _axes(
     axes.yaxis.set_major_formatter(EngFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=0)
-    axes.set_xlabel(f"operations of a training {task.example}")
+    axes.set_xlabel(f"operations per training {task.example}")
     axes.set_ylabel("parameters")
     if place is not None:
         axes.plot([place[0]], [place[1]], "D", color=COLOURS["amber"], ms=8, clip_on=False, zorder=4)
@@ -154,7 +154,7 @@ def _says(
     reached = [one.epochs for one in found if one.epochs is not None]
     text = f"{len(reached):,} of {len(found):,} trials reached an error of {task.error_text(error)}{why}"
     if reached:
-        text += f", after {_range(reached, figure)} epochs with those of their ancestors"
+        text += f", after {_range(reached, figure)} epochs, including those of their ancestors"
     text += (
         f". A training {task.example} takes "
         f"{_range([one.operations for one in found], lambda value: scaled(value, 'OP'))}; networks have "
@@ -176,7 +176,7 @@ def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
 def _label(one: Trained, error: float, task: Task) -> str:
     row = one.row
     lines = [f"{plain(one.run)}, trial {row.number}" if one.run else f"Trial {row.number}", row.origin]
-    lines.append(f"{one.operations:,} OPS {task.an_example}, {one.parameters:,} parameters")
+    lines.append(f"{one.operations:,} operations per {task.example}, {one.parameters:,} parameters")
     if row.intensity is not None:
         lines.append(f"{figure(row.intensity)} tensor operations per byte")
     reached = "not reached" if one.epochs is None else f"after {figure(one.epochs)} epochs"

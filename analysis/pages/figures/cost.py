@@ -106,7 +106,7 @@ def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]
     several = len(drawn) <= len(RUN_COLOURS)
     lines = [Key(colour, plain(run.run), "line") for run, colour in drawn] if several else []
     lines = lines or [Key("blue", f"best validation error of each of {len(drawn)} runs", "line")]
-    asked = f"the error asked for, {found.error_text}; a full dot where the test agrees"
+    asked = f"the requested error, {found.error_text}; a filled dot if the test agrees"
     return [*lines, Key("soft", asked, "line")]
 
 
@@ -116,7 +116,7 @@ def _says(found: CostStudy, scale: _Scale) -> str:
     asked, num = found.error_text, len(found.runs)
     first = [(scale.at(run.first), run) for run in found.reached if run.first is not None]
     if not first:
-        return f"An error of {asked} was reached in none of {num} run{'' if num == 1 else 's'}."
+        return f"An error of {asked} was not reached in any of {num} run{'' if num == 1 else 's'}."
     low, high = (scale.text(end(first, key=lambda one: one[0])[0]) for end in (min, max))
     between = f"at {low}" if low == high else f"between {low} and {high}"
     whose = "" if num == 1 else f" in {len(first)} of {num} runs"

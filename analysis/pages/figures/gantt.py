@@ -113,7 +113,7 @@ def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
 def _legend(colours: set[str], found: Occupancy) -> list[Key]:
     there = [Key(colour, text) for colour, text in _WORDS.items() if colour in colours]
     if found.lost:
-        there.append(Key("plum", "the group was gone", "hatch"))
+        there.append(Key("plum", "the group was lost", "hatch"))
     if found.resumed:
         there.append(Key("ink", "the run was resumed", "line"))
     return there

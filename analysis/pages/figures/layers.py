@@ -89,10 +89,10 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
     first = drawn[0] if drawn else "nothing"
     says = (
         f"One training {best.head.example} of the best network costs {scaled(sum(network.values()), 'OP')}; "
-        f"{percent(shares['the best network'].get(first, 0.0), 1)} of them are of the kind {first}."
+        f"{percent(shares['the best network'].get(first, 0.0), 1)} of them in {first} layers."
     )
     if not run:
-        says += " The run's own shares are known once `aiperf-hpc validate` has counted it."
+        says += " The shares of the run are shown after `aiperf-hpc validate`."
     return Picture(
         name="layers",
         title="Operations by kind of layer",
@@ -100,7 +100,7 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
         draw=draw,
         table=Table(
             (
-                *("layer", f"operations of a training {best.head.example}", "share", "tensor operations"),
+                *("layer", f"operations per training {best.head.example}", "share", "tensor operations"),
                 "share in the run",
             ),
             rows,

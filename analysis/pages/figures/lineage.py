@@ -73,7 +73,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
         )
 
     legend = [
-        Key("blue", "a trial, as large as its operations", "dot"),
+        Key("blue", "a trial; larger dots have more operations", "dot"),
         Key("amber", "the best network and its ancestors", "line"),
     ]
     if failed:
@@ -105,7 +105,7 @@ def descent_table(path: Sequence[TrialRow]) -> Table:
     ]
     keys = [[None, None, row.error, row.operations, row.ended] for row in path]
     return Table(
-        ("trial", "morphism", "validation error", "operations, times the first", "ended"),
+        ("trial", "morphism", "validation error", "operations, relative to the first", "ended"),
         rows,
         (True, False, True, True, True),
         keys,

@@ -79,7 +79,7 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
         error_axis(axes)
         axes.set_ylim(y.min() * 0.85, y.max() * 1.35)
         operations_axis(axes, x)
-        axes.set_xlabel(f"operations of a training {task.example}")
+        axes.set_xlabel(f"operations per training {task.example}")
         return Drawing(figure, lambda: Marks(marks_of(axes, x, x, y), [dot.row.number for dot in placed]))
 
     return Picture(
@@ -90,7 +90,7 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
         table=_table(best, task) if best else None,
         legend=[
             Key("blue", "a trial", "dot"),
-            Key("amber", "no other trial has as few operations and as low an error", "line"),
+            Key("amber", "no other trial has both fewer operations and a lower error", "line"),
         ],
         empty=not placed,
     )
@@ -125,8 +125,9 @@ def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
     if len(best) == 1:
         return f"Of {num} {ends[0]} has both the fewest operations and the lowest error."
     return (
-        f"Of {num} {len(best)} are beaten by none in both, from {ends[0]} to {ends[1]}; operations are those "
-        f"of a training {task.example}. Trials differ in length, too."
+        f"For {len(best)} of {num} no other trial has both fewer operations and a lower error: from "
+        f"{ends[0]} to {ends[1]}. Operations are those per training {task.example}. "
+        "Trials also differ in length."
     )
 
 
@@ -144,6 +145,6 @@ def _table(best: Sequence[Dot], task: Task) -> Table:
         ]
         for dot in best
     ]
-    head = ("trial", "morphism", f"operations of a training {task.example}", "times the first")
+    head = ("trial", "morphism", f"operations per training {task.example}", "relative to the first")
     figures = (True, False, True, True, True, True, True)
     return Table.of((*head, "parameters", "validation error", "epochs planned"), cells, figures)

@@ -100,7 +100,7 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
     known = [value for value in found.regulated if value == value]
     says = "No trial has been validated."
     if known:
-        says = f"It stood at {rate(known[-1])} at the end, by the validation error."
+        says = f"By the validation error it was {rate(known[-1])} at the end."
         if score.regulated_score is not None:
             says += f" The run's regulated score, by the test error, is {rate(score.regulated_score)}."
     return Picture(

@@ -38,7 +38,7 @@ def throughput(score: Score) -> Picture:
         Key("amber", "sustained OPS", "line"),
     ]
     if line.stable_from_seconds is not None:
-        legend.append(Key("sky", "stable window: at least 95 % of the groups at work"))
+        legend.append(Key("sky", "stable window: at least 95 % of the groups working"))
     return Picture(
         name="throughput",
         title="Operations per second",

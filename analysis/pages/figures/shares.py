@@ -12,11 +12,11 @@ from analysis.table import Table
 
 _COLOURS = {"train": "blue", "validate": "sky", "prepare": "amber", "wait": "faint", "lost": "plum"}
 _WORDS = {
-    "train": "training that was credited",
-    "validate": "validation that was credited",
+    "train": "credited training",
+    "validate": "credited validation",
     "prepare": "waiting for the next network to be ready",
-    "wait": "idle otherwise",
-    "lost": "lost: work that was not credited, groups that were gone",
+    "wait": "otherwise idle",
+    "lost": "lost: uncredited work and lost groups",
 }
 GROUPS_SHOWN = 2
 
@@ -60,7 +60,7 @@ def time_shares(found: Occupancy) -> Picture:
     return Picture(
         name="time",
         title="Where the time went",
-        says=f"Of the span of all groups together: {said}." if total else "There is no span yet.",
+        says=f"Shares of the groups' time in the span: {said}." if total else "There is no span yet.",
         draw=draw,
         table=Table(("part", "share", "group time"), rows, (False, True, True), keys),
         legend=[Key(_COLOURS[part], _WORDS[part]) for part in PARTS],

@@ -46,10 +46,10 @@ def telemetry(found: Telemetry) -> Picture:
     return Picture(
         name="telemetry",
         title="What the hosts measured",
-        says=f"Once a second, by {hosts}.{left_out}{unread}",
+        says=f"Sampled once per second on {hosts}.{left_out}{unread}",
         draw=draw,
         table=Table(
-            ("quantity", "lowest host, mean", "median", "highest host, mean"),
+            ("quantity", "mean of the lowest host", "median", "mean of the highest host"),
             rows,
             (False, True, True, True),
             keys,

@@ -195,11 +195,11 @@ async function refresh(main) {
       restore();
     }
   } catch {  // the server is gone, perhaps for a moment: what was shown last stays
-    trouble = "The server does not answer";
+    trouble = "The server does not respond";
   }
   if (trouble) seconds *= 2;
   stale.hidden = !trouble;
-  stale.textContent = trouble && `${trouble}. What follows stood so at ${main.dataset.at}.`;
+  stale.textContent = trouble && `${trouble}. The page below is from ${main.dataset.at}.`;
   main.dataset.refresh = Math.min(seconds, 300);
   setTimeout(() => refresh(main), 1000 * Math.min(seconds, 300));
 }

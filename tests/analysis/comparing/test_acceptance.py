@@ -124,12 +124,12 @@ def test_runs_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> No
     ("text", "told"),
     [
         ("", "it has no criterion; add one, such as min_ops_per_second = 1e15"),
-        ("min_mfu = -1.0", "min_mfu is -1.0; it must be 0 or more"),
+        ("min_mfu = -1.0", "min_mfu is -1.0; it must be at least 0"),
         ("min_mfu = 'high'", "min_mfu is 'high'; it must be"),
         ("min_mfuu = 0.3", "unknown key min_mfuu; known: "),
         ("min_mfu = ", "site.toml: "),
         ("earlier_runs = 3", "it has no criterion"),
-        ("max_drop = 0.1\nearlier_runs = 0", "earlier_runs is 0; it must be 1 or more"),
+        ("max_drop = 0.1\nearlier_runs = 0", "earlier_runs is 0; it must be at least 1"),
     ],
 )
 def test_wrong_criteria_are_one_line(text: str, told: str) -> None:

@@ -39,10 +39,10 @@ def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -
     assert [row[:3] for row in found.configuration.rows] == [["training.learning_rate", "0.1", "0.2"]]
     assert [row[0] for row in found.machine.rows] == ["devices"]
     assert found.software.rows == []
-    assert "less OPS than the first" in found.says
+    assert "lower OPS than the first" in found.says
     assert found.says.endswith(
-        "do not overlap. They differ in configuration (1) and machine (1) as well; what made the difference, "
-        "no figure here can tell."
+        "do not overlap. They also differ in configuration (1) and machine (1); these figures cannot "
+        "show which of them made the difference."
     )
 
 
@@ -51,7 +51,7 @@ def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
     first = examine(run)
     run.journal.write_text(run.journal.read_text().replace("node0011", "node0099"))
     assert compare(first, examine(run)).machine.rows == [
-        ["hosts that the other had not", "node0011", "node0099", ""]
+        ["hosts not in the other run", "node0011", "node0099", ""]
     ]
 
 
@@ -79,7 +79,7 @@ def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None
         ["job", "Slurm 1", "absent", ""],
         ["governor", "absent", "performance", ""],
     ]
-    assert "They differ in surroundings (3) as well" in found.says
+    assert "They also differ in surroundings (3)" in found.says
     assert several in comparison_text(found)
 
 
@@ -98,13 +98,13 @@ def test_differences_are_computed(judged: Judged, other: Judged) -> None:
 def test_without_a_stable_window_nothing_is_said_of_chance(judged: Judged) -> None:
     line = replace(judged.score.timeline, stable_interval=None)
     unstable = replace(judged, score=replace(judged.score, timeline=line))
-    assert "so it is not known whether that is more than chance." in compare(judged, unstable).says
+    assert "so the difference may be chance." in compare(judged, unstable).says
 
 
 def test_with_nothing_credited_there_is_nothing_to_compare(judged: Judged) -> None:
     nothing = replace(judged, score=replace(judged.score, ops_per_second=0.0))
     for pair, name in (((nothing, judged), "first"), ((judged, nothing), "second")):
-        assert compare(*pair).says.startswith(f"The {name} run has no credited operation;")
+        assert compare(*pair).says.startswith(f"The {name} run has no credited operations;")
 
 
 def test_text_and_page_say_the_same(judged: Judged, other: Judged) -> None:

@@ -87,7 +87,7 @@ def test_both_are_criteria(days: list[Judged]) -> None:
     assert [each.passed for each in judged(days[2])] == [True, True, True]
     ops, control, environment = judged(days[3])
     assert [ops.passed, control.passed, environment.passed] == [False, True, False]
-    assert ops.required == "5.00 % below or less"
+    assert ops.required == "at most 5.00 % below"
     assert environment.required == "that of day-2"
     assert (
         environment.measured == "2 changes: governor: powersave, was performance; NCCL_ALGO: Ring, was absent"

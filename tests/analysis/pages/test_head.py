@@ -57,7 +57,7 @@ def test_a_quantity_that_is_always_zero_has_no_panel() -> None:
     quantities = quantity("power_watts", 5.0), quantity("stolen", 0.0), quantity("unknown", math.nan)
     found = Telemetry(2, np.arange(3.0), quantities, 0)
     picture = telemetry(found)
-    assert picture.says == "Once a second, by 2 hosts. Always zero: stolen."
+    assert picture.says == "Sampled once per second on 2 hosts. Always zero: stolen."
     assert len(picture.draw(WIDE).figure.axes) == 2
     nothing = telemetry(replace(found, quantities=quantities[1:2]))
     assert nothing.empty

@@ -33,9 +33,9 @@ def images() -> Judged:
 
 def test_the_report_speaks_of_windows_and_bytes(language: Judged) -> None:
     text = report_html(language)
-    for words in ("OPS a window", "windows trained", "bits per byte", "GPT-2 small over bytes"):
+    for words in ("operations per window", "windows trained", "bits per byte", "GPT-2 small over bytes"):
         assert words in text
-    for words in ("images/s", "OPS an image", "training image", "ResNet"):
+    for words in ("images/s", "operations per image", "training image", "ResNet"):
         assert words not in text
 
 

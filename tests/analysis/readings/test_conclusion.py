@@ -38,8 +38,8 @@ def lost(*reasons: tuple[int, str]) -> Replay:
 def test_each_loss_is_told_with_its_reason_and_who_came_back() -> None:
     run = lost((0, "rank 1 on n1 is dead"), (1, "said nothing for 61 s"), (0, "dead again"))
     assert losses_text(run) == [
-        "group 0: rank 1 on n1 is dead; it came back",
-        "group 1: said nothing for 61 s; it came back",
+        "group 0: rank 1 on n1 is dead; it was restarted",
+        "group 1: said nothing for 61 s; it was restarted",
         "group 0: dead again",
     ]
     assert losses_text(lost()) == []

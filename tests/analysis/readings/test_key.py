@@ -37,8 +37,10 @@ def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
     assert quality is not None
     quality = replace(quality, test=Classified(200, 200), error=1 / 400, error_is_bound=True)
     found = figures(judged.replay, replace(judged.score, quality=quality))
-    assert found["error"].line.startswith("0.25 % (0 of 200 wrong, 1/(2N) taken; ")
-    assert found["regulated_score"].aside.endswith("; no test example was wrong, 1/(2N) is taken")
+    assert found["error"].line.startswith("0.25 % (0 of 200 wrong, taken as 1/(2N); ")
+    assert found["regulated_score"].aside.endswith(
+        "; no test example was wrong; the error is taken as 1/(2N)"
+    )
 
 
 def test_shares_differ_by_points_and_rates_by_per_cent() -> None:

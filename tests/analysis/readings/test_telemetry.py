@@ -101,7 +101,7 @@ def test_the_report_shows_it(copied: RunFiles) -> None:
     html = report_html(examine(copied))
     Elements(html)
     assert '<figure id="telemetry">' in html
-    assert "Once a second, by 1 host." in html
+    assert "Sampled once per second on 1 host." in html
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -194,7 +194,7 @@ def test_nothing_is_fetched(site: tuple[Standing, Pages]) -> None:
 
 
 def test_an_empty_list_is_a_page() -> None:
-    assert "No valid submission is here." in index_html(Standing([], []))
+    assert "There is no valid submission." in index_html(Standing([], []))
 
 
 def test_what_the_ranker_lacks_is_no_fault_of_a_package(

@@ -142,7 +142,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made $(STATED)
-	@$(call install,-e '.[run]')
+	@$(call install,-e '.[run,report]')
 
 $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
 	@$(call install,-e '.[dev]')

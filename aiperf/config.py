@@ -320,7 +320,10 @@ def preset_text(name: str) -> str:
     """The file of a preset, comments and all. Raises ConfigError, which names those there are."""
     if name not in preset_names():
         names = preset_names()
-        raise ConfigError(f"no preset {name!r}{suggestion(name, names) or ';'} presets: {', '.join(names)}")
+        raise ConfigError(
+            f"no preset {name!r}{suggestion(name, names) or ';'} presets: {', '.join(names)}, or a file "
+            "NAME.toml"
+        )
     preset = resources.files("aiperf") / "presets" / f"{name}.toml"
     return preset.read_text(encoding="utf-8")
 

@@ -139,4 +139,6 @@ def run_directories(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if RunFiles(path).journal.is_file())
     except OSError as error:
-        raise AiperfError(f"{directory}: {error.strerror}; give a directory that holds runs") from None
+        raise AiperfError(
+            f"{directory}: {error.strerror}; give a directory that holds runs, or start one: aiperf-hpc run"
+        ) from None

@@ -17,8 +17,8 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 Answers = Mapping[str, str]
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Of srun --mpi, the best first."""
-REQUEST = '"gpus", "none", or the name of a resource, as "npu"'
-HEAD = "# What a batch script must know of this machine, as `launch init-site` found it: check it.\n"
+REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
+HEAD = "# What a batch script must know about this machine, as found by `launch init-site`: check it.\n"
 GUESSED = "guessed: check this"
 """Marks a value that no command of the machine told, or of which it told several."""
 
@@ -79,21 +79,26 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
             "loaded in this order, after `module purge`",
             "modules" in answers,
         ),
-        ("setup", f"[{_quoted(setup)}]", "what makes `aiperf-hpc` be found", True),
-        ("name", _quoted(""), "of the machine, for the titles of reports; empty: none", True),
-        ("owner", _quoted(""), "whose it is", True),
-        ("price", _quoted(""), 'of a node, as "12.5USD/node-hour", for `cost` and `report`', True),
+        ("setup", f"[{_quoted(setup)}]", "commands that put `aiperf-hpc` on PATH", True),
+        ("name", _quoted(""), "of the machine, for the titles of reports; empty: not shown", True),
+        ("owner", _quoted(""), "owner of the machine; empty: not shown", True),
+        ("price", _quoted(""), 'of a node, such as "12.5USD/node-hour", for `cost` and `report`', True),
         ("[queue]", "", _seen_partitions(known), True),
         ("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
         ("partition", _quoted(first.name if first else ""), "", len(known) == 1),
-        ("options", "[]", 'further options of sbatch, as "--constraint=h100"', True),
+        ("options", "[]", 'further options of sbatch, such as "--constraint=h100"', True),
         ("[devices]", "", "", True),
-        ("per_node", str(devices or counted or 1), "as many ranks train on a node", bool(devices)),
+        (
+            "per_node",
+            str(devices or counted or 1),
+            "devices of a node, one rank for each",
+            bool(devices),
+        ),
         ("request", _quoted(request if devices or counted else "none"), REQUEST, bool(devices)),
         (
             "cores_per_node",
             str(first.cores if first else 0),
-            "of PBS and LSF; Slurm tells them",
+            "for PBS and LSF; Slurm reports them",
             first is not None and first.alike,
         ),
         ("[mpi]", "", "", True),
@@ -113,8 +118,8 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         ("[container]", "", "", True),
         ("image", _quoted(""), "an Apptainer image that holds the program; empty: none", True),
         ("[scratch]", "", "", True),
-        ("directory", _quoted(""), 'on each node\'s own disk, as "/local"; empty: none', True),
-        ("stage", _quoted(""), "run once on every node: it brings images into $scratch", True),
+        ("directory", _quoted(""), 'on each node\'s own disk, such as "/local"; empty: none', True),
+        ("stage", _quoted(""), "run once on every node, to copy the images into $scratch", True),
         ("[environment]", "", "", True),
     ]
     return HEAD + "".join(_line(*value) for value in values)
@@ -156,11 +161,11 @@ def _seen_partitions(known: list[Partition]) -> str:
 
 
 def _others(accounts: list[str]) -> str:
-    return f"or {', '.join(accounts[1:])}" if accounts[1:] else "whom jobs are charged to"
+    return f"or {', '.join(accounts[1:])}" if accounts[1:] else "account that jobs are charged to"
 
 
 def _and(plugins: list[str]) -> str:
-    return f"; {', '.join(plugins)} would do too" if plugins else ""
+    return f"; {', '.join(plugins)} would also work" if plugins else ""
 
 
 def _quoted(text: str) -> str:

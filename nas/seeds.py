@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from nas.bounded import read_text
@@ -81,8 +82,10 @@ def _read(path: str) -> Graph:
     try:
         return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
-        names = ", ".join([*SEEDS, *TEXT_SEEDS])
-        raise SeedError(f"{path!r} is neither a seed nor a file; seeds: {names}") from None
+        names = [*SEEDS, *TEXT_SEEDS]
+        close = get_close_matches(path, names, n=1)
+        meant = f" did you mean {close[0]!r}?" if close else ""
+        raise SeedError(f"{path!r} is neither a seed nor a file;{meant} seeds: {', '.join(names)}") from None
     except OSError as error:
         raise SeedError(f"{path}: {error.strerror}; give the JSON file of a graph, or a seed") from None
     except ValueError as error:

@@ -164,3 +164,4 @@ def graph(
         return
     with writing(output):
         output.write_text(text, encoding="utf-8")
+    click.echo(str(output))

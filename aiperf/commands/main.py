@@ -5,27 +5,28 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
 
 import click
 
 from aiperf.commands import COMMANDS
+from aiperf.commands.listed import ListedGroup
+from aiperf.commands.running import run
 from aiperf.errors import AiperfError
 from aiperf.wording import plain, suggestion
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
-LONGEST = 200  # of a first sentence; click cuts longer ones
+PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
+"""What click says of a value, and what a person calls it."""
 
 
-class Sections(click.Group):
-    """Lists its commands under the headings of `COMMANDS`, with the whole first sentence of each."""
+class Sections(ListedGroup):
+    """Under the headings of `COMMANDS`."""
 
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for heading, commands in COMMANDS.items():
-            rows = [((each.name or "").ljust(width), each.get_short_help_str(LONGEST)) for each in commands]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+    def headings(self) -> Mapping[str, Sequence[click.Command]]:
+        return COMMANDS
 
 
 @click.group(
@@ -53,22 +54,18 @@ def main() -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         return _greet(error.format_message())
     except click.NoSuchOption as error:
-        known = [name for name in _options(error.ctx) if name.startswith("--")]
-        meant = suggestion(error.option_name, known)
-        print(
-            f"aiperf-hpc: no option {error.option_name}{meant or '.'} Options: {', '.join(known)}",
-            file=sys.stderr,
-        )
+        print(f"aiperf-hpc: no option {error.option_name}{_remedy(error)}", file=sys.stderr)
         return USAGE
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "aiperf-hpc"
         if "No such command" in error.format_message():
             of = error.ctx.command if error.ctx else group
             known = sorted(of.commands if isinstance(of, click.Group) else ())
-            print(f"{error.format_message()} Commands: {', '.join(known)}.", file=sys.stderr)
+            print(f"aiperf-hpc: {error.format_message()} Commands: {', '.join(known)}.", file=sys.stderr)
         else:
             message = error.format_message().rstrip(".")
-            print(f"aiperf-hpc: {message}. Try '{command} --help'.", file=sys.stderr)
+            for words, plainer in PLAIN.items():
+                message = message.replace(words, plainer)
+            print(f"aiperf-hpc: {message}. Try '{_path(error.ctx)} --help'.", file=sys.stderr)
         return USAGE
     except click.ClickException as error:
         error.show()
@@ -98,6 +95,28 @@ def _say_no_more() -> None:
     """What standard output still holds would be tried again at the exit, and fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _remedy(error: click.NoSuchOption) -> str:
+    """What was meant, or the options that exist. Who forgets the command gives options of `run`."""
+    words = sys.argv[1:]
+    if words[:1] == [error.option_name] and error.option_name in _options(click.Context(run)):
+        return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
+    known = [name for name in _options(error.ctx) if name.startswith("--")]
+    return f"{suggestion(error.option_name, known) or '.'} Options: {', '.join(known)}"
+
+
+def _path(context: click.Context | None) -> str:
+    """The command that was typed. Of an option without its value click does not say whose it is."""
+    if context is not None:
+        return context.command_path
+    words: list[str] = ["aiperf-hpc"]
+    found: click.Command = group
+    for word in sys.argv[1:]:
+        if not isinstance(found, click.Group) or word not in found.commands:
+            break
+        words, found = [*words, word], found.commands[word]
+    return " ".join(words)
 
 
 def _options(context: click.Context | None) -> list[str]:

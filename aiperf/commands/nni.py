@@ -8,6 +8,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
+from aiperf.commands.listed import ListedGroup
 from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import PATH, config_options, device_option
 from aiperf.files import RunFiles
@@ -15,7 +16,7 @@ from aiperf.ranks.ranks import Wanted
 from aiperf.run.run import begin, new_run_id
 
 
-@click.group()
+@click.group(cls=ListedGroup)
 def nni() -> None:
     """Run under NNI 3.0: its manager starts the trials and its web page shows them.
 

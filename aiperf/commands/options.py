@@ -206,9 +206,9 @@ def take_asked(parameters: dict[str, Any]) -> Asked:
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
     if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
         given["data.path"] = os.path.abspath(given["data.path"])
-    name = parameters.pop("name") or (OWN if given["data.path"] else DEFAULT)
+    name = parameters.pop("name")
     return Asked(
-        name,
+        (OWN if given["data.path"] else DEFAULT) if name is None else name,
         parameters.pop("minutes"),
         parameters.pop("hours"),
         parameters.pop("settings"),

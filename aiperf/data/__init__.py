@@ -78,7 +78,7 @@ def _refuse_another_set(config: DataConfig) -> None:
         what = (
             f"data.path is {config.path!r}, which is not a folder" if config.path else "data.path is not set"
         )
-        raise DataError(f"{what}; give the folder of the {config.name} files with --data")
+        raise DataError(f"{what}; give the folder of the images with --data")
     kinds = _kinds(Path(config.path))
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)

@@ -143,7 +143,7 @@ class Device(ABC):
         """Sets what the process multiplies in where autocast does not. Raises WorldError."""
         if format not in self.formats:
             raise WorldError(
-                f"training.format is {format}, which {self.name} does not support usably; use "
+                f"training.format is {format}, which is too slow on {self.name}; use "
                 f"{' or '.join(self.formats)}"
             )
         torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")

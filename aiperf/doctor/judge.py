@@ -107,7 +107,7 @@ def _cores(seen: Examination) -> Check:
         told = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
         return warning("cores", told, "give ranks more cores (srun --cpus-per-task; mpiexec --bind-to none)")
     cores = sorted({each.cores for each in seen.host_reports})
-    return ok("cores", f"{', '.join(map(str, cores))} a node")
+    return ok("cores", f"{', '.join(map(str, cores))} per node")
 
 
 def _devices(seen: Examination) -> Check:

@@ -117,12 +117,10 @@ def _says(first: Score, second: Score) -> str:
         if not score.ops_per_second:
             return f"The {name} run has no credited operations; there is nothing to compare."
     ratio = second.ops_per_second / first.ops_per_second - 1
-    change = (
-        "is as fast as"
-        if abs(ratio) < 5e-5
-        else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
-    )
-    text = f"The second run {change} the first."
+    if abs(ratio) < 5e-5:
+        return "The second run is as fast as the first."
+    more = "more" if ratio > 0 else "less"
+    text = f"The second run has {percent(abs(ratio))} {more} OPS than the first."
     a, b = first.timeline.stable_interval, second.timeline.stable_interval
     if a is None or b is None:
         return f"{text} One has no stable window, so the difference may be chance."

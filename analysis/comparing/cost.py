@@ -167,7 +167,7 @@ def cost_text(found: CostStudy) -> list[str]:
     else:
         lines = [f"An error of {found.error_text} was reached in {reached:,} of {num:,} runs."]
     lines.append(REACHED)
-    lines.append(f"Price: {found.price}." if found.price else "No price is known: give one by --price.")
+    lines.append(f"Price: {found.price}." if found.price else "No price is known; give one with --price.")
     doubted = [
         f"{plain(run.run)} is {run.verdict}"
         for run in found.runs

@@ -13,10 +13,10 @@ from nas.products import all_pairs
 
 KINDS = tuple(field.name for field in fields(Ops))
 NOTES = """\
-dx is the gradient of what a layer reads, dw that of its weights; a training {example} is forward + backward.
+dx is the gradient of a layer's input, dw that of its weights; a training {example} is forward + backward.
 grad_accum adds up the gradients of a tensor with several readers; softmax_xent is the loss.
 {uncounted}"""
-OF_IMAGES = "Padding taps count. Optimizer steps, augmentation and work done once a batch do not."
+OF_IMAGES = "Padding is counted. Optimizer steps, augmentation and work done once per batch are not."
 OF_TEXT = "Recomputation, masks, tables of angles and optimizer steps are not counted."
 ALL_PAIRS = """\
 Attention is counted on the causal triangle, T(T + 1)/2 pairs of positions; "all pairs" has T², as

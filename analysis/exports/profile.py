@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from aiperf.wording import bytes_text, percent, rate, scaled
+from aiperf.wording import bytes_text, counted, percent, rate, scaled
 from analysis.readings.profile.nodes import NodeTime
 from analysis.readings.profile.profile import MemoryRow, Profile, StepPart
 from analysis.table import aligned
@@ -15,7 +15,7 @@ FORM = "aiperf-hpc/profile/1"
 NODES_SHOWN, OPERATIONS_SHOWN = 20, 10
 """On a terminal: those that take longest. JSON and page have all."""
 PHASES_NOTE = (
-    "Every moment stands in one row. A phase beside all-reduce is time in which both worked; all-reduce\n"
+    "Each moment is counted in one row. A phase with all-reduce is time in which both worked; all-reduce\n"
     "alone is time in which the step waited for it."
 )
 NODES_NOTE = (
@@ -23,8 +23,8 @@ NODES_NOTE = (
     "forward and backward. Roofline: as long as the measured ceilings allow, if nothing is found in a cache."
 )
 MEMORY_NOTE = (
-    "Measured: what torch allocated. Modelled: by the model of `run --dry-run`. Predicted: by MemTracker of\n"
-    "torch, at the peak, with temporary tensors among the activations."
+    "Measured: what torch allocated. Modelled: as `run --dry-run` estimates it. Predicted: by MemTracker,\n"
+    "of torch, at the peak, with temporary tensors among the activations."
 )
 
 
@@ -93,11 +93,11 @@ def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
     threads = "1 thread" if recorded.threads == 1 else f"{recorded.threads} threads"
     return [
         ("network", f"{trial}, {found.graph.num_parameters:,} parameters, {len(found.graph.nodes)} nodes"),
-        ("examples", f"{recorded.examples} {example}s of {shape_text(found)} a step and rank"),
+        ("examples", f"{recorded.examples} {example}s of {shape_text(found)} per step and rank"),
         ("device", f"{recorded.device}, {threads}, {recorded.format}; {ranks}"),
         (
             "software",
-            f"torch {recorded.software.get('torch', 'unknown')}; eager steps, whatever engine a run has",
+            f"torch {recorded.software.get('torch', 'unknown')}; eager steps, whatever engine the run used",
         ),
         (
             "ceilings",
@@ -121,12 +121,12 @@ def summary(found: Profile) -> list[tuple[str, str]]:
         seconds_text, (found.plain_seconds, found.step_seconds, found.evaluate_seconds)
     )
     examples_per_second = f"{recorded.examples / found.plain_seconds:,.4g} {example}s per second"
-    pairs = f"median of {len(recorded.plain_seconds)} pairs"
+    pairs = f"median of {counted(len(recorded.plain_seconds), 'pair')}"
     rows = f"the rows are {percent(found.stopwatch_share, 2)} of the stopwatch's time"
     validated = f"{recorded.validated} {example}s, not profiled"
     return [
         ("plain step", f"{plain}: {examples_per_second}, {rate(found.ops_per_second)}"),
-        ("profiled step", f"{profiled}: {found.slowdown:.3f} x a plain one ({pairs}); {rows}"),
+        ("profiled step", f"{profiled}: {found.slowdown:.3f} times a plain one ({pairs}); {rows}"),
         ("validation", f"{one} per {example}, {rate(found.evaluate_ops_per_second)} ({validated})"),
     ]
 

@@ -10,7 +10,7 @@ from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
-from aiperf.rules.verdict import Verdict
+from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.score.credit import credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State
@@ -74,9 +74,12 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
+    verdict = (
+        f"{found.answer.value}: {found.text}" if found else _verdict(judge_by(evidence_of(replay, files)))
+    )
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
-        *([("verdict", f"{found.answer.value}: {found.text}")] if found else []),
+        ("verdict", verdict),
         ("machine", devices_text(replay)),
         (marked("span so far", mark), clock(replay.span_seconds)),
         (marked("trials", mark), f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),

@@ -70,7 +70,7 @@ def test_a_script_that_bash_cannot_read_is_refused(run: Launch, scheduler: str, 
 
 def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
     output = told(run("slurm", "--nodes", 4, "--hours", 1, "--", "--preset", "synthetic"))
-    assert output == "aiperf-hpc-4.sbatch; submit it by: sbatch --parsable < aiperf-hpc-4.sbatch\n"
+    assert output == "aiperf-hpc-4.sbatch; submit it with: sbatch --parsable < aiperf-hpc-4.sbatch\n"
     assert Path("aiperf-hpc-4.sbatch").read_text() == (SHIPPED / "multi_node.sbatch").read_text()
     assert not Path("log").exists(), "nothing is submitted unless told to"
 

@@ -88,7 +88,8 @@ def test_an_unknown_name_lists_the_seeds():
     with pytest.raises(SeedError) as raised:
         resolve_seed("resnet51")
     assert str(raised.value) == (
-        "'resnet51' is neither a seed nor a file; seeds: resnet50, resnet50-v1, resnet18, residual-4-8-16, "
+        "'resnet51' is neither a seed nor a file; did you mean 'resnet50'? "
+        "seeds: resnet50, resnet50-v1, resnet18, residual-4-8-16, "
         "llama-1x64, llama-2x64, llama-4x128, llama-12x768, gpt-4x128, gpt2-small-bytes"
     )
 

@@ -20,6 +20,7 @@ from aiperf.commands.cluster.submission import (
     site_option,
     write_script,
 )
+from aiperf.commands.listed import ListedGroup
 from aiperf.commands.options import output_option, take_asked, writing
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
@@ -32,7 +33,7 @@ from launch.site import load_site
 ASK_SECONDS = 30
 
 
-@click.group()
+@click.group(cls=ListedGroup)
 def launch() -> None:
     """Write batch scripts for a scheduler, and submit them on request.
 
@@ -76,7 +77,7 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         if submit:
             click.echo(f"{path}: job {hand_in(scheduler, path)}")
         else:
-            click.echo(f"{path}; submit it by: {shlex.join(scheduler.submit())} < {shlex.quote(str(path))}")
+            click.echo(f"{path}; submit it with: {shlex.join(scheduler.submit())} < {shlex.quote(str(path))}")
 
     return command
 
@@ -99,8 +100,8 @@ def init_site(output: Path) -> None:
         output.write_text(text, encoding="utf-8")
     told = ", ".join(answers) or "nothing"
     click.echo(
-        f"{output}, from what {told} told; {text.count(GUESSED)} values are guesses and marked as such. "
-        f"Check them, then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
+        f"wrote {output} from the answers of {told}; {text.count(GUESSED)} values are guesses, marked as "
+        f"such. Check them, then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
     )
 
 

@@ -11,6 +11,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.listed import ListedGroup
 from aiperf.commands.options import PATH, Number, config_options, device_option
 from aiperf.errors import DataError
 from aiperf.run.run import starting_graph
@@ -22,7 +23,7 @@ PROGRESS_SECONDS = 5.0
 """Between two lines of progress."""
 
 
-@click.group()
+@click.group(cls=ListedGroup)
 def data() -> None:
     """Pack images into shards for fast reading, verify the shards, and time the loader."""
 

@@ -74,8 +74,8 @@ def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
     """Windows of training in an epoch, of validation and of the test."""
     if min(found.training, found.validation, found.test) < 1:
         raise DataError(
-            f"{where}: {found.bytes:,} bytes are too short: a part has not one window of data.size = "
-            f"{config.size} bytes; give a text of {found.enough_bytes:,} bytes or more, or lower data.size"
+            f"{where}: {found.bytes:,} bytes are too few: each part needs a window of data.size = "
+            f"{config.size} bytes; give a text of at least {found.enough_bytes:,} bytes, or lower data.size"
         )
     counts = {"training": found.training, "validation": found.validation, "test": found.test}
     wanted = {name: getattr(config, f"{name}_examples") for name in ("training", "validation")}

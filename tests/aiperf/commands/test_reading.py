@@ -109,6 +109,13 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
             2,
             "no option --minuts; did you mean '--minutes'? Options: --preset",
         ),
+        (
+            ("--minutes", "1"),
+            2,
+            "no option --minutes before a command; for a run: aiperf-hpc run --minutes 1\n",
+        ),
+        (("run", "--minutes"), 2, "requires an argument. Try 'aiperf-hpc run --help'.\n"),
+        (("run", "--preset", ""), 1, "no preset ''; presets: digits"),
         (("rum",), 2, "Commands: accept, compare, cost, count, "),
         (("launch", "slrum"), 2, "Commands: init-site, lsf, "),
         (
@@ -122,7 +129,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         (("count", "--batch-size", "7"), 2, "--batch-size is only for --roofline"),
         (("validate", "/nowhere", "--data", "/nowhere"), 2, "--data is only for --reevaluate"),
         (("validate", "/nowhere", "--device", "npu"), 2, "--device is only for --reevaluate"),
-        (("run", "--minutes", "soon"), 2, "'soon' is not a valid float range"),
+        (("run", "--minutes", "soon"), 2, "'soon' is not a number"),
         (("run", "--preset", "cifar"), 1, "no preset 'cifar'; presets: digits"),
         (("run", "--minutes", "1", "--hours", "1"), 1, "give only one"),
         (
@@ -131,7 +138,11 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
             "no key 'data.nmae'; did you mean 'data.name'? keys: preset",
         ),
         (("run", "--set", "data.name=cifar"), 1, "it must be one of digits, idx"),
-        (("run", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
+        (
+            ("run", "--seed", "resnet51"),
+            1,
+            "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50",
+        ),
         (
             ("run", "--set", "seed_architecture=gpt-4x128"),
             1,
@@ -147,7 +158,11 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
             1,
             "this architecture reads images: use --image",
         ),
-        (("count", "--seed", "resnet51"), 1, "neither a seed nor a file; seeds: resnet50"),
+        (
+            ("count", "--seed", "resnet51"),
+            1,
+            "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50",
+        ),
         (("score", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
         (("resume", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
     ],

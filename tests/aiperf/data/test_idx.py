@@ -165,8 +165,7 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         load(config, CPU, 1)
     assert str(refused.value) == (
-        f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the idx files with "
-        f"--data"
+        f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the images with --data"
     )
     with pytest.raises(DataError, match=r"^data.path is not set; give the folder"):
         load(replace(config, path=""), CPU, 1)

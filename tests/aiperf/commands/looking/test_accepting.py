@@ -63,7 +63,9 @@ def test_a_run_is_held_against_the_earlier_ones(typed: Typed, tmp_path: Path) ->
     assert typed(*words, "--history", tmp_path / "runs") == 1
     assert "left out of the history: " in typed.err
     assert typed(*words, "--history", tmp_path / "absent") == 2
-    assert typed.err.endswith("absent: No such file or directory; give a directory that holds runs\n")
+    assert typed.err.endswith(
+        "absent: No such file or directory; give a directory that holds runs, or start one: aiperf-hpc run\n"
+    )
     criteria.write_text("max_error = 1.0\n")
     assert typed(*words, "--history", tmp_path / "runs") == 2
     assert "the criteria ask for neither max_drop nor same_environment" in typed.err

@@ -55,4 +55,4 @@ def test_an_empty_directory_and_none(typed: Typed, tmp_path: Path) -> None:
     assert typed("list", tmp_path) == 0
     assert typed.out == f"no run in {tmp_path}; `aiperf-hpc run` makes one\n"
     assert typed("list", tmp_path / "absent") == 1
-    assert "absent: No such file or directory; give a directory that holds runs" in typed.err
+    assert "absent: No such file or directory; give a directory that holds runs, or start one: " in typed.err

@@ -169,8 +169,8 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
         (
             {"size": 10},
             (
-                "200 bytes are too short: a part has not one window of data.size = 10 bytes; give a text of "
-                "220 bytes or more, or lower data.size"
+                "200 bytes are too few: each part needs a window of data.size = 10 bytes; give a text of "
+                "at least 220 bytes, or lower data.size"
             ),
         ),
         (

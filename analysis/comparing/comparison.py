@@ -119,8 +119,8 @@ def _says(first: Score, second: Score) -> str:
     ratio = second.ops_per_second / first.ops_per_second - 1
     if abs(ratio) < 5e-5:
         return "The second run is as fast as the first."
-    more = "more" if ratio > 0 else "less"
-    text = f"The second run has {percent(abs(ratio))} {more} OPS than the first."
+    change = "higher" if ratio > 0 else "lower"
+    text = f"The second run has {percent(abs(ratio))} {change} OPS than the first."
     a, b = first.timeline.stable_interval, second.timeline.stable_interval
     if a is None or b is None:
         return f"{text} One has no stable window, so the difference may be chance."

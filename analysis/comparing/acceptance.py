@@ -18,6 +18,7 @@ from analysis.comparing.scaling import refuse_mixed
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures, num_devices
 from analysis.readings.outliers import outlier_text, outliers
+from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
@@ -194,7 +195,9 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
         for one in slow:
             yield Judgement("no_slow_ranks", name, outlier_text(one), "none", False, ", ".join(one.hosts))
         if not slow:
-            yield Judgement("no_slow_ranks", name, "none", "none", True)
+            known = len(run.replay.leg.devices) >= LEAST_NUMBER
+            few = "unknown: fewer than four ranks cannot be compared"
+            yield Judgement("no_slow_ranks", name, "none" if known else few, "none", True if known else None)
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:

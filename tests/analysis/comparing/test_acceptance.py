@@ -68,6 +68,13 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     assert sorted(wrong) == ["max_spread", "min_ops_per_second", *["ranked"] * 3, "runs"]
 
 
+def test_ranks_too_few_to_be_compared_are_unknown_which_does_not_pass(tmp_path: Path) -> None:
+    found = accept(Criteria(no_slow_ranks=True), study(tmp_path, replace(GOOD, groups=1)))
+    assert not found.passed
+    assert [each.passed for each in by_criterion(found)["no_slow_ranks"]] == [None] * 3
+    assert "unknown: fewer than four ranks cannot be compared" in acceptance_text(found)
+
+
 def test_a_slow_node_is_named(tmp_path: Path) -> None:
     runs = study(tmp_path, replace(GOOD, slow={2: 0.5}))
     found = accept(Criteria(no_slow_ranks=True), runs)

@@ -117,10 +117,12 @@ def _says(first: Score, second: Score) -> str:
         if not score.ops_per_second:
             return f"The {name} run has no credited operations; there is nothing to compare."
     ratio = second.ops_per_second / first.ops_per_second - 1
-    if abs(ratio) < 5e-5:
-        return "The second run is as fast as the first."
-    change = "higher" if ratio > 0 else "lower"
-    text = f"The second run has {percent(abs(ratio))} {change} OPS than the first."
+    change = (
+        "is as fast as"
+        if abs(ratio) < 5e-5
+        else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
+    )
+    text = f"The second run {change} the first."
     a, b = first.timeline.stable_interval, second.timeline.stable_interval
     if a is None or b is None:
         return f"{text} One has no stable window, so the difference may be chance."

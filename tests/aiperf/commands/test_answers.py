@@ -115,7 +115,7 @@ def test_the_text_of_a_run_without_a_result_has_no_score(made: Made, typed: Type
 
 def test_status_says_how_to_go_on(made: Made, typed: Typed) -> None:
     assert typed("status", made["whole"].directory) == 0
-    assert "verdict" not in typed.out
+    assert f"{'verdict':<24}VALID, class smoke\n" in typed.out
     assert typed("status", made["lost"].directory) == 0
     assert f"{'verdict':<24}NO RESULT: {CAUSE}" in typed.out
     assert typed("status", made["cut"].directory) == 0

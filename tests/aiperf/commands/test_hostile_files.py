@@ -73,7 +73,7 @@ def test_a_log_that_no_rank_wrote_is_a_finding(grow: Callable[[Path], object], r
     judged = examine(run)
     (found,) = [each for each in judged.verdict.findings if log.name in each.text]
     assert found.outcome is Outcome.FAILED
-    assert "beside this journal it has at most" in found.text or "more than 4,096 bytes" in found.text
+    assert "with this journal it can have at most" in found.text or "more than 4,096 bytes" in found.text
 
 
 def test_a_line_of_telemetry_without_end_is_passed_over(run: RunFiles) -> None:

@@ -107,7 +107,7 @@ def test_export_writes_a_file(typed: Typed, run: RunFiles, tmp_path: Path) -> No
 
 def test_export_of_nothing_says_what_there_is(typed: Typed, run: RunFiles) -> None:
     assert typed("export", run.directory) == 2
-    assert "--csv, --mllog, --openmetrics or --dawnbench" in typed.err
+    assert "--csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference" in typed.err
 
 
 def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class SearchConfig:
     population: int = 100
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
-    """Morphisms a child may get at the most."""
+    """Most morphisms of one child."""
     prepared: int = 1
     """Trials that a group prepares beside the one it trains: 1, so that no device waits between two; 0, so
     that each is proposed with the result of the one before, and may begin with its weights."""
@@ -239,7 +239,7 @@ class TrainingConfig:
 
     @property
     def numbers_a_weight(self) -> int:
-        """That are kept at the most: itself, and its momentum or its two moments."""
+        """Most that are kept: itself, and its momentum or its two moments."""
         return 2 if self.optimizer == "sgd" else 3
 
     def normalises_over(self, ranks: int) -> bool:

@@ -61,7 +61,7 @@ class Trial:
     round: int
     """1 + number // groups."""
     epochs: int
-    """Passes over the training examples, at the most (early stopping may end sooner)."""
+    """Most passes over the training examples (early stopping may end sooner)."""
     seed: int
     """Of the order of the examples, the augmentation and dropout."""
 

@@ -73,7 +73,7 @@ def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
 
 
 def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and output of a driver's tool. Raises ToolFailed, after so many seconds at the most.
+    """Exit code and output of a driver's tool. Raises ToolFailed, after at most so many seconds.
 
     A process that waits in its driver cannot be killed: it is left behind then, and so are its children.
     """

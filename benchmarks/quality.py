@@ -89,7 +89,7 @@ class Arm:
         self.config, self.seconds = config, seconds
         self.rank = Rank(device, data, config.training, Solo())
         self.seed: Graph = starting_graph(config)
-        self.pace = Pace(lambda: False, now() + seconds)
+        self.pace = Pace(lambda: False, now, now() + seconds)
         self.best_error, self.best, self.trials = 1.0, None, 0
 
     def fresh(self, random_seed: int) -> Kept:

@@ -1,6 +1,6 @@
 """What each way of searching earns of the same operations.
 
-    python -m benchmarks.search [--data digits fashion text] [--seeds 5] [--gops 2500] [--figure FILE]
+    python -m benchmarks.search [--data digits fashion fashion-all text] [--seeds 5] [--gops 2500]
     python -m benchmarks.search --data text --seeds 3 --gops 30000 --results FILE    20 minutes of a core each
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
@@ -11,7 +11,8 @@ The search, the tuner and the training are those of a run; only processes and me
   continued   the seed, trained once with its schedule stretched over all operations
   restarted   the seed, trained again and again from new weights, as long as the longest trials
   random, evolution, foresight, bayesian     with carried weights
-  …-anew      the same, every network from new weights, as long as the preset's longest trials
+  …-anew      the same, every network from new weights, as long as the preset's longest trials of which the
+              operations allow five of the seed
   …+nni, …+optuna     with hyper-parameters tuned by TPE
   …+prepared  of text: a trial is proposed while the one before it is trained, as of images always
   …+halving   epochs by asynchronous successive halving
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -60,12 +62,22 @@ from nas.text_seeds import llama
 from nas.weights import initial
 
 # Per data set: operations of a run relative to --gops, and what differs from the preset. Of images half its
-# operations, and rounds of half its length.
+# operations, and rounds of half its length. Of all of Fashion-MNIST a trial is one epoch: as many steps as
+# eleven of its 5,000 images.
 DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "digits": (1.0, {"training.epochs": (6, *[3] * 15, 60)}),
     "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6)}),
+    "fashion-all": (
+        4.0,
+        {**FASHION_ROUNDS, "training.epochs": (1,), "training.validate_every_examples": 27_500},
+    ),
     "text": (1.2, {}),
 }
+IMAGES: Mapping[str, DataConfig] = {
+    "fashion": FASHION,
+    "fashion-all": replace(FASHION, training_examples=0, validation_examples=5000),
+}
+"""The data, if not the preset's."""
 SWEEP: Mapping[str, Mapping[str, int]] = {
     "1x64": {"blocks": 1, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
     "2x64": {"blocks": 2, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
@@ -83,6 +95,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+prepared": {"search.prepared": 1},
 }
 SLOW = 0.1
+FEWEST = 5
+"""Networks from new weights, in one run."""
 SLACK = 0.2
 """Of the operations: whole epochs of a network that is trained once may come to less than the budget."""
 
@@ -98,8 +112,23 @@ class Spent:
     curve: list[tuple[int, float]] = field(default_factory=list)
 
     @property
+    def left(self) -> int:
+        return self.budget - self.operations - self.pending
+
+    @property
     def over(self) -> bool:
-        return self.operations + self.pending >= self.budget
+        return self.left <= 0
+
+
+@dataclass
+class Budget(Pace):
+    """A deadline in operations instead of seconds."""
+
+    left: Callable[[], float] = lambda: math.inf
+    """In steps of the network that is trained, its validations included."""
+
+    def steps_left(self, step_seconds: float) -> float:
+        return max(0.0, self.left())
 
 
 @lru_cache(maxsize=2)
@@ -116,9 +145,8 @@ class Run:
         self.config, self.seed, self.spent = config, starting_graph(config), Spent(budget)
         data = _data(config.data, config.random_seed)
         self.rank = Rank(device, data, config.training, Solo())
-        self.pace = Pace(
-            lambda: self.spent.over, block_seconds=0.05
-        )  # it ends within a few steps of its operations
+        # It ends within a few steps of its operations.
+        self.pace = Budget(lambda: self.spent.over, block_seconds=0.05)
         self.kept: dict[int, Kept] = {}
         self.best: tuple[float, int, Kept] | None = None
         self.used: dict[int, int] = {}
@@ -133,6 +161,8 @@ class Run:
         )
         before, self.parents[number] = self.spent.operations, trial.parent
         errors: list[float] = []
+        step = trial.hyper.batch_size * (image + asked / self.config.training.validate_every_examples)
+        self.pace.left = lambda: (self.spent.left - asked) / step
 
         def report(message: object) -> None:
             if isinstance(message, Steps):
@@ -281,10 +311,10 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
     name = arm.removeprefix("slow ")
     settings: dict[str, Any] = {"random_seed": seed, "training.format": FORMAT, **overrides}
     preset = load_preset("text" if data == "text" else "digits")
-    if data == "fashion":
-        preset = replace(preset, data=FASHION)
+    if data in IMAGES:
+        preset = replace(preset, data=IMAGES[data])
     preset = with_overrides(preset, settings)
-    longest = max(preset.training.epochs)
+    longest = _longest(preset, share * gops)
     if "+halving" in name:
         rungs = tuple(sorted({max(1, round(longest * part / 27)) for part in (1, 3, 9, 27)}))
         preset = with_overrides(preset, {"training.epochs": rungs})
@@ -335,6 +365,13 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
         curve=run.spent.curve,
         seconds=time.thread_time() - began,
     )
+
+
+def _longest(config: Config, gops: float) -> int:
+    """Epochs of the longest trials that would not take most of the operations."""
+    image = starting_graph(config).cost.train.price(OPS) / 1e9
+    images = config.data.training_examples
+    return max(each for each in config.training.epochs if not images or FEWEST * each * images * image < gops)
 
 
 def main() -> None:

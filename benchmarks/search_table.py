@@ -21,7 +21,12 @@ ARMS = (
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """What a search of text is measured against: in this order, for the best size is that of the sweep."""
 TEXT = "text"
-NAMES = {"digits": "digits", "fashion": "Fashion-MNIST", "text": "the bundled text"}
+NAMES = {
+    "digits": "digits",
+    "fashion": "Fashion-MNIST",
+    "fashion-all": "Fashion-MNIST, all 60,000 images",
+    "text": "the bundled text",
+}
 REFERENCE = "evolution-anew"
 POINTS = 30  # of a line of the figure
 TICKS = (1, 1.5, 2, 2.5, 3, 4, 6, 10, 15, 20, 30, 40, 60)

@@ -18,7 +18,7 @@ from nas.ops import OPS, Cost, Ops
 T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the example
-LONGEST_NAME = 200  # characters; the seeds' own have 25 at the most
+LONGEST_NAME = 200  # characters; the seeds' own have at most 25
 
 
 @dataclass(frozen=True)

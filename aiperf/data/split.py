@@ -72,7 +72,7 @@ def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:
 
 
 def share(total: int, rank: int, ranks: int) -> slice:
-    """The even share of `total` that falls to a rank; shares differ by one at the most."""
+    """The even share of `total` that falls to a rank; shares differ by at most one."""
     if not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} is none of {ranks} ranks")
     return slice(rank * total // ranks, (rank + 1) * total // ranks)

@@ -42,7 +42,7 @@ class OwnProcess(Generic[Seen]):
         return self._process.poll() is not None
 
     def answer(self, seconds: float) -> Seen | None:
-        """Waits so long at the most; None, and the child is killed, when none comes."""
+        """Waits at most so long; if none comes, the child is killed and the answer is None."""
         try:
             code = self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:

@@ -77,7 +77,7 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
 
 
 def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
-    """On the master: asks all other ranks, and waits so long at the most for what they see."""
+    """On the master: asks all other ranks, and waits at most so long for what they see."""
     until, hosts = time.monotonic() + seconds, gather(link)
     trains = wanted.pretend is None
     data = data_process(config.data) if trains else None

@@ -23,7 +23,7 @@ from aiperf.training.found_network import find_network
 from nas.ops import TENSOR_OPS
 
 MORE_QUERIES = 2.0
-"""LoadGen makes its queries in advance, for the speed that it is told; with too few a test ends too soon."""
+"""LoadGen makes its queries in advance, for the speed given to it; with too few a test ends too soon."""
 MORE_SAMPLES = 1.3
 """The same of the one query of Offline, which it makes a tenth larger by itself."""
 SWITCH_SECONDS = 1e-4

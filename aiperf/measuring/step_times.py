@@ -20,7 +20,7 @@ from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 
 ROUNDS = (3, 20)
-"""Steps of each engine that are timed, at the least and at the most, in turn with the others'."""
+"""Steps of each engine that are timed, at least and at most, in turn with the others'."""
 LONG_TRIAL_SECONDS = 600.0
 """Of a trial of the seed: a processor compiles for minutes, and for shorter ones it is not tried."""
 COMPILED = "compiled"

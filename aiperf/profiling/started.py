@@ -20,7 +20,7 @@ from nas.record import decode, encode
 
 POLL_SECONDS = 0.05
 WORDS = 400
-"""Of a process's last line, that are told."""
+"""Characters of a process's last line that are shown."""
 
 
 def profiled(work: ProfileWork, directory: Path) -> Recorded:

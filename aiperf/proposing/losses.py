@@ -1,4 +1,4 @@
-"""What a tuner is told of a trial, so that trials early and late, long and short can be compared."""
+"""What a tuner receives of a trial, so that trials early and late, long and short can be compared."""
 
 from __future__ import annotations
 

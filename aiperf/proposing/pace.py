@@ -63,7 +63,7 @@ class Pace:
         return max(0.0, self.seconds_left() / step_seconds)
 
     def steps_of_block(self, step_seconds: float, trained_seconds: float, left: int) -> int:
-        """How many steps are made before the next look at the clock: at least one, at the most `left` of the
+        """How many steps are made before the next look at the clock: at least one, at most `left` of the
         segment, which was trained for `trained_seconds`; or CLOSE_NOW, or VALIDATE_NOW.
 
         Towards the deadline a block takes half of what is left, so that a step that suddenly takes longer

@@ -18,7 +18,7 @@ from aiperf.files import RunFiles
 PIECE_BYTES = 16 << 20
 HEAD = struct.Struct("<BQII")
 WEIGHTS, LOG = 0, 1
-# Of one rank, which writes about 100 bytes every two seconds at the most. A longer log stays where it is.
+# Of one rank, which writes at most about 100 bytes every two seconds. A longer log stays where it is.
 LONGEST_LOG_BYTES = 64 << 20
 # For all logs together, while they keep coming. A result that nobody sees for longer is worth more than they.
 LOGS_SECONDS = 120.0

@@ -11,7 +11,7 @@ DOWN, UP, FULL = 0.5, 1.25, 0.95
 """Factors on a rate that failed, on one that passed with none above it known to fail, and on one that
 passed a short test and failed the test of full length."""
 FULL_TESTS = 6
-"""Of full length at the most; each may take ten minutes."""
+"""At most so many of full length; each may take ten minutes."""
 
 
 def highest_rate(passes: Callable[[float, bool], bool], first: float, least: float) -> float | None:

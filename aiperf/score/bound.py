@@ -65,7 +65,7 @@ def processor_ops_per_second(processor: Processor, format: str) -> float | None:
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:
     flags = set(processor.flags)
     if processor.machine in X86:
-        # What is emulated is as fast as fp32 at the most.
+        # What is emulated is at most as fast as fp32.
         table = _FP32 if format == "fp32" else {**_FP32, **_BF16}
         return max((table[flag] for flag in flags & table.keys()), default=None)
     if processor.machine in ARM and "asimd" in flags and "sme" not in flags:

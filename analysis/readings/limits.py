@@ -1,4 +1,4 @@
-"""What devices were seen to do at the most: by `peak`, or by a run before its clock started."""
+"""The most that devices were seen to do: by `peak`, or by a run before its clock started."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def inference_files(judged: Judged, entry: MlperfEntry, given: Mapping[str, str]
 
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
-    """Raises AiperfError where something is there already, OSError."""
+    """Raises AiperfError if the folder is not empty, and OSError."""
     if folder.exists() and any(folder.iterdir()):
         raise AiperfError(f"{folder} is not empty; remove it or choose another folder")
     for name, content in files.items():

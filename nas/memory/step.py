@@ -131,7 +131,8 @@ class _Passes:
                 self._hold(found[-1][1])
         narrow = self._narrow_weights(node, own)
         besides = own.backward * self.examples + (narrow or weights)
-        self._look(besides, self._blocked_weights(node, own))
+        # The gradient as oneDNN lays it out, then as torch does, then with the channels last.
+        self._look(besides, 2 * self._blocked_weights(node, own))
         self._give_back(gradient)
         self.live -= inside
         for tensor in tensors:

@@ -17,7 +17,7 @@ from nas.search.forest import Forest
 from nas.search.search import Search
 from nas.search.trials import Candidate, Living, Observation
 
-RIVALS = 25  # parents that are looked at for one proposal, at the most
+RIVALS = 25  # most parents that are considered for one proposal
 CHILDREN = 2  # of each
 LINEAGE = 4  # features beside those of the graph
 UNTRAINED = 1.0  # the error of what a trial without a parent starts from

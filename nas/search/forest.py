@@ -1,8 +1,8 @@
-"""A forest of random regression trees that is told one observation after the other, and forgets none.
+"""A forest of random regression trees that learns one observation after the other, and forgets none.
 
 The trees are scikit-learn's (Geurts et al., "Extremely randomized trees", Machine Learning 63, 2006). A
-tree is grown anew now and then, on all that was told; in between, what is told is added to the leaf it
-falls into. So every observation counts in every tree at once, and no proposal waits for a whole forest.
+tree is regrown now and then, on all observations; in between, a new one is added to the leaf it falls
+into. So every observation counts in every tree at once, and no proposal waits for a whole forest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 TREES = 16
 LEAST_IN_LEAF = 3
-GROWTH = 0.1  # of what was told, by which it may grow before the last tree is grown anew
+GROWTH = 0.1  # of the observations: so much it may grow before the last tree is regrown
 
 
 class Forest:
-    """Follows from the order of what it was told, and from its random seed."""
+    """Follows from the order of its observations, and from its random seed."""
 
     def __init__(self, num_features: int, random_seed: int) -> None:
         """Raises ModuleNotFoundError where scikit-learn is not installed."""

@@ -32,7 +32,7 @@ class Dimension:
     choices: tuple[float, ...] = ()
 
     def nearest(self, value: float) -> float:
-        """What a tuner is told of a value that it would not propose itself."""
+        """What a tuner receives for a value that it would not propose itself."""
         if self.choices:
             return min(self.choices, key=lambda choice: abs(choice - value))
         return min(max(value, self.low), self.high)

@@ -30,7 +30,7 @@ _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER = 2**31 - 1
 _LARGEST = (2**30, 2**25)
-"""Of what comes from the heap. Before version 2.35 glibc takes 32 MiB at the most."""
+"""Of what comes from the heap. Before version 2.35 glibc takes at most 32 MiB."""
 
 # What the kernels read: numbers of 32 bits, or of 16 with the exponent of those.
 TYPES = (torch.float32, torch.bfloat16)

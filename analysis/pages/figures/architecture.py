@@ -71,7 +71,7 @@ def _all(found: Architecture) -> Iterator[LayerUnit]:
 
 
 def _label(unit: LayerUnit) -> str:
-    """What a pointer is told."""
+    """What the tooltip says."""
     lines = [unit.name, " · ".join([unit.text, *unit.after]), f"output {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:

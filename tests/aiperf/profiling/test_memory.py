@@ -56,6 +56,7 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
 
 MODELLED = {
     "images": residual((3, 32, 32), widths=(8, 16)),
+    "weights": residual((3, 8, 8), widths=(64, 256)),
     "text": llama_2x64((64,)),
     "other text": gpt_4x128((32,)),
 }

@@ -89,7 +89,7 @@ def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None
     `run --dry-run`; all ranks of a host share a processor's."""
     format = "bf16" if work.training.format == AUTO else work.training.format
     own = work.hyper.batch_size // work.ranks
-    parts = step_parts(graph, replace(work.training, format=format), own, PROCESSOR)
+    parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)
     needed = work.ranks * sum(parts.values())
     if needed > device_bytes:
         examples = f"{work.hyper.batch_size} {graph.head.example}s"

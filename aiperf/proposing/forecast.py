@@ -63,5 +63,5 @@ def forecast(
         least_ranked_hours=max(RANKED_HOURS, seconds / 3600),
         weights_bytes=int(living * kept * config.search.bounds.max_parameters),
         journal_bytes=int(lines * LINE_BYTES),
-        memory_bytes=training_bytes(seed, training, training.batch_size // ranks, kind),
+        memory_bytes=training_bytes(seed, training, training.batch_size // ranks, ranks, kind),
     )

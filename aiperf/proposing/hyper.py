@@ -32,7 +32,7 @@ class Memory:
         if chosen.batch <= 1:
             return chosen
         examples = int(-(-chosen.batch * training.batch_size // ranks))
-        fits = training_bytes(graph, training, examples) <= SHARE * device_bytes
+        fits = training_bytes(graph, training, examples, ranks) <= SHARE * device_bytes
         if fits and graph.num_activations * examples < self._overflow:
             return chosen
         return replace(chosen, batch=1.0)

@@ -16,20 +16,22 @@ FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
 
 
-def training_bytes(graph: Graph, training: TrainingConfig, examples: int, kind: str = "") -> int:
-    """Of a trial on a device of that kind, on so many examples in a step: the step, and the best network so
-    far with its optimizer's state, of which a rank holds a copy."""
+def training_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = "") -> int:
+    """Of a trial on a device of that kind, one of so many, on so many examples in a step: the step, and the
+    best network so far with its optimizer's state, of which a rank holds a copy."""
     best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
-    return sum(step_parts(graph, training, examples, kind).values()) + best
+    return sum(step_parts(graph, training, examples, ranks, kind).values()) + best
 
 
-def step_parts(graph: Graph, training: TrainingConfig, examples: int, kind: str = "") -> dict[str, int]:
+def step_parts(
+    graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
+) -> dict[str, int]:
     """Bytes of an eager step at its fullest, by what they hold; their sum is the peak.
 
     oneDNN's part is a processor's. What cuDNN and other libraries take by themselves is in none.
     """
     weights = FP32_BYTES * graph.num_parameters
-    step = step_memory(graph, ELEMENT_BYTES[training.format], examples)
+    step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
     highest = max(step.highest, step.gradients + _update_bytes(graph, training))
     by_onednn = {"onednn": max(0, step.highest_by_onednn - highest)} if kind == PROCESSOR else {}
     return {
@@ -62,9 +64,14 @@ def _example_bytes(graph: Graph) -> int:
 
 def _update_bytes(graph: Graph, training: TrainingConfig) -> int:
     """That the optimizer needs for a moment, when the activations are gone. SGD and AdamW change numbers in
-    place; Muon has of a matrix the gradient ahead in fp32, and two of its iterations in the format."""
+    place. Muon has of a matrix the gradient ahead in fp32, of a convolution a second time as a matrix, and in
+    the format two iterations and two products of the matrix with itself."""
     if training.optimizer != "muon":
         return 0
-    matrices = hidden_matrices(graph).values()
-    numbers = max(map(prod, matrices), default=0)
-    return (FP32_BYTES + 2 * ELEMENT_BYTES[training.format]) * numbers
+    found, narrow = 0, ELEMENT_BYTES[training.format]
+    for shape in hidden_matrices(graph).values():
+        numbers, wide = prod(shape), FP32_BYTES * (2 if len(shape) == 4 else 1)
+        rows = min(shape[0], numbers // shape[0]) if len(shape) == 4 else min(shape[-2:])
+        grams = 2 * narrow * rows * rows * (shape[0] if len(shape) == 3 else 1)
+        found = max(found, (wide + 2 * narrow) * numbers + grams)
+    return found

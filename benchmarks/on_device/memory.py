@@ -36,7 +36,7 @@ def measure(setting: Setting) -> Figures:
     training = replace(load_preset("digits").training, format=format)  # with SGD, as the steps below
     rows, faults = [], []
     for what, graph, images, names in _cases(setting):
-        expected = sum(step_parts(graph, training, images, device.kind).values())
+        expected = sum(step_parts(graph, training, images, 1, device.kind).values())
         for name in names:
             if KINDS[name].why_not(device):
                 continue

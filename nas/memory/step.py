@@ -26,9 +26,9 @@ class StepMemory:
     """The same on a processor, where oneDNN lays out a convolution's weights anew while it computes."""
 
 
-def step_memory(graph: Graph, narrow: int, examples: int) -> StepMemory:
-    """Of a step on so many examples, its products in numbers of `narrow` bytes."""
-    passes = _Passes(graph, narrow, examples)
+def step_memory(graph: Graph, narrow: int, examples: int, ranks: int = 1) -> StepMemory:
+    """Of a step on so many examples, its products in numbers of `narrow` bytes, of one of so many ranks."""
+    passes = _Passes(graph, narrow, examples, keeps_gradients=ranks > 1)
     passes.forward()
     passes.loss()
     kept = passes.live
@@ -43,6 +43,8 @@ class _Passes:
     graph: Graph
     narrow: int
     examples: int
+    keeps_gradients: bool
+    """A group's are parts of DDP's buckets, which stay; a new one is copied there."""
     live: int = 0
     gradients: int = 0
     """Of weights."""
@@ -107,7 +109,8 @@ class _Passes:
         self._give_back(self._lies[output])
 
     def backward(self) -> None:
-        self.gradients = 0
+        if not self.keeps_gradients:
+            self.gradients = 0
         graph, output = self.graph, self.graph.output
         wide = WIDE * prod(graph.shapes[output]) * self.examples
         self._look(2 * wide)
@@ -137,8 +140,9 @@ class _Passes:
         self.live -= inside
         for tensor in tensors:
             self._give_back(tensor)
-        self.gradients += weights
-        self._look(narrow)  # becomes the gradient in fp32
+        self._look(narrow + weights)  # the narrow gradient becomes that in fp32
+        if not self.keeps_gradients:
+            self.gradients += weights
         for name, place in found:
             towards[name] = self._sum(towards[name], place) if name in towards else place
 

@@ -67,7 +67,7 @@ MODELLED = {
 def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) -> None:
     graph = MODELLED[name]
     measured = measure_memory(steps_of(graph, format))
-    modelled = step_parts(graph, work_of(graph, format).training, BATCH, "cpu")
+    modelled = step_parts(graph, work_of(graph, format).training, BATCH, 1, "cpu")
     for kind in ("weights", "statistics", "gradients", "examples"):
         assert modelled[kind] == getattr(measured, kind), kind
     steps = FP32 * len(graph.weights)  # AdamW counts the steps of each tensor

@@ -18,7 +18,7 @@ TRAINING = replace(resolved_preset("digits").training, format="fp32", batch_size
 
 def test_terms_by_hand() -> None:
     seed = residual()
-    parts = step_parts(seed, TRAINING, 50)
+    parts = step_parts(seed, TRAINING, 50, 1)
     weights = 4 * 5142
     statistics = 4 * sum(2 * shape[0] for name, shape in seed.weights.items() if name.endswith("bn.weight"))
     assert (parts["weights"], parts["gradients"], parts["optimizer_state"]) == (weights,) * 3
@@ -28,18 +28,18 @@ def test_terms_by_hand() -> None:
     assert 0.4 < parts["activations"] / (50 * 4 * seed.num_activations) < 0.7
     assert "onednn" not in parts
     best = 2 * weights + statistics
-    assert training_bytes(seed, TRAINING, 50) == sum(parts.values()) + best
+    assert training_bytes(seed, TRAINING, 50, 1) == sum(parts.values()) + best
 
 
 def test_examples_of_text_are_symbols_and_those_that_follow() -> None:
     seed = llama_1x64((32,))
-    assert step_parts(seed, TRAINING, 4)["examples"] == 4 * 2 * 8 * 32
+    assert step_parts(seed, TRAINING, 4, 1)["examples"] == 4 * 2 * 8 * 32
 
 
 def test_only_a_processor_has_onednn() -> None:
     """Of ResNet-50, the largest kernel that is laid out anew, when few activations are there."""
     graph = resnet50((3, 64, 64))
-    device, processor = (step_parts(graph, TRAINING, 2, kind) for kind in ("cuda", "cpu"))
+    device, processor = (step_parts(graph, TRAINING, 2, 1, kind) for kind in ("cuda", "cpu"))
     largest = 4 * max(prod(shape) for name, shape in graph.weights.items() if "conv" in name)
     assert 0.9 * largest < processor.pop("onednn") <= largest
     assert processor == device
@@ -47,10 +47,19 @@ def test_only_a_processor_has_onednn() -> None:
 
 def test_muon_needs_most_after_the_passes_of_a_small_batch() -> None:
     graph = llama_1x64((8,))
-    muon, adamw = (step_parts(graph, replace(TRAINING, optimizer=name), 1) for name in ("muon", "adamw"))
+    muon, adamw = (step_parts(graph, replace(TRAINING, optimizer=name), 1, 1) for name in ("muon", "adamw"))
     largest = max(map(prod, hidden_matrices(graph).values()))
     assert muon["activations"] == adamw["activations"]
-    assert muon["temporary"] == max(adamw["temporary"], 12 * largest - muon["activations"])
+    grams = 2 * 4 * 64 * 64
+    assert muon["temporary"] == max(adamw["temporary"], 12 * largest + grams - muon["activations"])
+
+
+def test_the_gradients_of_a_group_stay_in_their_buckets() -> None:
+    graph = resnet50((3, 64, 64))
+    alone, grouped = (step_parts(graph, TRAINING, 2, ranks) for ranks in (1, 2))
+    fresh = 4 * graph.weights["classifier.weight"][0] * graph.weights["classifier.weight"][1]
+    assert grouped["temporary"] > alone["temporary"] + 0.9 * fresh
+    assert {**grouped, "temporary": 0} == {**alone, "temporary": 0}
 
 
 def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
@@ -60,5 +69,5 @@ def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
     keeper.keep()
     held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
     work = work_of(IMAGES)
-    more = training_bytes(IMAGES, work.training, 4) - sum(step_parts(IMAGES, work.training, 4).values())
+    more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())
     assert more == sum(tensor.nbytes for tensor in held)

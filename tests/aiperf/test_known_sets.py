@@ -46,7 +46,7 @@ def test_the_number_of_windows_follows_from_their_size() -> None:
         ({"official_training_examples": 1}, ["official_training_examples is 1, but enwik9 has 927733"]),
         (
             {"classes": 255, "channels": 3},
-            ["channels is 3, but enwik9 has 1", "classes is 255, and enwik9 has 256"],
+            ["channels is 3, but enwik9 has 1", "classes is 255, but enwik9 has 256"],
         ),
     ],
 )

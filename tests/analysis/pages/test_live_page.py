@@ -105,7 +105,7 @@ def test_a_served_run_refreshes_itself(growing: Growing, opened: Callable[..., S
     away = growing.files.directory / "away"
     growing.files.journal.rename(away)
     page.locator("#stale", has_text="no journal at").wait_for(timeout=20_000)
-    assert "What follows stood so at" in page.locator("#stale").inner_text()
+    assert "The page below is from" in page.locator("#stale").inner_text()
     away.rename(growing.files.journal)
     page.locator("#stale").wait_for(state="hidden", timeout=20_000)
     shown.complaints.clear()  # the browser names the answer 500

@@ -52,7 +52,7 @@ def run_preset(preset: str, mpi: Mpi, layout: str, directory: Path, backend: str
     assert replay.tested.tally.of == TESTED[preset]
     logs = sorted(directory.glob("logs/*.steps.jsonl"))
     assert len(logs) == len(workers)
-    assert "as hashed at each validation; none missing" in seen_by_witnesses(directory)
+    assert "with the hash of each validation; none missing" in seen_by_witnesses(directory)
     logs[-1].write_text(logs[-1].read_text().replace('"examples": ', '"examples":  ', 1))
     assert not judge(replay, RunFiles(directory)).valid
     assert "their hash is not the recorded one" in seen_by_witnesses(directory)

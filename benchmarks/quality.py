@@ -116,11 +116,11 @@ class Arm:
                 images = curve[-1][0] if curve else 0
                 curve.append((images + message.segment.train_examples, message.segment.error))
 
-        state, _, kept = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
+        end = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
         self.trials += 1
-        if curve and kept is not None and min(error for _, error in curve) < self.best_error:
-            self.best_error, self.best = min(error for _, error in curve), kept
-        return state, kept, curve
+        if curve and end.kept is not None and min(error for _, error in curve) < self.best_error:
+            self.best_error, self.best = min(error for _, error in curve), end.kept
+        return end.state, end.kept, curve
 
     def search(self) -> None:
         settings, epochs = self.config.search, self.config.training.epochs

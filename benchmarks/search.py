@@ -48,9 +48,9 @@ from aiperf.run.run import starting_graph
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.training.train import NotFinite, train
+from aiperf.training.train import NotFinite, TrialEnd, train
 from aiperf.trial import HyperParameters, Segment, State, Trial
-from aiperf.wire.messages import Finished, Ready, Started, Steps, Validated
+from aiperf.wire.messages import NOTHING_KEPT, Finished, Ready, Started, Steps, Validated
 from benchmarks.quality import FASHION, FASHION_ROUNDS
 from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, Result, figure, read, table
 from nas.graph import Graph
@@ -152,7 +152,7 @@ class Run:
         self.used: dict[int, int] = {}
         self.parents: dict[int, int | None] = {}
 
-    def trained(self, trial: Trial, start: Kept, own: Callable[[Segment], None]) -> tuple[State, str]:
+    def trained(self, trial: Trial, start: Kept, own: Callable[[Segment], None]) -> TrialEnd:
         """Trains, and credits as the score does."""
         price, number = start.graph.cost, trial.number
         image, asked = (
@@ -177,16 +177,16 @@ class Run:
                 own(segment)
 
         try:
-            state, reason, kept = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
+            end = train(self.rank, build(self.rank, trial, 1, start), self.pace, report)
         except NotFinite as error:
-            state, reason, kept = State.FAILED, str(error), None
+            end = TrialEnd(State.FAILED, str(error), None, NOTHING_KEPT)
         self.spent.pending = 0
         self.used[number] = self.spent.operations - before
-        if kept is not None and errors:
-            self.kept[number] = kept
+        if end.kept is not None and errors:
+            self.kept[number] = end.kept
             if self.best is None or min(errors) < self.best[0]:
-                self.best = min(errors), number, kept
-        return state, reason
+                self.best = min(errors), number, end.kept
+        return end
 
     def fresh(self, random_seed: int) -> Kept:
         return Kept(self.seed, initial(self.seed, random_seed), {})
@@ -219,10 +219,9 @@ class Run:
             start = self._start(trial)
             if anew:
                 start = Kept(start.graph, initial(start.graph, trial.seed), {})
-            state, reason = self.trained(
-                trial, start, lambda segment: write(Closed(segment, time.monotonic() - now))
-            )
-            write(Ended(Finished(number, 1, state, reason), time.monotonic() - now))
+            end = self.trained(trial, start, lambda segment: write(Closed(segment, time.monotonic() - now)))
+            told = Finished(number, 1, end.state, end.reason, kept=end.segment)
+            write(Ended(told, time.monotonic() - now))
             needed = jobs.needed()
             self.kept = {old: network for old, network in self.kept.items() if old in needed}
         return len(replay.trials)

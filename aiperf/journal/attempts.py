@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
 from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
 from aiperf.trial import Segment, State, Trial
-from aiperf.wire.messages import Ceiling, Control, Fallback, Ready
+from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
 
 AFTER_LAST_LINE_SECONDS = 10.0
 """The longest silence of a master that lives: a killed leg ends so long after its last line."""
@@ -104,6 +105,11 @@ class Validation:
         return f"trial {self.segment.trial}, segment {self.segment.index}"
 
 
+def best_of(validations: Iterable[Validation]) -> Validation | None:
+    """The first with the lowest error, unbounded."""
+    return min(validations, key=lambda validation: validation.segment.unbounded, default=None)
+
+
 @dataclass
 class Attempt:
     """One training of a trial, from its dispatch on."""
@@ -153,8 +159,9 @@ class Attempt:
 
     @property
     def chosen_from(self) -> bool:
-        """Whether its network may be the best one: it ended by itself, by the deadline or by a limit."""
-        return self.state in (State.COMPLETE, State.STOPPED)
+        """Whether its network may be the best one: it ended by itself, by the deadline or by a limit, and one
+        was kept in time."""
+        return self.state in (State.COMPLETE, State.STOPPED) and self.best_validation is not None
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -168,9 +175,16 @@ class Attempt:
 
     @property
     def best_validation(self) -> Validation | None:
-        """The first with the lowest error, unbounded; the network as it was then is the one kept."""
-        in_time = (validation for validation in self.validations if validation.in_time)
-        return min(in_time, key=lambda validation: validation.segment.unbounded, default=None)
+        """The one whose network was kept, else the first with the lowest error, unbounded.
+
+        Messages take time, so about the deadline a group may take a validation for too late that is in time
+        here, and now and then the other way round: then there is none.
+        """
+        kept = None if self.ended is None else self.ended.finished.kept
+        if kept is None:
+            return best_of(validation for validation in self.validations if validation.in_time)
+        found = None if kept == NOTHING_KEPT else self.validations[kept]
+        return found if found is not None and found.in_time else None
 
     @property
     def error(self) -> float | None:

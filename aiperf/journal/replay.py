@@ -18,7 +18,7 @@ from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
 from aiperf.journal.blocks import Blocks, Totals
 from aiperf.journal.file import Line
 from aiperf.trial import State
-from aiperf.wire.messages import Evaluated, Ready
+from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
@@ -319,6 +319,8 @@ class Replay:
             return f"{where}, but out of memory"
         if attempt.began is None and told.state is not State.FAILED:
             return f"{where}, but it never began"
+        if told.kept is not None and not NOTHING_KEPT <= told.kept < len(attempt.validations):
+            return f"{where}, but it keeps the network of segment {told.kept} of {len(attempt.validations)}"
         attempt.ended, attempt.end_time = event, t
         self.arrivals.append(attempt)
         if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:

@@ -19,7 +19,7 @@ from aiperf.tally import Tally
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Manifest
 from aiperf.trial import Segment, State, StepBlock, Trial
-from aiperf.wire.messages import Started, Steps, Validated
+from aiperf.wire.messages import NOTHING_KEPT, Started, Steps, Validated
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
@@ -58,6 +58,8 @@ class CourseEnd:
     state: State
     reason: str
     kept: Learnt | None
+    segment: int
+    """The one whose validation was the best in time; NOTHING_KEPT without one."""
 
 
 Course = Generator[Wait | Started | Steps | Validated, None, CourseEnd]
@@ -127,7 +129,8 @@ class Pretended:
             trial.hyper.batch_size,
         )
         draws = random.Random(f"course of {trial.number} {attempt} {self.config.random_seed}")
-        step_seconds, learnt, kept = self.step_seconds(graph, batch_size), start, None
+        step_seconds, learnt = self.step_seconds(graph, batch_size), start
+        kept, kept_at = None, NOTHING_KEPT
         yield Started(trial.number, attempt, graph.key, prepare_seconds)
         best, since_best, done, index = math.inf, 0, 0, 0
         while done < schedule.steps:
@@ -148,7 +151,7 @@ class Pretended:
                 block = StepBlock(trial.number, attempt, index, wanted, examples, seconds, loss)
                 yield Steps(block, 0.0)
             if done == first:
-                return CourseEnd(State.STOPPED, "the run ended", kept)
+                return CourseEnd(State.STOPPED, "the run ended", kept, kept_at)
             learnt = replace(learnt, examples=learnt.examples + (done - first) * batch_size)
             of = self.manifest["validation_examples"]
             pace.validate_seconds = self.validate_seconds(graph, of)
@@ -163,14 +166,18 @@ class Pretended:
                 tally=self.tally(learnt, of),
                 validate_seconds=pace.validate_seconds,
             )
-            if segment.unbounded < best and pace.now() <= pace.deadline:
-                best, since_best, kept = segment.unbounded, 0, learnt
+            in_time = pace.now() <= pace.deadline
+            if segment.unbounded < best and in_time:
+                best, since_best = segment.unbounded, 0
+                kept, kept_at = learnt, index
             else:
                 since_best += 1
             yield Validated(segment, 0.0)
             index += 1
-            if halted and done < schedule.steps:
-                return CourseEnd(State.STOPPED, "the run ended", kept)
+            if (halted or not in_time) and done < schedule.steps:
+                return CourseEnd(State.STOPPED, "the run ended", kept, kept_at)
             if training.patience and since_best >= training.patience:
-                return CourseEnd(State.COMPLETE, f"no better error in {since_best} validations", kept)
-        return CourseEnd(State.COMPLETE, "", kept)
+                return CourseEnd(
+                    State.COMPLETE, f"no better error in {since_best} validations", kept, kept_at
+                )
+        return CourseEnd(State.COMPLETE, "", kept, kept_at)

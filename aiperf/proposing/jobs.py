@@ -156,7 +156,7 @@ class Jobs:
         if told.out_of_memory:
             self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
         # A validation that ended after the deadline is none.
-        if told.state is State.COMPLETE and self.run.trials[number].attempts[-1].curve:
+        if told.state is State.COMPLETE and self.run.trials[number].attempts[-1].best_validation:
             self._complete(number)
             self._forget(ended.job.trial)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:

@@ -19,6 +19,10 @@ SILENCE_SHARE = 1 / 5
 LONGEST_BLOCK_SECONDS = 20.0
 """However long that silence: a group sees a stop after its block, and `rules.planned` allows a minute."""
 
+TRANSIT_SECONDS = 0.05
+"""Of a message, with room: a group's deadline is so much earlier, for the master counts from the sending of
+its release to the arrival of a validation."""
+
 WORKING_SECONDS = 5.0
 """Between two messages of a long validation that say that it goes on."""
 
@@ -49,7 +53,7 @@ class Pace:
         """The clock of the run goes, and stops in so many seconds, if ever."""
         self.block_seconds = block_seconds
         if seconds_left is not None:
-            self.deadline = self.now() + seconds_left
+            self.deadline = self.now() + seconds_left - TRANSIT_SECONDS
 
     def must_close(self) -> bool:
         return self.halted() or self.seconds_left() <= 0

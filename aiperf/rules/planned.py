@@ -8,13 +8,14 @@ from math import inf
 import numpy as np
 
 from aiperf.config import TrainingConfig
-from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, LATE_SECONDS
 from aiperf.tasks.known import task_of
 from aiperf.trial import State
+from aiperf.wire.messages import NOTHING_KEPT
 
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
@@ -60,6 +61,22 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples:
         closed = sum(validation.segment.steps for validation in attempt.validations)
         if closed != planned.steps and not stopped_early:
             yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
+    yield from _kept(attempt)
+
+
+def _kept(attempt: Attempt) -> Iterator[str]:
+    """The network that is kept is that of the best validation. A group can take one for in time which the
+    journal has after the deadline, and the other way round: then any that was the best so far is right."""
+    kept = None if attempt.ended is None else attempt.ended.finished.kept
+    if kept is None:
+        return
+    deadline, validations = attempt.leg.deadline, attempt.validations
+    surely = inf if deadline is None else deadline - LATE_SECONDS - DRIFT * deadline
+    in_time = sum(validation.end <= surely for validation in validations)
+    right = [best_of(validations[:count]) for count in range(in_time, len(validations) + 1)]
+    segments = [NOTHING_KEPT if best is None else best.segment.index for best in right]
+    if kept not in segments:
+        yield f"trial {attempt.trial.number} kept segment {kept}, but {segments[-1]} was its best one"
 
 
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:

@@ -226,7 +226,7 @@ class SimulatedGroup:
             yield from self.around.storage.write(trial, end.kept, self._pretended.config.training)
             self._last = (trial, end.kept)
         age = self.around.env.now - ended
-        self._say(Finished(trial, attempt, end.state, end.reason, age_seconds=age))
+        self._say(Finished(trial, attempt, end.state, end.reason, age_seconds=age, kept=end.segment))
 
     def _evaluate(self, trial: int) -> Course:
         learnt = yield from self.around.storage.read(trial, self._pretended.config.training)

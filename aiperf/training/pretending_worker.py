@@ -218,7 +218,7 @@ class PretendingWorker:
 
     def _finish(self, trial: int, attempt: int, end: CourseEnd, ended: float) -> None:
         """Writes the file, then tells: a finished trial can be a parent at once."""
-        finished = messages.Finished(trial, attempt, end.state, end.reason)
+        finished = messages.Finished(trial, attempt, end.state, end.reason, kept=end.segment)
         try:
             if end.kept is not None:
                 finished = replace(finished, weights=write_learnt(self.files.weights(trial), end.kept))

@@ -7,6 +7,7 @@ block of steps. Every second is measured with the device synchronised at both en
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
@@ -26,7 +27,7 @@ from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import state_of
 from aiperf.trial import Segment, State, StepBlock
-from aiperf.wire.messages import Steps, Validated
+from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
 
 
 class Here(RuntimeError):
@@ -37,11 +38,21 @@ class Elsewhere(RuntimeError):
     """The trial failed on another rank, which tells; all ranks know and are ready for the next."""
 
 
-def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[State, str, Kept | None]:
+@dataclass(frozen=True)
+class TrialEnd:
+    """How a trial ended, and its network as it was at its best validation in time."""
+
+    state: State
+    reason: str
+    kept: Kept | None
+    segment: int
+    """The one that this validation closed; NOTHING_KEPT without one."""
+
+
+def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> TrialEnd:
     """Trains to the end of the plan, to early stopping, or until the pace says to close.
 
-    Returns the state, the reason, and the network of the best validation. Raises NotFinite, Here,
-    Elsewhere, and what torch raises; whatever was validated before has been reported.
+    Raises NotFinite, Here, Elsewhere, and what torch raises; whatever was validated before has been reported.
     """
     torch.manual_seed(attempt.trial.seed + rank.parallel.rank)  # of dropout
     begin_engine(rank, attempt, 0, report)
@@ -60,7 +71,7 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
                 move_engine(rank, attempt, report)
         halted = segment.run(rank, end, pace, report)
         if segment.steps == 0:
-            return State.STOPPED, "the run ended", keeper.kept
+            return keeper.end(State.STOPPED, "the run ended")
         share_statistics(rank, attempt.network)
         own = partial(rank.log.answers, attempt.trial.number, attempt.number, index)
         answers, progress = attempt.engine.answers, SignsOfLife(report)
@@ -68,19 +79,20 @@ def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> tuple[
         pace.validate_seconds = seconds
         closed = segment.closed(tally, seconds)
         ended = perf_counter()
-        if closed.unbounded < best and ended <= pace.deadline:  # what came too late chooses nothing
+        in_time = lead(rank.parallel, int(ended <= pace.deadline))  # the ranks' clocks differ a little
+        if closed.unbounded < best and in_time:  # what came too late chooses nothing
             best, since_best = closed.unbounded, 0
-            keeper.keep()
+            keeper.keep(index)
         else:
             since_best += 1
         logs = _of_logs(rank)
         report(Validated(closed, perf_counter() - ended, logs))
         done, index = done + segment.steps, index + 1
-        if halted and done < attempt.plan.steps:
-            return State.STOPPED, "the run ended", keeper.kept
+        if (halted or not in_time) and done < attempt.plan.steps:
+            return keeper.end(State.STOPPED, "the run ended")
         if rank.training.patience and since_best >= rank.training.patience:
-            return State.COMPLETE, f"no better error in {since_best} validations", keeper.kept
-    return State.COMPLETE, "", keeper.kept
+            return keeper.end(State.COMPLETE, f"no better error in {since_best} validations")
+    return keeper.end(State.COMPLETE, "")
 
 
 def _of_logs(rank: Rank) -> str:
@@ -207,14 +219,18 @@ class _Keeper:
         self.attempt = attempt
         self.tensors: dict[str, torch.Tensor] = {}
         self.state: dict[str, dict[str, torch.Tensor]] = {}
+        self.segment = NOTHING_KEPT
 
-    def keep(self) -> None:
+    def keep(self, segment: int) -> None:
         network = self.attempt.network
+        self.segment = segment
         self.tensors = {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
         self.state = state_of(network, self.attempt.optimizer)
 
-    @property
-    def kept(self) -> Kept | None:
+    def end(self, state: State, reason: str) -> TrialEnd:
+        return TrialEnd(state, reason, self._kept(), self.segment)
+
+    def _kept(self) -> Kept | None:
         if not self.tensors:
             return None
         state = {kind: _arrays(tensors) for kind, tensors in self.state.items()}

@@ -51,7 +51,7 @@ from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
-from aiperf.training.train import Elsewhere, Here, train
+from aiperf.training.train import Elsewhere, Here, TrialEnd, train
 from aiperf.trial import State, Trial
 from aiperf.warned import ALL, held, outlive
 from aiperf.wire.layout import Described, Place
@@ -296,7 +296,7 @@ class Worker:
             attempt.wanted, why = self._choose(attempt)
             self._say(Started(trial.number, number, key, waited, attempt.wanted, why))
             with contextlib.closing(attempt):
-                state, reason, kept = train(self.rank, attempt, self.pace, self._say)
+                end = train(self.rank, attempt, self.pace, self._say)
         except Elsewhere as error:
             log.info("%s failed on another rank", error)
             self.device.clean()
@@ -309,7 +309,7 @@ class Worker:
             self._fail_in_collective(trial, number, error)
         else:
             ended = time.perf_counter()
-            self.writing.submit(self._finish, trial.number, number, state, reason, kept, ended)
+            self.writing.submit(self._finish, trial.number, number, end, ended)
 
     def _choose(self, attempt: BuiltTrial) -> tuple[str, str]:
         """The engine for a trial, and why: on all ranks the one that the leader chooses."""
@@ -335,16 +335,14 @@ class Worker:
         if self.place.leads:
             self.channel.send(message)
 
-    def _finish(
-        self, trial: int, attempt: int, state: State, reason: str, kept: Kept | None, ended: float
-    ) -> None:
+    def _finish(self, trial: int, attempt: int, end: TrialEnd, ended: float) -> None:
         """Writes the weights, then tells: a finished trial can be a parent at once."""
-        finished = Finished(trial, attempt, state, reason)
+        finished = Finished(trial, attempt, end.state, end.reason, kept=end.segment)
         try:
-            if kept is not None:
+            if end.kept is not None:
                 if self.place.leads:
-                    finished = replace(finished, weights=write_kept(self.files.weights(trial), kept))
-                self.last = (trial, kept)
+                    finished = replace(finished, weights=write_kept(self.files.weights(trial), end.kept))
+                self.last = (trial, end.kept)
         except OSError as error:
             path = self.files.weights(trial)
             reason = f"{path} cannot be written ({error.strerror}); free some space or choose another "

@@ -311,6 +311,9 @@ class Validated(FromGroup):
     """SHA-256 over those of the logs of the group's ranks so far; empty where none is written."""
 
 
+NOTHING_KEPT = -1
+
+
 @dataclass(frozen=True)
 class Finished(FromGroup):
     """A trial ended; the weights of its best validation are on disk if it has any."""
@@ -326,6 +329,9 @@ class Finished(FromGroup):
     """SHA-256 of the file that was kept; empty when there is none."""
     age_seconds: float = 0.0
     """From the end of its last work to the sending of this (the weights are written in between)."""
+    kept: int | None = None
+    """The segment after which its network was as it is kept; NOTHING_KEPT without one, None in journals that
+    were written before it was said."""
 
 
 @dataclass(frozen=True)

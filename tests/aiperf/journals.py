@@ -7,6 +7,7 @@ trial to trial. So everything that a rule can check is consistent, unless a test
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -55,7 +56,16 @@ from aiperf.proposing.plan import plan
 from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import Segment, State, StepBlock
-from aiperf.wire.messages import Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
+from aiperf.wire.messages import (
+    NOTHING_KEPT,
+    Ceiling,
+    Control,
+    Evaluated,
+    Finished,
+    Rate,
+    Ready,
+    Started,
+)
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
@@ -150,6 +160,26 @@ def part(event: Event) -> Any:
 def within(event: Event, **changes: Any) -> Any:
     """The event with something else said by the group."""
     return replace(event, **{PARTS[type(event)]: replace(part(event), **changes)})
+
+
+def keeping(timed: list[Timed]) -> list[Timed]:
+    """The same, where each trial keeps the network of the validation that is its best one there."""
+    run = Replay()
+    for t, event in timed:
+        ended = isinstance(event, Ended) and event.finished.kept is not None
+        run.add(t, within(event, kept=None) if ended else event)
+    best = {
+        (attempt.trial.number, attempt.number): attempt.best_validation.segment.index
+        for attempt in run.attempts
+        if attempt.best_validation
+    }
+
+    def kept(event: Event) -> Event:
+        if not isinstance(event, Ended) or event.finished.kept is None:
+            return event
+        return within(event, kept=best.get((event.finished.trial, event.finished.attempt), NOTHING_KEPT))
+
+    return [(t, kept(event)) for t, event in timed]
 
 
 def write_run(directory: Path, timed: list[Timed]) -> RunFiles:
@@ -350,6 +380,7 @@ class Simulation:
         validate_seconds = 400 * _price(job.evaluate) / rate
         planned, chance = plan(trial, self.config.training, 200), random.Random(number)
         floor, done, index = 0.05 + 0.1 * chance.random(), 0, 0
+        lowest, kept = math.inf, NOTHING_KEPT
         while done < planned.steps:
             steps, seconds, halted = 0, 0.0, False
             until = min(planned.segment_steps, planned.steps - done)
@@ -363,7 +394,7 @@ class Simulation:
                     examples, spent = block * batch, block * step_seconds
                     yield t, Stepped(StepBlock(number, job.attempt, index, block, examples, spent, 1.5), t)
             if not steps:
-                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended"), t)
+                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended", kept=kept), t)
                 return
             done, t = done + steps, t + validate_seconds
             error = floor + 0.6 * 0.5 ** (done * batch / 2000) + 0.02 * chance.random()
@@ -371,12 +402,14 @@ class Simulation:
             segment = Segment(
                 number, job.attempt, index, steps, steps * batch, seconds, tally, validate_seconds
             )
+            if segment.unbounded < lowest and t <= self.deadline:
+                lowest, kept = segment.unbounded, index
             yield t, Closed(segment, t)
             index += 1
             if halted and done < planned.steps:
-                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended"), t)
+                yield t, Ended(Finished(number, job.attempt, State.STOPPED, "the run ended", kept=kept), t)
                 return
-        yield t, Ended(Finished(number, job.attempt, State.COMPLETE, ""), t)
+        yield t, Ended(Finished(number, job.attempt, State.COMPLETE, "", kept=kept), t)
 
 
 def _price(vector: tuple[int, ...]) -> int:

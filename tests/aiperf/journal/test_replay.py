@@ -28,7 +28,7 @@ from aiperf.journal.replay import Replay
 from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import Fallback, Finished
-from tests.aiperf.journals import RELEASE, Scene, Timed, told, within
+from tests.aiperf.journals import RELEASE, Scene, Timed, keeping, told, within
 
 
 def replayed(timed: list[Timed]) -> Replay:
@@ -94,7 +94,7 @@ def test_of_equal_errors_the_first_to_end_is_the_best() -> None:
         )
         for t, e in timed
     ]
-    replay = replayed(equal)
+    replay = replayed(keeping(equal))
     assert replay.best is not None
     assert replay.best.number == replay.arrivals[0].trial.number
 
@@ -222,6 +222,7 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Time
         Stepped(StepBlock(0, 1, 3, 5, 250, 0.1, 1.0), t),
         Stepped(StepBlock(0, 2, 0, 5, 250, 0.1, 1.0), t),
         Ended(Finished(0, 1, State.RUNNING, ""), t),
+        Ended(Finished(0, 1, State.STOPPED, "", kept=0), t),
         GroupLost(9, "x"),
         FellBack(Fallback(0, 1, "graphed", "of another engine")),
         FellBack(Fallback(0, 2, "eager", "of another attempt")),

@@ -24,7 +24,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.tally import UNIT, Classified, Predicted, Tally
 from aiperf.trial import Segment, State
-from aiperf.wire.messages import Finished, Started
+from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
 from nas.tuning import Point, Untuned
 from tests.aiperf.journals import Scene, told
@@ -64,13 +64,26 @@ class Story:
         error: float = 0.1,
         out_of_memory: bool = False,
         tally: Tally | None = None,
+        kept: int | None = None,
     ) -> None:
         number, attempt = job.trial.number, job.attempt
         self.tell(Began(Started(number, attempt, job.graph_key, 0.1), 0.0))
         if state is State.COMPLETE:
             tally = tally or Classified(400, round(400 * (1 - error)))
             self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, tally, 0.1), 0.0))
-        self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory), 0.0))
+        self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory, kept=kept), 0.0))
+
+
+def test_a_trial_that_kept_no_network_in_time_teaches_nothing() -> None:
+    """Though its validation is in time in the journal: the group had it after its deadline."""
+    story = Story()
+    for number in range(3):
+        story.end(
+            story.dispatch(), State.COMPLETE, error=0.5 - 0.1 * number, kept=0 if number else NOTHING_KEPT
+        )
+    assert story.replay.best is story.replay.trials[2]
+    assert story.replay.trials[0].error is None
+    assert {story.dispatch().trial.parent for _ in range(12)} <= {1, 2}
 
 
 def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:

@@ -70,10 +70,10 @@ def failing() -> list[Timed]:
     begun = [*until(Stepped)]
     jobs = [event.trial.number for _, event in begun if isinstance(event, Dispatched)]
     failed = next(event for _, event in TIMED if isinstance(event, Ended))
-    ends = [
-        replace(within(failed, trial=number, state=State.FAILED, reason="the loss is nan"), end=begun[-1][0])
-        for number in jobs
-    ]
+    failed = replace(
+        within(failed, state=State.FAILED, reason="the loss is nan", kept=None), end=begun[-1][0]
+    )
+    ends = [within(failed, trial=number) for number in jobs]
     return then(begun, *ends, _end("interrupted"))
 
 

@@ -40,7 +40,7 @@ from aiperf.tally import Classified
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18
-from tests.aiperf.journals import PARTS, Scene, Timed, part, told, within, write_witnesses
+from tests.aiperf.journals import PARTS, Scene, Timed, keeping, part, told, within, write_witnesses
 
 TIMED = told(Scene(minutes=0.25))
 VICTIM = 4  # a trial in the middle, with several segments
@@ -221,7 +221,7 @@ def an_accuracy_that_makes_another_network_the_best(timed: list[Timed]) -> list[
     place = place_of(Closed, VICTIM)
     event = timed[place][1]
     assert isinstance(event, Closed)
-    return with_event(timed, place, within(event, tally=Classified(400, 399)))
+    return keeping(with_event(timed, place, within(event, tally=Classified(400, 399))))
 
 
 def an_accuracy_that_decided_a_tournament(timed: list[Timed]) -> list[Timed]:
@@ -396,7 +396,7 @@ def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:
     place = max(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
     event = timed[place][1]
     assert isinstance(event, Closed)
-    return with_event(timed, place, within(event, tally=Classified(400, 1)))
+    return keeping(with_event(timed, place, within(event, tally=Classified(400, 1))))
 
 
 @pytest.mark.parametrize("edit", [edited_test_result, edited_accuracy_of_the_last_validation])

@@ -34,7 +34,7 @@ from aiperf.score.score import score
 from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import State, StepBlock
-from aiperf.wire.messages import Finished
+from aiperf.wire.messages import NOTHING_KEPT, Finished
 from tests.aiperf import journals
 from tests.aiperf.journals import Scene, Simulation, Timed, told, within, write_run
 from tests.aiperf.rules.test_falsify import TIMED, VICTIM, careful, verdict_on, worked
@@ -89,6 +89,12 @@ def the_last_complete_one(timed: list[Timed], **fields: object) -> list[Timed]:
     )
     t, event = timed[place]
     return [*timed[:place], (t, within(event, **fields)), *timed[place + 1 :]]
+
+
+def nothing_is_kept(timed: list[Timed]) -> list[Timed]:
+    """By a group that saw how a network does in the test, and would rather have another one chosen."""
+    hidden = each(Ended, lambda e: within(e, kept=NOTHING_KEPT) if e.finished.trial == VICTIM else e)
+    return hidden(timed)
 
 
 def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
@@ -218,6 +224,12 @@ CASES = [
         "after all 80",
     ),
     Case(
+        "another network kept",
+        nothing_is_kept,
+        "examples",
+        f"trial {VICTIM} kept segment -1, but 1 was its best one",
+    ),
+    Case(
         "stopped in the middle",
         lambda t: t,
         "examples",
@@ -294,6 +306,7 @@ def test_a_validation_that_came_too_late_is_no_better_error() -> None:
     first, second = attempt.validations[:2]
     assert second.segment.error < first.segment.error
     attempt.validations[1:] = [replace(second, in_time=False)]
+    attempt.ended = within(attempt.ended, kept=None)
     seen = planned.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
     assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
 

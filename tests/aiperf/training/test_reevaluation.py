@@ -44,7 +44,7 @@ class Best:
         found = Replay()
         for t, event in told(SCENE):
             if isinstance(event, Ended) and event.finished.trial == self.number:
-                event = within(event, weights=self.digest)
+                event = within(event, weights=self.digest, kept=0)
             elif isinstance(event, RankReady):
                 event = replace(event, ready=replace(event.ready, data=manifest()))
             elif isinstance(event, events.Tested):

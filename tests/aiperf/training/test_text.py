@@ -54,12 +54,12 @@ def learnt(optimizer: str = "adamw") -> tuple[Kept, list[Predicted]]:
     rate = {"adamw": 0.01, "sgd": 0.3, "muon": 0.01}[optimizer]
     told, rank = list[object](), rank_of(optimizer=optimizer)
     attempt = build(rank, text_trial(learning_rate=rate, weight_decay=1e-3), 1, START)
-    state, _, kept = train(rank, attempt, Pace(lambda: False), told.append)
-    assert state is State.COMPLETE
-    assert kept is not None
+    end = train(rank, attempt, Pace(lambda: False), told.append)
+    assert end.state is State.COMPLETE
+    assert end.kept is not None
     tallies = [message.segment.tally for message in told if isinstance(message, Validated)]
     assert all(isinstance(tally, Predicted) for tally in tallies)
-    return kept, tallies  # type: ignore[return-value]
+    return end.kept, tallies  # type: ignore[return-value]
 
 
 def bits_per_byte(kept: Kept) -> float:
@@ -182,7 +182,7 @@ def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: py
     )
     rank, told = rank_of(validate_every_examples=56 * 16), list[object]()
     attempt = build(rank, text_trial(), 1, START)
-    kept = train(rank, attempt, Pace(lambda: False), told.append)[2]
+    kept = train(rank, attempt, Pace(lambda: False), told.append).kept
     assert kept is not None
     assert {int(steps) for steps in kept.state["step"].values()} == {112}
     assert [message.segment.error for message in told if isinstance(message, Validated)] == [1.0, 1.0, 1.0]

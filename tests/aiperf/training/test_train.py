@@ -19,7 +19,7 @@ from aiperf.training.built_trial import LOSS_SCALE, Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.trial import State, Trial
-from aiperf.wire.messages import Steps, Validated
+from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
 from nas.modules import Network
 from nas.weights import initial
 from tests.aiperf.training.test_worker import CLASSES, CONFIG, SEED, trial
@@ -43,7 +43,7 @@ def alone(**training: Any) -> Rank:
 def trained(chosen: Trial, **training: Any) -> dict[str, torch.Tensor]:
     rank = alone(**training)
     attempt = build(rank, chosen, 1, START)
-    state, _, _ = train(rank, attempt, Pace(lambda: False), lambda message: None)
+    state = train(rank, attempt, Pace(lambda: False), lambda message: None).state
     assert state is State.COMPLETE
     return {name: tensor.detach().clone() for name, tensor in attempt.network.tensors().items()}
 
@@ -103,10 +103,10 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
     """It chooses nothing either; so what is kept is what was best in time."""
     rank, told = alone(), list[object]()
     late = Pace(lambda: False, deadline=perf_counter())
-    state, _, kept = train(rank, build(rank, chosen(), 1, START), late, told.append)
-    assert state is State.STOPPED
+    end = train(rank, build(rank, chosen(), 1, START), late, told.append)
+    assert end.state is State.STOPPED
     assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
-    assert kept is None
+    assert (end.kept, end.segment) == (None, NOTHING_KEPT)
 
 
 def test_the_rate_falls_before_the_deadline() -> None:
@@ -120,7 +120,7 @@ def test_the_rate_falls_before_the_deadline() -> None:
             rates.append(attempt.optimizer.param_groups[0]["lr"] / attempt.plan.peak_rate)
 
     pace = Pace(lambda: False, deadline=perf_counter() + 3.0, block_seconds=0.1)
-    state, _, _ = train(rank, attempt, pace, report)
+    state = train(rank, attempt, pace, report).state
     assert state is State.STOPPED
     assert max(rates[1:]) > 0.8
     assert rates[-1] < 0.2
@@ -134,8 +134,9 @@ def test_equal_errors_are_no_better_ones() -> None:
     for layer in network.network.layers:
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = 0.0
-    state, reason, _ = train(rank, network, Pace(lambda: False), told.append)
-    assert (state, reason) == (State.COMPLETE, "no better error in 2 validations")
+    end = train(rank, network, Pace(lambda: False), told.append)
+    assert (end.state, end.reason) == (State.COMPLETE, "no better error in 2 validations")
+    assert end.segment == 0
     assert len([message for message in told if isinstance(message, Validated)]) == 3
 
 

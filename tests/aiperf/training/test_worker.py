@@ -1,4 +1,4 @@
-"""A worker by itself, and two of them as a group, told what to do by a list and heard by another."""
+"""A worker by itself, told what to do by a list and heard by another."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
-from aiperf.parallel.parallel import Parallel, Solo, make_step
+from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
 from aiperf.training import worker as worker_module
-from aiperf.training.built_trial import InAdvance, Rank, build
+from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept, read_kept
 from aiperf.training.worker import Worker
 from aiperf.trial import HyperParameters, State, Trial
@@ -70,7 +68,6 @@ CONFIG = Config(
     limits=LimitsConfig(minutes=1),
 )
 SEED = residual(SIZE, CLASSES, (4, 8))
-PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)
 
 
 def trial(
@@ -168,6 +165,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     log = own_log(tmp_path, 1)
     assert [line["examples"] for line in log if "examples" in line] == [block.examples for block in blocks]
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
+    assert finished.kept == min(closed, key=lambda segment: segment.unbounded).index
     assert [line["correct"] for line in log if "of" in line] == [segment.tally.correct for segment in closed]
 
 
@@ -326,116 +324,3 @@ def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest
     RunFiles(tmp_path).probe.write_text("1234")
     with working(tmp_path, probe="1234") as channel:
         assert channel.wait(Ready).sees_run is True
-
-
-# Two ranks
-
-
-class Together:
-    """The sums of a group whose ranks are threads. It averages no gradients after the first step."""
-
-    ranks = 2
-
-    def __init__(self, rank: int, table: list[Any], barrier: threading.Barrier) -> None:
-        self.rank, self.table, self.barrier = rank, table, barrier
-
-    def wrap(self, network: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-        return network, optimizer
-
-    def step(self, optimizer: Any, scaler: torch.amp.GradScaler, clip: float) -> None:
-        make_step(optimizer, scaler, clip)
-
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
-        return self._put(values.clone(), lambda table: table[0] + table[1])
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        return self._put(numbers, lambda table: tuple(a + b for a, b in zip(*table)))
-
-    def _put(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
-        self.table[self.rank] = value
-        self.barrier.wait(30)
-        found = combine(self.table)
-        self.barrier.wait(30)
-        return found
-
-    def is_of_another(self, error: Exception) -> bool:
-        return isinstance(error, threading.BrokenBarrierError)
-
-    def close(self) -> None:
-        self.barrier.abort()
-
-
-@contextmanager
-def pair(directory: Path) -> Iterator[tuple[Told, Told]]:
-    table: list[Any] = [None, None]
-    barrier = threading.Barrier(2)
-    places = PAIR, replace(PAIR, rank=2)
-    first, second = (Together(rank, table, barrier) for rank in range(2))
-    with working(directory, places[0], first) as leader, working(directory, places[1], second) as other:
-        yield leader, other
-
-
-def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp_path: Path) -> None:
-    with pair(tmp_path) as (leader, other):
-        for channel in (leader, other):
-            channel.tell(Release(None), Assign(trial(0), 1))
-        assert leader.wait(Finished).state is State.COMPLETE
-    assert [type(message) for message in other.said] == [Ready]
-    examples = sum(message.block.examples for message in leader.said if isinstance(message, Steps))
-    assert examples == 128
-    logs = [own_log(tmp_path, rank) for rank in (1, 2)]
-    assert [sum(line.get("examples", 0) for line in log) for log in logs] == [64, 64]
-    for count in ("correct", "of"):
-        closed = [getattr(m.segment.tally, count) for m in leader.said if isinstance(m, Validated)]
-        shares = [[line[count] for line in log if count in line] for log in logs]
-        assert [a + b for a, b in zip(*shares)] == closed
-
-
-@pytest.mark.parametrize("phase", ["building", "the first step"])
-def test_what_fails_on_one_rank_ends_the_trial_on_all_and_the_group_goes_on(
-    phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = worker_module.build
-
-    def build(rank: Any, what: Trial, *others: Any) -> Any:
-        attempt = real(rank, what, *others)
-        if what.number == 0 and rank.parallel.rank == 1:
-            if phase == "building":
-                raise torch.OutOfMemoryError("no memory left")
-            attempt.batches = iter([])
-        return attempt
-
-    monkeypatch.setattr(worker_module, "build", build)
-    with pair(tmp_path) as (leader, other):
-        for channel in (leader, other):
-            channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
-        told = other.wait(Finished)
-        assert leader.wait(Finished).trial == 1
-        assert leader.wait(Finished).state is State.COMPLETE
-    assert (told.trial, told.state) == (0, State.FAILED)
-    assert told.out_of_memory is (phase == "building")
-    assert told.reason.startswith("rank 2 on ")
-
-
-def test_what_fails_in_the_middle_of_a_step_is_told_and_breaks_the_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = worker_module.build
-
-    def build(rank: Any, *others: Any) -> Any:
-        attempt = real(rank, *others)
-        if rank.parallel.rank == 1:
-            stream = rank.data.train.stream(8, 1, rank.parallel.rank, rank.parallel.ranks)
-            attempt.batches = InAdvance(islice(stream, 5), rank.device)
-        return attempt
-
-    monkeypatch.setattr(worker_module, "build", build)
-    with pair(tmp_path) as (leader, other):
-        for channel in (leader, other):
-            channel.tell(Assign(trial(0), 1))
-        told = other.wait(Finished)
-        assert (told.trial, told.state) == (0, State.FAILED)
-        assert "StopIteration" in told.reason
-    assert "trial 0 broke the group: StopIteration" in other.broken
-    assert "trial 0 broke the group: BrokenBarrierError" in leader.broken
-    assert not [message for message in leader.said if isinstance(message, Finished)]

@@ -46,7 +46,7 @@ attempt = build(rank, trial, attempt=1, start=start)
 # `train` reports blocks of steps and validations as they happen; a validation closes a segment.
 reports: list[object] = []
 began = perf_counter()
-state, reason, kept = train(rank, attempt, Pace(halted=lambda: False), reports.append)
+end = train(rank, attempt, Pace(halted=lambda: False), reports.append)
 seconds = perf_counter() - began
 segments = [report.segment for report in reports if isinstance(report, Validated)]
 for one in segments:
@@ -56,7 +56,7 @@ for one in segments:
 trained, validated = sum(one.train_examples for one in segments), sum(one.of for one in segments)
 cost = child.cost
 work = cost.train * trained + cost.evaluate * validated
-print(f"trial {trial.number} is {state.value}: {trained} images trained, {validated} validated")
+print(f"trial {trial.number} is {end.state.value}: {trained} images trained, {validated} validated")
 print(f"one image: {cost.train.price(OPS):,} operations to train, {cost.evaluate.price(OPS):,} to validate")
 print(f"credited: {work.price(OPS):,} operations, of these tensor operations: {work.price(TENSOR_OPS):,}")
 print(f"{work.price(OPS) / seconds / 1e9:.2f} GOPS over {seconds:.2f} seconds")

@@ -160,7 +160,7 @@ class Attempt:
     @property
     def chosen_from(self) -> bool:
         """Whether its network may be the best one: it ended by itself, by the deadline or by a limit, and one
-        was kept in time."""
+        was kept."""
         return self.state in (State.COMPLETE, State.STOPPED) and self.best_validation is not None
 
     @property
@@ -175,16 +175,28 @@ class Attempt:
 
     @property
     def best_validation(self) -> Validation | None:
-        """The one whose network was kept, else the first with the lowest error, unbounded.
-
-        Messages take time, so about the deadline a group may take a validation for too late that is in time
-        here, and now and then the other way round: then there is none.
-        """
-        kept = None if self.ended is None else self.ended.finished.kept
+        """The one whose network was kept, else the first with the lowest error, unbounded."""
+        kept = self.kept
         if kept is None:
-            return best_of(validation for validation in self.validations if validation.in_time)
-        found = None if kept == NOTHING_KEPT else self.validations[kept]
-        return found if found is not None and found.in_time else None
+            return best_of(self.chosen_among)
+        return None if kept == NOTHING_KEPT else self.validations[kept]
+
+    @property
+    def chosen_among(self) -> list[Validation]:
+        """The validations that could be the best one: those up to the one kept, else those in time.
+
+        Messages take time, and the master may stall, so about the deadline a group can have a validation in
+        time that comes too late for the journal, or, now and then, the other way round. Its network is then
+        the one of its own choice. What is credited is by the journal alone.
+        """
+        if self.kept is None:
+            return [validation for validation in self.validations if validation.in_time]
+        return self.validations[: self.kept + 1]
+
+    @property
+    def kept(self) -> int | None:
+        """As told at its end: the segment, or NOTHING_KEPT; None before that, and in older journals."""
+        return None if self.ended is None else self.ended.finished.kept
 
     @property
     def error(self) -> float | None:

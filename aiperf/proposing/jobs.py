@@ -155,8 +155,9 @@ class Jobs:
         smaller = halved(hyper, ranks) if told.out_of_memory else None
         if told.out_of_memory:
             self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
-        # A validation that ended after the deadline is none.
-        if told.state is State.COMPLETE and self.run.trials[number].attempts[-1].best_validation:
+        attempt = self.run.trials[number].attempts[-1]
+        # A validation that ended after the deadline teaches nothing.
+        if told.state is State.COMPLETE and attempt.curve and attempt.best_validation:
             self._complete(number)
             self._forget(ended.job.trial)
         elif smaller is not None and ended.job.attempt < ATTEMPTS:

@@ -65,18 +65,22 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples:
 
 
 def _kept(attempt: Attempt) -> Iterator[str]:
-    """The network that is kept is that of the best validation. A group can take one for in time which the
-    journal has after the deadline, and the other way round: then any that was the best so far is right."""
-    kept = None if attempt.ended is None else attempt.ended.finished.kept
-    if kept is None:
+    """The network that is kept is that of the best validation. The last one, and no other, may have been late
+    for the group: it ends a trial. So near the deadline it may be left out, or chosen though it came late."""
+    if (kept := attempt.kept) is None:
         return
-    deadline, validations = attempt.leg.deadline, attempt.validations
-    surely = inf if deadline is None else deadline - LATE_SECONDS - DRIFT * deadline
-    in_time = sum(validation.end <= surely for validation in validations)
-    right = [best_of(validations[:count]) for count in range(in_time, len(validations) + 1)]
+    leg, validations, number = attempt.leg, attempt.validations, attempt.trial.number
+    deadline = inf if leg.deadline is None else leg.deadline
+    late = 0.0 if leg.deadline is None else LATE_SECONDS + DRIFT * leg.deadline
+    right = [best_of(validations)]
+    if validations and validations[-1].end > deadline - late:
+        right.append(best_of(validations[:-1]))
     segments = [NOTHING_KEPT if best is None else best.segment.index for best in right]
     if kept not in segments:
-        yield f"trial {attempt.trial.number} kept segment {kept}, but {segments[-1]} was its best one"
+        yield f"trial {number} kept segment {kept}, but {segments[0]} was its best one"
+    late += sum(stall.seconds for stall in leg.stalls if stall.end > deadline)
+    if kept != NOTHING_KEPT and validations[kept].end > deadline + late:
+        yield f"trial {number} kept segment {kept}, which ended long after the deadline"
 
 
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
@@ -141,8 +145,9 @@ def _closing(leg: Leg, validate_seconds: float) -> float:
 
 def _since_best(attempt: Attempt) -> Iterator[int]:
     """After each validation, the number of validations since the best one so far."""
-    best, since = float("inf"), 0
+    best, since, kept = float("inf"), 0, attempt.kept
     for validation in attempt.validations:
-        better = validation.in_time and validation.segment.unbounded < best
+        in_time = validation.in_time if kept is None else validation.segment.index <= kept
+        better = in_time and validation.segment.unbounded < best
         best, since = (validation.segment.unbounded, 0) if better else (best, since + 1)
         yield since

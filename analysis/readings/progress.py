@@ -59,7 +59,7 @@ def falls(replay: Replay) -> list[Fall]:
         (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
         for attempt in replay.attempts
         if attempt.chosen_from
-        for closed in attempt.validations
+        for closed in attempt.chosen_among
         if closed.in_time
     )
     found: list[Fall] = []

@@ -124,9 +124,9 @@ class _Curves:
         done = self._kept.get(attempt.trial.parent, 0.0)
         found: list[tuple[float, float]] = []
         if self._examples:
-            lowest = inf
+            lowest, kept = inf, -inf if attempt.unbounded is None else attempt.unbounded
             for examples, error in attempt.curve:
-                if error < lowest:
+                if kept <= error < lowest:  # a lower one was too late for the group: no network has it
                     lowest = error
                     found.append((done + examples / self._examples, min(1.0, error)))
         self._kept[number] = found[-1][0] if found else done

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from aiperf.journal.attempts import Attempt, Validation
+from aiperf.journal.attempts import Attempt, Leg, Validation
 from aiperf.journal.events import Ended
-from aiperf.rules.planned import _since_best
+from aiperf.rules.planned import _kept, _since_best
 from aiperf.tally import UNIT, Predicted
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished
@@ -43,9 +45,9 @@ def test_the_smallest_is_the_best_above_eight_bits_too(
 
 @pytest.mark.parametrize(
     ("late", "kept", "best"),
-    [(1, 1, 1), (1, 2, None), (0, 2, 2), (0, 1, 1), (3, NOTHING_KEPT, None), (0, NOTHING_KEPT, None)],
+    [(1, 1, 1), (1, 2, 2), (0, 2, 2), (0, 1, 1), (3, NOTHING_KEPT, None), (0, NOTHING_KEPT, None)],
 )
-def test_the_best_is_the_one_whose_network_was_kept_in_time(late: int, kept: int, best: int | None) -> None:
+def test_the_best_is_the_one_whose_network_was_kept(late: int, kept: int, best: int | None) -> None:
     """A group may have taken a validation for too late that is in time in the journal, or the other way
     round: then the lowest error there is not that of its network."""
     attempt = attempt_of(4, 3, 2, late=late)
@@ -53,3 +55,35 @@ def test_the_best_is_the_one_whose_network_was_kept_in_time(late: int, kept: int
     found = attempt.best_validation
     assert (None if found is None else found.segment.index) == best
     assert attempt.chosen_from == (best is not None)
+
+
+def test_early_stopping_counts_as_the_group_did() -> None:
+    """With a validation that was in time for it, and came too late for the journal while the master stood."""
+    attempt = attempt_of(4, 3, 2, 5, late=2)
+    assert list(_since_best(attempt)) == [0, 0, 1, 2]
+    attempt.ended = Ended(Finished(0, 1, State.COMPLETE, "", kept=2), 1.0)
+    assert list(_since_best(attempt)) == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kept", "ends", "says"),
+    [
+        (2, (10, 80, 95), ""),
+        (1, (10, 80, 95), ""),
+        (0, (10, 80, 95), "kept segment 0, but 2 was its best one"),
+        (NOTHING_KEPT, (10, 80, 95), "kept segment -1, but 2 was its best one"),
+        (1, (10, 60, 80), "kept segment 1, but 2 was its best one"),
+        (2, (10, 80, 105), ""),
+        (2, (10, 80, 115), "kept segment 2, which ended long after the deadline"),
+    ],
+)
+def test_near_the_deadline_alone_the_last_validation_may_be_left_out_or_late(
+    kept: int, ends: tuple[float, ...], says: str
+) -> None:
+    """The deadline is at 100 s, and its neighbourhood 10 s and a thousandth."""
+    attempt = attempt_of(4, 3, 2)
+    attempt.validations[:] = [replace(each, end=end) for each, end in zip(attempt.validations, ends)]
+    attempt.leg = Leg(0, cast(Any, None), deadline=100.0)
+    attempt.dispatched = cast(Any, SimpleNamespace(trial=SimpleNamespace(number=7)))
+    attempt.ended = Ended(Finished(0, 1, State.STOPPED, "", kept=kept), 1.0)
+    assert list(_kept(attempt)) == ([f"trial 7 {says}"] if says else [])

@@ -27,7 +27,7 @@ from aiperf.journal.events import (
 from aiperf.journal.replay import Replay
 from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
-from aiperf.wire.messages import Fallback, Finished
+from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
 from tests.aiperf.journals import RELEASE, Scene, Timed, keeping, told, within
 
 
@@ -123,7 +123,8 @@ def test_a_trial_goes_from_waiting_to_running_to_its_end(plain: list[Timed]) -> 
 
 def test_a_validation_after_the_deadline_is_on_no_curve(plain: list[Timed]) -> None:
     late = [(t, replace(event, end=1e6) if isinstance(event, Closed) else event) for t, event in plain]
-    replay = replayed(late)
+    kept = [(t, within(event, kept=NOTHING_KEPT) if isinstance(event, Ended) else event) for t, event in late]
+    replay = replayed(kept)
     assert all(attempt.curve == [] for attempt in replay.attempts)
     assert replay.best is None
     assert not any(v.in_time for attempt in replay.attempts for v in attempt.validations)

@@ -25,7 +25,8 @@ PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
 # Bytecode is made when a module is first imported, which saves a good part of the installation. It must then be
 # kept, or every import of torch compiles its sources again.
 unexport PYTHONDONTWRITEBYTECODE
-RUN_EXTRAS := run,report# a name, because a comma in the text of a call would end its argument
+# A name, because a comma in the text of a call would end its argument.
+RUN_EXTRAS := run,report
 INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
 STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
 

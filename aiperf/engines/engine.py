@@ -64,7 +64,7 @@ class Engine:
         """What computes as the network does, with the same tensors."""
         self.module: nn.Module = self.bare
         """The same, wrapped by what averages gradients over a group, if anything does."""
-        self.answers: Network = passes.network
+        self.answers = self.answering(passes.network)
         """What is evaluated."""
 
     @property
@@ -75,6 +75,11 @@ class Engine:
     def why_not(cls, device: Device) -> str:
         """Why it cannot be used with this device; empty where it can."""
         return ""
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        """This network, or one of the same layers that computes in an order of its own."""
+        return network
 
     @classmethod
     def begins(cls, wrapped: bool) -> int:

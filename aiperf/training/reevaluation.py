@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiperf.data import Split
+from aiperf.engines.engine import Engine
+from aiperf.engines.made import KINDS, why_not
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.tally import Classified, Tally
 from aiperf.training.built_trial import Rank
-from aiperf.training.evaluation import Look, Top5, evaluate
-from aiperf.training.found_network import find_network
+from aiperf.training.evaluation import Top5, evaluate
+from aiperf.training.found_network import FoundNetwork, find_network
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,22 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     rank = Rank(found.device, data, found.training, Solo())
     top5 = Top5(found.network, found.device.torch)
 
-    def again(split: Split, recorded: Tally, look: Look = lambda outputs, targets: None) -> Again:
-        seen, _ = evaluate(rank, found.network, split, look=look)
-        return Again(seen, recorded)
-
-    test = again(data.test, tested.tally, top5.look)
-    validation = again(data.validation, validated.segment.tally)
+    seen, _ = evaluate(rank, found.network, data.test, look=top5.look)
+    test = Again(seen, tested.tally)
+    engine = _engine(replay.trials[tested.trial].attempts[-1], found)
+    seen, _ = evaluate(rank, engine.answering(found.network), data.validation)
+    validation = Again(seen, validated.segment.tally)
     among = None
     if tested.top5 is not None:
         of = tested.tally.of
         among = Again(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
     return Reevaluation(tested.trial, test, validation, among)
+
+
+def _engine(attempt: Attempt, found: FoundNetwork) -> type[Engine]:
+    """The one by which a trial was validated, where it can be used here, else the eager one. In 16 bits each
+    rounds in its own way, which decides the answers of a network that has hardly learnt."""
+    if attempt.began is None or attempt.fallback is not None:
+        return Engine
+    name, graph = attempt.began.started.engine, found.network.graph
+    return Engine if why_not(name, graph, found.device, found.training, ranks=1) else KINDS[name]

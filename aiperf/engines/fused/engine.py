@@ -11,6 +11,7 @@ from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.fused.library import unavailable
 from aiperf.engines.fused.plan import fuse
+from nas.modules import Network
 
 FEW = 2
 """Images: one alone may have a single value of each channel, of which a batch norm learns nothing."""
@@ -21,9 +22,13 @@ class Fused(Engine):
 
     def __init__(self, passes: Passes) -> None:
         super().__init__(passes)
-        fused = copy.copy(passes.network)  # of the same layers, whose order of computing alone is its own
+        self.bare = self.module = self.answers
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        fused = copy.copy(network)
         fuse(fused)
-        self.bare = self.module = self.answers = fused
+        return fused
 
     def prepare(self, images: Tensor, labels: Tensor) -> None:
         """Finds out on few images whether the kernels take what each step reads. Raises Unfit."""

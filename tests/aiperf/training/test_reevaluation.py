@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from aiperf.data import load
+from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
-from aiperf.journal.events import Closed, Ended, Event, RankReady
+from aiperf.journal.events import Began, Closed, Ended, Event, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Classified
@@ -89,6 +90,27 @@ def test_the_validation_that_chose_a_network_is_asked_again_too(best: Best) -> N
     assert replace(best, validation=best.validation + Classified(0, 1)).again().agrees
     seen = replace(best, validation=best.validation + Classified(0, 2)).again()
     assert (seen.test.agrees, seen.validation.agrees, seen.agrees) == (True, False, False)
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused"])
+def test_a_validation_is_made_again_by_the_engine_that_made_it(
+    engine: str, best: Best, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bf16 each rounds in its own way, which decides the answers of a network that has hardly learnt. The
+    test was made eagerly."""
+    asked: list[Network] = []
+    answering = Fused.answering
+
+    def watched(network: Network) -> Network:
+        asked.append(answering(network))
+        return asked[-1]
+
+    def by_engine(event: Event) -> Event:
+        return within(event, engine=engine) if isinstance(event, Began) else event
+
+    monkeypatch.setattr(Fused, "answering", staticmethod(watched))
+    seen = best.again(by_engine)
+    assert (len(asked), seen.test.agrees) == (1 if engine == "fused" else 0, True)
 
 
 def test_the_five_highest_outputs_are_asked_again_too(best: Best) -> None:

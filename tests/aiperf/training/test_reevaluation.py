@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from aiperf.config import with_overrides
 from aiperf.data import load
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
-from aiperf.journal.events import Began, Closed, Ended, Event, RankReady
+from aiperf.journal.events import Began, Closed, Ended, Event, Opened, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Classified
@@ -106,6 +107,8 @@ def test_a_validation_is_made_again_by_the_engine_that_made_it(
         return asked[-1]
 
     def by_engine(event: Event) -> Event:
+        if isinstance(event, Opened):
+            return replace(event, config=with_overrides(event.config, {"training.step": engine}))
         return within(event, engine=engine) if isinstance(event, Began) else event
 
     monkeypatch.setattr(Fused, "answering", staticmethod(watched))

@@ -98,7 +98,7 @@ def pinned(constraints: str) -> str:
 
 def requirement(device: str, version: str, python: str, pip_args: list[str]) -> tuple[str, str]:
     """What to ask pip for, and a line that says how much it will download."""
-    if device in ("none", "npu"):  # torch_npu stands beside the CPU build of torch
+    if device in ("none", "npu"):  # torch_npu extends the CPU build of torch
         address = offered(python, f"torch=={version}+cpu", pip_args)
         if address:
             return f"torch=={version}+cpu", f"its CPU build, {_megabytes(size_bytes(address))}"

@@ -53,7 +53,7 @@ class RunFiles:
         return self.weights_directory / f"{trial}.safetensors"
 
     def kept_weights(self) -> list[Path]:
-        """The file of every trial that lies there; what else lies beside them is not ours."""
+        """The file of every trial that is there; other files in the folder are not ours."""
         found = self.weights_directory.glob("*.safetensors")
         return [path for path in found if path.stem.isdecimal()]
 

@@ -19,7 +19,7 @@ from nas.record import RecordError, decode, encode
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for; the configuration lies beside it."""
+    """What was asked for; the configuration is a file of its own in the same folder."""
 
     scheduler: str
     nodes: tuple[int, ...]

@@ -190,7 +190,7 @@ def plan(kind: Any) -> Plan:
     names = [field.name for field in fields(kind) if field.init]
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
-        # Of the fields alone: Python 3.10 cannot resolve an InitVar that stands beside them.
+        # Of the fields alone: Python 3.10 cannot resolve an InitVar among them.
         own = {name: hint for name, hint in get_annotations(owner).items() if name in names}
         hints |= get_type_hints(
             types.SimpleNamespace(__annotations__=own), vars(sys.modules[owner.__module__])

@@ -23,7 +23,7 @@ class Published:
 
 
 def published(run: Judged) -> list[Published]:
-    """To stand beside runs like this one. Raises AiperfError where AIPerf 1.0 had not its task."""
+    """For comparison with runs like this one. Raises AiperfError where AIPerf 1.0 had not its task."""
     task = task_of_run(run.replay)
     if not task.in_aiperf1:
         raise AiperfError(

@@ -1,4 +1,4 @@
-"""What a report says first: the answer on the run, and the figures that may stand beside it."""
+"""What a report says first: the answer on the run, and the figures that it may be compared with."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class About:
     owner: str = ""
     price: Price | None = None
     others: Sequence[tuple[str, Judged]] = ()
-    """Runs of other machines to stand beside it, each with the name of its machine; empty: not known."""
+    """Runs of other machines to compare it with, each with the name of its machine; empty: not known."""
     tables: Sequence[tuple[str, Table]] = ()
     """Each with its title."""
     back: str = ""

@@ -89,7 +89,7 @@ class Report:
 
 
 def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
-    """Raises AiperfError where it is to stand beside runs that make no comparison."""
+    """Raises AiperfError where it is to be compared with runs that cannot be."""
     return page("report.html", judged.verdict.mark, report=_report(judged, about), about=about)
 
 

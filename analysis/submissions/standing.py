@@ -95,7 +95,7 @@ class RefusedPackage:
 
 @dataclass(frozen=True)
 class ValidRun:
-    """A valid run, and what decides whether it may stand beside the others."""
+    """A valid run, and what decides whether it may be compared with the others."""
 
     entry: Entry
     package: str

@@ -94,7 +94,7 @@ def _refuse(run: Judged, other: Judged) -> None:
         if one.verdict.answer is not Answer.VALID:
             raise AiperfError(
                 f"{one.files.directory} is {one.verdict.answer.value}: {one.verdict.cause}; only VALID runs "
-                "stand beside others"
+                "are compared"
             )
     for what, mine, its in (
         ("class", *(one.verdict.run_class for one in (run, other))),

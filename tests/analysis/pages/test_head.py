@@ -1,4 +1,4 @@
-"""What a report says first, and what stands beside a run."""
+"""What a report says first, and which runs a run is compared with."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_run_stands_beside_others_of_its_kind_only(judged: Judged, tmp_path: P
         report_html(judged, About(others=[("", judged)]))
     simulated = Machine(groups=1, origin=Origin.SIMULATED)
     unmeasured = examine(write_run(tmp_path / "simulated", resized(CIFAR, 1.0), simulated))
-    with pytest.raises(AiperfError, match=r"simulated is SIMULATED: .*; only VALID runs stand beside"):
+    with pytest.raises(AiperfError, match=r"simulated is SIMULATED: .*; only VALID runs are compared"):
         report_html(judged, About(others=[("", unmeasured)]))
 
 

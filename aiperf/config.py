@@ -99,6 +99,12 @@ class DataConfig:
     def is_text(self) -> bool:
         return self.name in TEXT_SETS
 
+    def refuse_no_folder(self) -> None:
+        """Raises ConfigError for images of files whose folder is not given, which only a run that reads them
+        needs."""
+        if not self.path and not self.is_text and self.name not in WITHOUT_FILES:
+            raise ConfigError("data.path is not set; give the folder of the images with --data")
+
     def _check_text(self) -> None:
         for name, value in (("channels", 1), ("classes", BYTES), ("augmentation", "none")):
             if (found := getattr(self, name)) != value:

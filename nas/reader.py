@@ -24,7 +24,7 @@ Reader = Callable[[Any, Path], Any]
 Plan = Mapping[str, tuple[Reader, tuple[type, ...]]]
 """Of each field what reads it, and the types of values that are as they should be."""
 
-SCALARS = (int, float, str, bool)
+SCALARS = {int: "an integer", float: "a floating-point number", str: "a string", bool: "true or false"}
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
@@ -123,7 +123,7 @@ def _scalar(hint: type, value: Any, path: Path) -> Any:
     if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
         return float(value)
     if type(value) is not hint:
-        raise RecordError(f"{_text(path)} is {shown(value)}; it must be of type {hint.__name__}")
+        raise RecordError(f"{_text(path)} is {shown(value)}; it must be {SCALARS[hint]}")
     return value
 
 

@@ -45,6 +45,7 @@ from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.wire.formats import AUTO
 from aiperf.wording import plain
+from analysis.exports.summary import WIDTH
 
 CODES = {TERMINATED: Answer.INCOMPLETE.exit_code, "interrupted": 130}
 """Of a run that was stopped before its clock started. 128 + SIGINT."""
@@ -202,6 +203,8 @@ def _result(replay: Replay, files: RunFiles) -> int:
     click.echo(text)
     if verdict.answer is Answer.NO_RESULT:
         click.echo(plain(f"aiperf-hpc: NO RESULT: {verdict.cause}"), err=True)
+    else:
+        click.echo(f"{'web page':<{WIDTH}}aiperf-hpc report {files.directory}")
     if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
         return CODES["interrupted"]
     # Of a run that is to be continued, whatever may be wrong with it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from nas.bounded import read_bytes
     "--print-system", is_flag=True, help="Print the description with the values known here, then exit."
 )
 @click.option(
-    "--organisation", help="Submitting organisation; default: the submitter of the system description."
+    "--organization", help="Name of the submitter; default: the submitter of the system description."
 )
 @click.option("--person", default="", help="Contact person.")
 @click.option("--address", help="Email address of the contact.")
@@ -57,7 +57,7 @@ def package(
     output: Path,
     system_file: Path | None,
     print_system: bool,
-    organisation: str | None,
+    organization: str | None,
     person: str,
     address: str | None,
     licence: str,
@@ -83,12 +83,14 @@ def package(
     system |= {} if system_file is None else given_system(system_file, system)
     if print_system:
         click.echo(json.dumps(system, indent=1, ensure_ascii=False))
+        for name in _missing(system):
+            click.echo(f"to complete: {_question(name)}", err=True)
         return 0
     for each, run in zip(replays, runs):  # before anybody is asked
         refuse_unfinished(each, run)
     _complete(system)
     contact = Contact(
-        organisation or system["submitter"], person, address or _asked("--address", "address for questions")
+        organization or system["submitter"], person, address or _asked("--address", "address for questions")
     )
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     judged = write_package(output, runs, system, contact, licence, created, key_file, _say, with_weights)
@@ -195,27 +197,41 @@ def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
 
 def _complete(system: dict[str, str]) -> None:
     """Asks for what is missing; where nobody can be asked, only what may not be empty is missed."""
-    from analysis.submissions.schema import schema
-    from analysis.submissions.system import fields, needed
+    from analysis.submissions.system import choices, fields
 
+    missing = _missing(system)
     if not sys.stdin.isatty():
-        if missing := [name for name in needed() if not system[name] and name != "division"]:
+        if missing:
             raise AiperfError(
                 f"the system description lacks {', '.join(missing)}; add them to a file (`package "
                 f"--print-system` prints a template) and give it with --system"
             )
         return
     click.echo("System description. Press Return to skip an optional field.", err=True)
-    choices = {name: entry.get("enum") for name, entry in schema("system-1")["properties"].items()}
     for name, about in fields().items():
         if not system[name] and name != "division":
-            question, options = f"{name} ({about.rstrip('.')})", choices[name]
-            default = None if name in needed() else ""
+            question = f"{name} ({about.rstrip('.')})"
+            default = None if name in missing else ""
             system[name] = (
                 _chosen(question, options)
-                if options
+                if (options := choices(name))
                 else click.prompt(question, default=default, show_default=False)
             )
+
+
+def _missing(system: Mapping[str, str]) -> list[str]:
+    """Fields that may not be empty, and are. The division follows from the runs."""
+    from analysis.submissions.system import needed
+
+    return [name for name in needed() if not system[name] and name != "division"]
+
+
+def _question(name: str) -> str:
+    from analysis.submissions.system import choices, fields
+
+    options = choices(name)
+    one_of = f" One of: {'; '.join(options)}." if options else ""
+    return f"{name}: {fields()[name]}{one_of}"
 
 
 def _chosen(question: str, options: Sequence[str]) -> str:

@@ -63,8 +63,9 @@ TEXT_REMEDY = "for text, use --preset text --data PATH"
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
     """Reads and checks the whole set and puts it where training reads it: `Destination`.
 
-    Raises DataError, which names the file, what is wrong and the remedy.
+    Raises DataError, which names the file, what is wrong and the remedy; ConfigError without its folder.
     """
+    config.refuse_no_folder()
     source = SOURCES[config.name]
     if source.look is not None:
         _refuse_another_set(config)
@@ -73,13 +74,12 @@ def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int =
 
 def _refuse_another_set(config: DataConfig) -> None:
     """Raises DataError where the folder is none, or holds what another `data.name` stands for."""
-    folder = Path(config.path or "?")
+    folder = Path(config.path)
     if not folder.is_dir():
-        what = (
-            f"data.path is {config.path!r}, which is not a folder" if config.path else "data.path is not set"
+        raise DataError(
+            f"data.path is {config.path!r}, which is not a folder; give the folder of the images with --data"
         )
-        raise DataError(f"{what}; give the folder of the images with --data")
-    kinds = _kinds(Path(config.path))
+    kinds = _kinds(folder)
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)
         divided(config, found.training, found.test)  # refuses the name, with all else that does not fit

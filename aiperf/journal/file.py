@@ -73,7 +73,7 @@ class JournalReader:
                     line = self._read(raw)
                     self.offset += len(raw)
                     yield line
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise JournalError(f"no journal at {self.path}; give a run directory") from None
         except OSError as error:
             raise JournalError(f"{self.path} cannot be read: {error.strerror}") from None

@@ -10,6 +10,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
+from aiperf.wire.messages import NOTHING_KEPT
 
 ERROR = "error: "
 """The beginning of the reason of a leg that ended with an error."""
@@ -111,6 +112,8 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
         return "no segment was credited"
     if replay.best is not None:
         return "no network was tested: the test did not finish"
+    if any(attempt.kept == NOTHING_KEPT for attempt in replay.attempts if attempt.validations):
+        return "no network was tested: the first validation ended too late for its network to be kept"
     if credited:
         return "no network was tested: no trial completed or reached a limit"
     failed = next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)

@@ -1,12 +1,16 @@
-"""Whether a run goes on as it was begun: measured, or pretended by the same assumptions."""
+"""Whether a run goes on as it was begun: by the same program and configuration, measured, or pretended by the
+same assumptions."""
 
 from __future__ import annotations
 
+from aiperf.code import code_hash
+from aiperf.config import Config, load_preset
 from aiperf.errors import ConfigError, JournalError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Origin
+from aiperf.journal.events import Opened, Origin
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions, assumed, assumptions_toml
+from aiperf.proposing.proposals import libraries
 from aiperf.ranks.ranks import Ranks
 
 
@@ -35,3 +39,28 @@ def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:
         raise ConfigError(f"{files.journal}: its workers pretended to train; {go_on}")
     if assumed(str(files.assumptions)) != pretend:
         raise ConfigError(f"{files.journal}: its workers pretended with another machine model; {go_on}")
+
+
+def refuse_other_program(opened: Opened, files: RunFiles) -> None:
+    """What a run proposes must follow from one program, from its first line to its last. Raises
+    JournalError."""
+    if opened.code_hash != code_hash():
+        raise JournalError(
+            f"{files.journal} was started by another version of the program ({opened.program}, code "
+            f"{opened.code_hash[:12]}); resume it with that version, or start a new run"
+        )
+    here = libraries(opened.config)
+    if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
+        raise JournalError(
+            f"{files.journal}: its proposals depend on {', '.join(other)}; here it is "
+            f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
+        )
+
+
+def refuse_edited(config: Config, files: RunFiles) -> None:
+    """The file tells what the run is and is not read again: what was changed there would be passed over."""
+    if files.config.exists() and load_preset(str(files.config)) != config:
+        raise ConfigError(
+            f"{files.config} was edited after the run started, but a run has one configuration; remove the "
+            f"file to continue as before, or start a new run: aiperf-hpc run --preset {files.config}"
+        )

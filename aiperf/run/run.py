@@ -14,7 +14,7 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, load_preset, to_toml
+from aiperf.config import Config, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
@@ -27,15 +27,15 @@ from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
-from aiperf.run.origins import refuse_other_origin, write_assumptions
+from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Examples
 from aiperf.warned import heeded, noted
 from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
-from nas.record import RecordError, graph_from_json, graph_to_json
-from nas.seeds import resolve_seed
+from nas.record import graph_from_json, graph_to_json
+from nas.seeds import SeedError, resolve_seed
 
 STDERR = 2
 """The number of its file: a signal handler may write to it, but not print."""
@@ -50,7 +50,9 @@ def starting_graph(config: Config) -> Graph:
     wanted = task_of(config.data).examples(config.data)
     try:
         graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes)
-    except (ValueError, OSError, RecordError, ShapeError) as error:
+    except SeedError as error:  # it names the seed or the file
+        raise ConfigError(f"seed_architecture: {error}") from None
+    except ShapeError as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
     if (reads := Examples(graph.input, graph.classes)) != wanted:
         raise ConfigError(
@@ -92,6 +94,8 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
     config, seed, told = checked(config, ranks)
+    if not ranks.wanted.pretend:
+        config.data.refuse_no_folder()  # each worker would, once it has started
     if told:
         _say(told)
     replay = Replay()
@@ -119,7 +123,7 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
             else:
                 jobs[0].follow(line.event)
         except (ValueError, LookupError) as error:
-            _refuse_other_program(replay.opened, files)
+            refuse_other_program(replay.opened, files)
             raise _not_continued(files, line, str(error)) from None
         if replay.faults:
             raise _not_continued(files, line, replay.faults[0].text)
@@ -128,35 +132,11 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         opened = replay.opened
         if not can_go_on(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
-        _refuse_other_program(opened, files)
+        refuse_other_program(opened, files)
         refuse_other_origin(replay, ranks, files)
-        _refuse_edited(opened.config, files)
+        refuse_edited(opened.config, files)
         _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
-
-
-def _refuse_other_program(opened: Opened, files: RunFiles) -> None:
-    """What a run proposes must follow from one program, from its first line to its last."""
-    if opened.code_hash != code_hash():
-        raise JournalError(
-            f"{files.journal} was started by another version of the program ({opened.program}, code "
-            f"{opened.code_hash[:12]}); resume it with that version, or start a new run"
-        )
-    here = libraries(opened.config)
-    if other := [f"{name} {was}" for name, was in opened.libraries.items() if here.get(name) != was]:
-        raise JournalError(
-            f"{files.journal}: its proposals depend on {', '.join(other)}; here it is "
-            f"{', '.join(f'{name} {now}' for name, now in here.items())}; resume it with those"
-        )
-
-
-def _refuse_edited(config: Config, files: RunFiles) -> None:
-    """The file tells what the run is and is not read again: what was changed there would be passed over."""
-    if files.config.exists() and load_preset(str(files.config)) != config:
-        raise ConfigError(
-            f"{files.config} was edited after the run started, but a run has one configuration; remove the "
-            f"file to continue as before, or start a new run: aiperf-hpc run --preset {files.config}"
-        )
 
 
 def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:

@@ -40,6 +40,12 @@ def needed() -> list[str]:
     return [name for name, entry in properties.items() if entry.get("minLength") or "enum" in entry]
 
 
+def choices(name: str) -> Sequence[str]:
+    """The values that a field may have; empty where it takes any."""
+    options: Sequence[str] = schema("system-1")["properties"][name].get("enum", ())
+    return options
+
+
 def from_journal(replay: Replay) -> dict[str, str]:
     ranks = replay.devices
     if not ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -15,23 +16,21 @@ from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, glance
 
-KINDS = ("--csv", "--mllog", "--openmetrics", "--dawnbench", "--mlperf-inference")
-
 INFERENCE = "mlperf-inference"
+KINDS = ("csv", "mllog", "openmetrics", "dawnbench", INFERENCE)
 FOR_MLPERF = "For --mlperf and --mlperf-inference"
 
 
 @click.command()
 @run_or_package_argument
 @output_option("Write to this file instead; for --dawnbench and --mlperf-inference: to this folder.")
-@click.option("--csv", "kind", flag_value="csv", help="Table of all trials.")
-@click.option("--mllog", "kind", flag_value="mllog", help="MLPerf log lines (:::MLLOG).")
-@click.option("--openmetrics", "kind", flag_value="openmetrics", help="OpenMetrics text, for Prometheus.")
-@click.option("--dawnbench", "kind", flag_value="dawnbench", help="DAWNBench entry: JSON and TSV.")
+@click.option("--csv", is_flag=True, help="Table of all trials.")
+@click.option("--mllog", is_flag=True, help="MLPerf log lines (:::MLLOG).")
+@click.option("--openmetrics", is_flag=True, help="OpenMetrics text, for Prometheus.")
+@click.option("--dawnbench", is_flag=True, help="DAWNBench entry: JSON and TSV.")
 @click.option(
     "--mlperf-inference",
-    "kind",
-    flag_value=INFERENCE,
+    is_flag=True,
     help="MLPerf Inference submission folder, from the results of `infer`.",
 )
 @click.option("--author", default="", help="For --dawnbench: author of the entry.")
@@ -66,7 +65,6 @@ FOR_MLPERF = "For --mlperf and --mlperf-inference"
 def export(
     path: Path,
     output: Path | None,
-    kind: str | None,
     author: str,
     email: str,
     price: str | None,
@@ -77,6 +75,7 @@ def export(
     platform: str,
     status: str | None,
     system: Path | None,
+    **asked: bool,
 ) -> None:
     """Print a run in another format: --csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference.
 
@@ -84,10 +83,7 @@ def export(
     refused. --mllog --mlperf resnet writes a log that the checker of MLPerf Training accepts,
     --mlperf-inference a folder that the submission checker of MLPerf Inference accepts.
     """
-    if kind is None:
-        raise click.UsageError(
-            f"choose a format: {', '.join(KINDS[:-1])} or {KINDS[-1]}", click.get_current_context()
-        )
+    kind = _one_of(asked)
     only_with("--dawnbench", kind == "dawnbench", "author", "email", "price", "site")
     only_with("--mllog", kind == "mllog", "benchmark")
     only_with("--mlperf-inference", kind == INFERENCE, "system")
@@ -109,6 +105,20 @@ def export(
         click.echo(text, nl=False)
     else:
         click.echo(str(write(output, text.encode())))
+
+
+def _one_of(asked: Mapping[str, bool]) -> str:
+    """The one format that is asked for. Raises UsageError for none and for several."""
+    given = [kind for kind in KINDS if asked[kind.replace("-", "_")]]
+    if len(given) == 1:
+        return given[0]
+    *first, last = (f"--{kind}" for kind in given or KINDS)
+    told = (
+        f"{', '.join(first)} and {last} are given; choose one"
+        if given
+        else (f"choose a format: {', '.join(first)} or {last}")
+    )
+    raise click.UsageError(told, click.get_current_context())
 
 
 def _text(kind: str, judged: Judged) -> str:

@@ -12,6 +12,7 @@ import click
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import known_site, price_option, priced, site_option
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.readings.judged import Judged, glance
 
@@ -97,6 +98,8 @@ def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
 @contextmanager
 def opened(path: Path) -> Iterator[RunFiles]:
     """A run's directory, or the run of a package: unpacked for as long as this lasts, checksums compared."""
+    if not (path.exists() or path.parent.is_file()):
+        raise AiperfError(f"{path} does not exist; give a run directory or a package")
     if path.is_dir() or not (path.is_file() or path.parent.is_file()):
         yield RunFiles(path)
         return

@@ -110,6 +110,19 @@ def test_export_of_nothing_says_what_there_is(typed: Typed, run: RunFiles) -> No
     assert "--csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference" in typed.err
 
 
+def test_export_of_two_formats_is_refused(typed: Typed, run: RunFiles) -> None:
+    assert typed("export", run.directory, "--csv", "--mllog") == 2
+    assert typed.err.startswith("aiperf-hpc: --csv and --mllog are given; choose one")
+
+
+def test_a_template_says_what_to_complete_and_what_may_stand_there(typed: Typed, run: RunFiles) -> None:
+    assert typed("package", run.directory, "--print-system") == 0
+    lacking = [name for name in ("submitter", "status", "system_name") if not json.loads(typed.out)[name]]
+    told = typed.err.splitlines()
+    assert [line.split(": ")[1] for line in told] == lacking == ["submitter", "status", "system_name"]
+    assert told[1].endswith("Research, Development, or Internal (RDI); Preview.")
+
+
 def test_package_says_what_it_lacks(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     assert typed("package", run.directory, "-o", tmp_path / "p.tar.gz") == 1
     assert "lacks submitter, status, system_name; add them to a file" in typed.err

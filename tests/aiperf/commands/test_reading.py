@@ -146,7 +146,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
         (
             ("run", "--set", "seed_architecture=gpt-4x128"),
             1,
-            "'gpt-4x128': gpt-4x128 is for text, not for",
+            "seed_architecture: gpt-4x128 is for text, not for",
         ),
         (
             ("count", "--seed", "gpt-4x128", "--image", "8"),
@@ -163,7 +163,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
             1,
             "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50",
         ),
-        (("score", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
+        (("score", "/nowhere"), 1, "/nowhere does not exist; give a run directory or a package"),
         (("resume", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
     ],
 )

@@ -241,3 +241,9 @@ def test_a_seed_without_weights_is_refused_before_the_run(typed: Typed, tmp_path
     assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
     assert "nothing.json' has no weights to train" in typed.err
     assert not (tmp_path / "run").exists()
+
+
+def test_images_without_a_folder_are_refused_before_a_worker_starts(typed: Typed, tmp_path: Path) -> None:
+    assert typed("run", "--preset", "ranked", "--directory", tmp_path / "run") == 1
+    assert typed.err == "aiperf-hpc: data.path is not set; give the folder of the images with --data\n"
+    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ import torch
 from aiperf.config import DataConfig
 from aiperf.data import load
 from aiperf.data.idx import read_idx
-from aiperf.errors import DataError
+from aiperf.errors import ConfigError, DataError
 from tests.aiperf.data.sets import idx_bytes, labels_of, pictures, write_idx
 
 CPU = torch.device("cpu")
@@ -167,7 +167,7 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     assert str(refused.value) == (
         f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the images with --data"
     )
-    with pytest.raises(DataError, match=r"^data.path is not set; give the folder"):
+    with pytest.raises(ConfigError, match=r"^data.path is not set; give the folder"):
         load(replace(config, path=""), CPU, 1)
 
 

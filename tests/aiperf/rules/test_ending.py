@@ -26,7 +26,8 @@ from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict, judge
 from aiperf.score.credit import credit
 from aiperf.trial import State
-from tests.aiperf.journals import Scene, Timed, told, within
+from aiperf.wire.messages import NOTHING_KEPT
+from tests.aiperf.journals import RELEASE, Scene, Timed, told, within
 
 TIMED, LONGER = told(Scene(minutes=0.15)), told(Scene(minutes=0.5))
 DEAD = "the worker (process 7) was killed by signal 9"
@@ -77,6 +78,14 @@ def failing() -> list[Timed]:
     return then(begun, *ends, _end("interrupted"))
 
 
+def unkept() -> list[Timed]:
+    """The first validation ends just before the deadline: in time for the journal, too late for its group."""
+    end = next(event.end for _, event in TIMED if isinstance(event, Closed))
+    timed = told(Scene(minutes=(end - RELEASE + 0.01) / 60))
+    timed = [(t, within(e, kept=NOTHING_KEPT) if isinstance(e, Ended) else e) for t, e in timed]
+    return [line for line in timed if not isinstance(line[1], events.Tested)]
+
+
 UNTESTED = until(events.Tested)
 NEVER = until(Released)
 FIRST_STEP = until(Closed)
@@ -111,6 +120,10 @@ NO_RESULT = {
     "no time": (
         told(Scene(minutes=0.001)),
         "no validation ended before the deadline; start a new run with more --minutes",
+    ),
+    "nothing kept": (
+        unkept(),
+        "no network was tested: the first validation ended too late for its network to be kept",
     ),
     "untested": (
         UNTESTED,

@@ -15,10 +15,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nas.families import RecordError, is_family, is_member, member_named
 from nas.layers import ShapeError
+from nas.reader import SCALARS
 
 T = TypeVar("T")
 
-SCALARS = (int, float, str, bool)
 PLAIN = frozenset({*SCALARS, type(None)})
 LARGEST_EXACT_FLOAT = 1 << 53
 
@@ -111,7 +111,7 @@ def _scalar(hint: type, value: Any, path: str) -> Any:
     if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
         return float(value)
     if type(value) is not hint:
-        raise RecordError(f"{path} is {_shown(value)}; it must be of type {hint.__name__}")
+        raise RecordError(f"{path} is {_shown(value)}; it must be {SCALARS[hint]}")
     return value
 
 

@@ -20,7 +20,7 @@ from aiperf.device import Device, count_devices
 from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
-from aiperf.training.worker import bind_place
+from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup

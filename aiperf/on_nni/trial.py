@@ -14,7 +14,8 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.on_nni.messages import Given, ProcessBegan, call, hear, tell
 from aiperf.parallel.parallel import Solo
-from aiperf.training.worker import Worker, bind_place
+from aiperf.training.worker import Worker
+from aiperf.training.worker_process import bind_place
 from aiperf.trial import State
 from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
 

@@ -27,7 +27,7 @@ from aiperf.proposing.memory import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.training.worker import die_with_parent
+from aiperf.training.worker_process import die_with_parent
 from aiperf.trial import Trial
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting

@@ -17,7 +17,8 @@ from aiperf.files import RunFiles
 from aiperf.parallel.hvd import Hvd
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.link import Link, mpi_module
-from aiperf.training.worker import Channel, Worker, bind_place
+from aiperf.training.worker import Channel, Worker
+from aiperf.training.worker_process import bind_place
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup
 

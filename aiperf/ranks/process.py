@@ -27,7 +27,7 @@ INFER = "from aiperf.data.inferred import main; main()"
 FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Where one of these is set, somebody has chosen how threads wait."""
-DESCRIBE = "import sys; from aiperf.training.worker import describe; print(describe(*sys.argv[1:]))"
+DESCRIBE = "import sys; from aiperf.training.worker_process import describe; print(describe(*sys.argv[1:]))"
 
 
 class WorkerProcess:
@@ -38,7 +38,7 @@ class WorkerProcess:
         self._log = log
         ours, theirs = socket.socketpair()
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "aiperf.training.worker", "--socket", str(theirs.fileno())]
+        command = [sys.executable, "-m", "aiperf.training.worker_process", "--socket", str(theirs.fileno())]
         command += ["--device", device, "--place", json.dumps(encode(place))]
         with open(log, "ab") as file, held(*ALL):
             self._process = subprocess.Popen(

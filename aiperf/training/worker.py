@@ -1,47 +1,37 @@
-"""A rank that trains: it prepares the next trial while it trains this one, and says what it did.
-
-Run as a program it is the worker of a machine without MPI.
-"""
+"""A rank that trains: it prepares the next trial while it trains this one, and says what it did."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import ctypes
-import json
 import logging
 import math
 import os
 import queue
-import signal
 import socket
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
 from aiperf.code import code_hash
 from aiperf.config import EAGER, ENGINES
 from aiperf.data import load
-from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.device import Device, count_devices
 from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
-from aiperf.errors import AiperfError, DataError, GroupBroken
+from aiperf.errors import DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import SeedWork, measure
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.precision import format_rates, observed
 from aiperf.measuring.step_times import Longest, measure_steps
-from aiperf.parallel.ddp import Ddp
-from aiperf.parallel.parallel import Parallel, Solo, agree, lead
+from aiperf.parallel.parallel import Parallel, agree, lead
 from aiperf.proposing.engine import Expected, choose
 from aiperf.proposing.pace import Pace
 from aiperf.tasks.known import task_of
@@ -53,8 +43,8 @@ from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import Elsewhere, Here, TrialEnd, train
 from aiperf.trial import State, Trial
-from aiperf.warned import ALL, held, outlive
-from aiperf.wire.layout import Described, Place
+from aiperf.warned import ALL, held
+from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
     Control,
@@ -63,13 +53,11 @@ from aiperf.wire.messages import (
     Fallback,
     Finished,
     FromGroup,
-    Join,
     MeasureCeiling,
     MeasureControl,
     Observe,
     Quit,
     Ready,
-    Refused,
     Release,
     Setup,
     Started,
@@ -79,12 +67,10 @@ from aiperf.wire.messages import (
     ToGroup,
     Validated,
     Working,
-    pack,
-    unpack,
 )
 from nas.modules import Network
 from nas.ops import TENSOR_OPS
-from nas.record import decode, encode, graph_from_json
+from nas.record import graph_from_json
 from nas.weights import digest, initial
 
 log = logging.getLogger(__name__)
@@ -387,93 +373,3 @@ class Worker:
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"
-
-
-class _SocketChannel:
-    """One end of the socket pair to a master on this machine."""
-
-    def __init__(self, file: int) -> None:
-        self._connection = Connection(file)
-        self._sending = threading.Lock()
-
-    def send(self, message: FromGroup) -> None:
-        with self._sending:
-            self._connection.send_bytes(pack(message))
-
-    def receive(self) -> ToGroup:
-        message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
-        return message
-
-
-def main() -> int:
-    outlive()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--socket", type=int, required=True)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--place", required=True, type=json.loads)
-    options = parser.parse_args()
-    place = decode(Place, options.place)
-    die_with_parent()
-    logging.basicConfig(format=f"%(asctime)s rank {place.rank} %(levelname)s %(message)s", level=logging.INFO)
-    channel = _SocketChannel(options.socket)
-    try:
-        setup = channel.receive()
-        assert isinstance(setup, Setup), setup
-        device = bind_place(options.device, place)
-        parallel = _join(setup, channel, device, place)
-        Worker(setup, channel, device, place, parallel).serve()
-        parallel.close()
-    except (AiperfError, EOFError) as error:
-        print(error or "the master is gone", file=sys.stderr, flush=True)
-        if not isinstance(error, (EOFError, GroupBroken)):
-            with contextlib.suppress(OSError):  # nobody may listen any more
-                channel.send(Refused(place.rank, socket.gethostname(), str(error)))
-        os._exit(1)  # a collective that will never end must not hold this up
-    return 0
-
-
-def die_with_parent() -> None:
-    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def bind_place(kind: str, place: Place) -> Device:
-    """The device of a rank: by its position, or the only one that the launcher shows it."""
-    kind = chosen_kind(kind)
-    alone = count_devices(kind) == 1
-    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
-
-
-def describe(kind: str, place: str) -> str:
-    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
-    where = decode(Place, json.loads(place))
-    try:
-        device = bind_place(kind, where)
-    except AiperfError as error:
-        return json.dumps(encode(Described(where.rank, str(error))))
-    found = Described(
-        rank=where.rank,
-        device=device.name,
-        kind=device.kind,
-        memory_bytes=device.memory_bytes,
-        formats=format_rates(device),
-        sensors=device.sensors,
-    )
-    return json.dumps(encode(found))
-
-
-def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
-    if len(place.group) == 1:
-        return Solo()
-
-    def hear() -> Join:
-        message = channel.receive()
-        assert isinstance(message, Join), message
-        return message
-
-    return Ddp(device, place, setup.config.training.compression, channel.send, hear)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,6 +23,8 @@ from tests.house.tree import ROOT
 TINY = Path(__file__).parent / "tiny.toml"
 TINY_TEXT = Path(__file__).parent / "tiny_text.toml"
 QUICK = Path(__file__).parent / "quick"
+WORKER = "aiperf.training.worker_process"
+"""A module that is started, in a command line."""
 PROGRAM = "from aiperf.start import main; raise SystemExit(main())"
 BEGUN_SECONDS = 300.0  # for the clock to run, on a machine with other things to do
 END_SECONDS = 300.0
@@ -109,7 +111,7 @@ class Job:
         for process in self.processes():
             environment = _environment(process)
             rank = environment.get("OMPI_COMM_WORLD_RANK", environment.get("PMI_RANK"))
-            if rank == str(number) and "aiperf.training.worker" not in process.cmdline():
+            if rank == str(number) and WORKER not in process.cmdline():
                 return process
         raise AssertionError(f"there is no rank {number}; {self.text()}")
 
@@ -120,13 +122,11 @@ class Job:
 
     def workers(self) -> list[psutil.Process]:
         """All processes that train."""
-        return [each for each in self.processes() if "aiperf.training.worker" in each.cmdline()]
+        return [each for each in self.processes() if WORKER in each.cmdline()]
 
     def worker(self, number: int) -> psutil.Process:
         """The process that trains for a rank."""
-        return next(
-            child for child in self.rank(number).children() if "aiperf.training.worker" in child.cmdline()
-        )
+        return next(child for child in self.rank(number).children() if WORKER in child.cmdline())
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from aiperf.trial import State
 from tests.aiperf.data.sets import write_folders
 from tests.mpi.checked import checked
-from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, run_of, started, told
+from tests.mpi.jobs import OPEN_MPI, TINY, WORKER, Job, Mpi, run_of, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -102,7 +102,7 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
         names = warn_all(job, number)
-        assert sum("aiperf.training.worker" in name for name in names) == max(1, ranks - 1), names
+        assert sum(WORKER in name for name in names) == max(1, ranks - 1), names
         code = job.end(CLEAN_SECONDS)
         text = job.text()
     assert code == (130 if name == "INT" else CONTINUE), text

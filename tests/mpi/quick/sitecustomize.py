@@ -50,5 +50,5 @@ def _busy(number: int, frame: object) -> None:
     subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
 
 
-if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.training.worker" in sys.orig_argv:
+if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.training.worker_process" in sys.orig_argv:
     signal.signal(signal.SIGUSR2, _busy)

@@ -1,0 +1,124 @@
+"""A worker as a process of its own: the master or an MPI rank starts it and talks to it by a socket."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from multiprocessing.connection import Connection
+
+from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.errors import AiperfError, GroupBroken
+from aiperf.measuring.precision import format_rates
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.training.worker import Channel, Worker
+from aiperf.warned import outlive
+from aiperf.wire.layout import Described, Place
+from aiperf.wire.messages import (
+    FromGroup,
+    Join,
+    Refused,
+    Setup,
+    ToGroup,
+    pack,
+    unpack,
+)
+from nas.record import decode, encode
+
+
+class _SocketChannel:
+    """One end of the socket pair to a master on this machine."""
+
+    def __init__(self, file: int) -> None:
+        self._connection = Connection(file)
+        self._sending = threading.Lock()
+
+    def send(self, message: FromGroup) -> None:
+        with self._sending:
+            self._connection.send_bytes(pack(message))
+
+    def receive(self) -> ToGroup:
+        message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
+        return message
+
+
+def main() -> int:
+    outlive()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--place", required=True, type=json.loads)
+    options = parser.parse_args()
+    place = decode(Place, options.place)
+    die_with_parent()
+    logging.basicConfig(format=f"%(asctime)s rank {place.rank} %(levelname)s %(message)s", level=logging.INFO)
+    channel = _SocketChannel(options.socket)
+    try:
+        setup = channel.receive()
+        assert isinstance(setup, Setup), setup
+        device = bind_place(options.device, place)
+        parallel = _join(setup, channel, device, place)
+        Worker(setup, channel, device, place, parallel).serve()
+        parallel.close()
+    except (AiperfError, EOFError) as error:
+        print(error or "the master is gone", file=sys.stderr, flush=True)
+        if not isinstance(error, (EOFError, GroupBroken)):
+            with contextlib.suppress(OSError):  # nobody may listen any more
+                channel.send(Refused(place.rank, socket.gethostname(), str(error)))
+        os._exit(1)  # a collective that will never end must not hold this up
+    return 0
+
+
+def die_with_parent() -> None:
+    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def bind_place(kind: str, place: Place) -> Device:
+    """The device of a rank: by its position, or the only one that the launcher shows it."""
+    kind = chosen_kind(kind)
+    alone = count_devices(kind) == 1
+    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+
+
+def describe(kind: str, place: str) -> str:
+    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
+    where = decode(Place, json.loads(place))
+    try:
+        device = bind_place(kind, where)
+    except AiperfError as error:
+        return json.dumps(encode(Described(where.rank, str(error))))
+    found = Described(
+        rank=where.rank,
+        device=device.name,
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        formats=format_rates(device),
+        sensors=device.sensors,
+    )
+    return json.dumps(encode(found))
+
+
+def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
+    if len(place.group) == 1:
+        return Solo()
+
+    def hear() -> Join:
+        message = channel.receive()
+        assert isinstance(message, Join), message
+        return message
+
+    return Ddp(device, place, setup.config.training.compression, channel.send, hear)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -155,10 +155,10 @@ def _examples_per_second(
     from aiperf.engines.made import refuse_unusable
     from aiperf.measuring.before_span import SeedWork, examples_per_second
 
-    refuse_unusable(seed, bind(described.kind, 0), training, num_ranks)
-    work, products = SeedWork(seed, training.format, training.batch_size // num_ranks), described.formats
-    rate, measured = examples_per_second(
-        bind(described.kind, 0), work, products[training.format], MEASURED_SECONDS
-    )
+    device = bind(described.kind, 0)
+    device.declare(training.format)
+    refuse_unusable(seed, device, training, num_ranks)
+    work = SeedWork(seed, training.format, training.batch_size // num_ranks)
+    rate, measured = examples_per_second(device, work, described.formats[training.format], MEASURED_SECONDS)
     origin = "one device, measured now" if measured else "estimated, for one step takes too long"
     return rate * num_ranks, origin + f", times {num_ranks}" * (num_ranks > 1)

@@ -35,6 +35,7 @@ from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import graph_from_json, graph_to_json
+from nas.search.search import why_it_cannot_grow
 from nas.seeds import SeedError, resolve_seed
 
 STDERR = 2
@@ -86,8 +87,19 @@ def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     config, told = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
+    _refuse_no_growth(config, seed)
     ranks.places(config)
     return with_format(config, ranks.first_devices), seed, told
+
+
+def _refuse_no_growth(config: Config, seed: Graph) -> None:
+    """A run of several trials would end after the first one."""
+    name, alone = config.seed_architecture, config.limits.max_trials == 1
+    if not alone and (reason := why_it_cannot_grow(seed, task_of(config.data).morphisms)):
+        raise ConfigError(
+            f"seed_architecture {name!r} cannot grow: {reason}; choose another seed, or set "
+            "limits.max_trials=1 to train it alone"
+        )
 
 
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -13,7 +14,7 @@ from aiperf.engines.objective import objective_of
 from aiperf.proposing.plan import validated_at_once
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
-from nas.head import Classes
+from nas.head import Classes, NextSymbol
 from nas.modules import Network
 
 FIVE = 5
@@ -42,18 +43,40 @@ def evaluate(
     objective = objective_of(network.graph)
     judged, examples = objective.nothing(rank.device.torch), 0
     batch_size = max(1, min(validated_at_once(network.graph, rank.parallel.ranks), split.num_examples))
-    for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
-        with rank.device.autocast(rank.training.format):
-            outputs = network(batch)
-        judged += objective.judged(outputs, targets)
-        look(outputs, targets)
-        examples += len(targets)
-        progress()
+    with _probabilities_in_fp32(network):
+        for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
+            with rank.device.autocast(rank.training.format):
+                outputs = network(batch)
+            judged += objective.judged(outputs, targets)
+            look(outputs, targets)
+            examples += len(targets)
+            progress()
     found = (examples, *judged.tolist())
     whole = objective.tally(*rank.parallel.total(*found))
     own(objective.tally(*found))
     network.train()
     return whole, duration(perf_counter() - began)
+
+
+@contextmanager
+def _probabilities_in_fp32(network: Network) -> Iterator[None]:
+    """The last product of a text's network is not narrowed: the bits of a byte are a difference of logits."""
+    if not isinstance(network.graph.head, NextSymbol):
+        yield
+        return
+    plan = network.plan
+    *before, (head, reads, place, dead) = plan
+
+    def exact(*inputs: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(inputs[0].device.type, enabled=False):
+            logits: torch.Tensor = head(*[each.float() for each in inputs])
+            return logits
+
+    network.plan = (*before, (exact, reads, place, dead))
+    try:
+        yield
+    finally:
+        network.plan = plan
 
 
 class Top5:

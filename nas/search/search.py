@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from nas.graph import Graph
@@ -209,3 +209,15 @@ class Search:
 
 def _digest(graph: Graph) -> bytes:
     return bytes.fromhex(graph.key)[:16]
+
+
+def why_it_cannot_grow(seed: Graph, kinds: Iterable[type[Morphism]]) -> str:
+    """The first reason, where no morphism of these kinds has a place in the seed; empty where one has."""
+    reasons = []
+    for kind in kinds:
+        try:
+            kind.propose(seed, random.Random(0)).apply(seed)
+            return ""
+        except (MorphismError, ShapeError) as error:
+            reasons.append(str(error))
+    return reasons[0] if reasons else ""

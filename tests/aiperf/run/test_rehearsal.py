@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config import Config, DataConfig, load_preset, with_overrides
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, ConfigError, WorldError
 from aiperf.ranks.ranks import Ranks, Wanted
 from aiperf.run import rehearsal
 from aiperf.run.rehearsal import rehearsal_text
@@ -131,6 +131,23 @@ def test_what_the_run_would_refuse_is_refused(changes: dict[str, object], words:
     with pytest.raises(AiperfError) as refusal:
         rehearsal_text(with_overrides(load_preset("digits"), changes), RANKS, 1000.0)
     assert words in str(refusal.value)
+
+
+def test_a_seed_that_cannot_grow_is_refused_unless_it_is_to_be_alone() -> None:
+    config = with_overrides(load_preset("text"), {"seed_architecture": "gpt-4x128"})
+    with pytest.raises(
+        ConfigError, match="only RMSNorm and rotary positions grow; choose another seed, or set"
+    ):
+        rehearsal_text(config, RANKS, 1000.0)
+    alone = with_overrides(config, {"limits.max_trials": 1})
+    assert "gpt-4x128" in rehearsal_text(alone, RANKS, 1000.0)
+
+
+def test_a_format_that_the_device_does_not_have_is_refused() -> None:
+    """No processor multiplies in tf32."""
+    config = with_overrides(load_preset("digits"), {"training.format": "tf32"})
+    with pytest.raises(WorldError, match=r"training\.format is tf32, which is too slow on"):
+        rehearsal_text(config, RANKS, None)
 
 
 @pytest.mark.parametrize(

@@ -198,3 +198,17 @@ def test_text_is_trained_in_sixteen_bits() -> None:
         assert last.skipped == 0
         assert last.error < 0.15 / 8, format
         assert torch.isfinite(torch.tensor(last.error))
+
+
+def test_probabilities_are_judged_in_fp32() -> None:
+    """Whatever the format: 256 logits of eight bits each would blur the bits of a byte."""
+    told = list[torch.Tensor]()
+    for format in ("fp32", "bf16"):
+        rank = rank_of(format=format)
+        network = build(rank, text_trial(), 1, learnt()[0]).network
+        plan = network.plan
+        evaluate(rank, network, rank.data.validation, look=lambda outputs, targets: told.append(outputs))
+        assert network.plan is plan
+    assert {outputs.dtype for outputs in told} == {torch.float32}
+    narrow = told[-1].bfloat16().float()
+    assert (narrow != told[-1]).float().mean() > 0.9

@@ -136,12 +136,14 @@ def control(evidence: Evidence) -> Seen:
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
+    controls = [control for leg in evidence.replay.legs for control in leg.controls.values()]
     wrong += [
-        f"the control of rank {rank} used {network.examples_text.format(control.size)}, not "
+        f"the control of rank {control.rank} used {network.named(control.network).short}, not {network.short}"
+        if control.network
+        else f"the control of rank {control.rank} used {network.examples_text.format(control.size)}, not "
         f"{network.size_text.format(size)}"
-        for leg in evidence.replay.legs
-        for rank, control in leg.controls.items()
-        if control.size != size
+        for control in controls
+        if control.network or control.size != size
     ]
     return looked(evidence.replay.released, NEVER_STARTED, "measured on every device", wrong)
 

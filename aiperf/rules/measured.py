@@ -16,7 +16,7 @@ from nas.products import least_products
 
 
 def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
-    """Contradictions in the measurements of a leg, whose controls used this network."""
+    """Contradictions in the measurements of a leg, whose controls used this network or the smaller one."""
     ready = leg.first_devices
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
@@ -37,14 +37,17 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
 
 
 def _of_control(control: Control, ready: Ready | None, format: str, network: ControlNetwork) -> Iterator[str]:
-    """Its examples have a possible size, and the device can be so fast."""
-    name = f"the control of rank {control.rank}"
-    if control.size not in network.sizes:
-        found = network.examples_text.format(control.size)
-        yield f"{name} used {found}; possible sizes are {', '.join(map(str, network.sizes))}"
+    """The task has its network, its examples have a possible size, and the device can be so fast."""
+    name, used = f"the control of rank {control.rank}", network.named(control.network)
+    if control.network and used is network:
+        yield f"{name} used the network {control.network!r:.60}, which the task does not have"
+        return
+    if control.size not in used.sizes:
+        found = used.examples_text.format(control.size)
+        yield f"{name} used {found}; possible sizes are {', '.join(map(str, used.sizes))}"
         return
     bound = ready and bound_ops_per_second([ready], format)
-    if bound and not control.examples_per_second * _least_operations(network, control.size) <= bound:
+    if bound and not control.examples_per_second * _least_operations(used, control.size) <= bound:
         yield f"{name} is more than {control.device} can do"
 
 

@@ -177,7 +177,8 @@ def _preparing(replay: Replay) -> str:
     if len(leg.ceilings) < ranks:
         what, done = "measuring threads and ceilings", len(leg.ceilings)
     else:
-        network = task_of(replay.opened.config.data).control
+        control = task_of(replay.opened.config.data).control
+        network = control.smaller if bounded and control.smaller else control
         what, done = f"timing the control, {network.short}", len(leg.controls)
     return f"{what}{about}: {done} of {ranks} done"
 

@@ -11,12 +11,15 @@ from aiperf.windows import TextWindows
 from aiperf.wording import percent
 from nas.graph import Graph
 from nas.morphisms.text import TEXT_MIX
-from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes
+from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128
 
 WINDOW = 1_024
 """Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
-CONTROL_SIZES = (64, 128, 256, 512, WINDOW)
-CLIMB = ((CONTROL_SIZES[0], 1), *((size, 4) for size in CONTROL_SIZES))
+CONTROL_SIZES = (64, 128, 256, 512, WINDOW)  # processors of older journals have the smaller ones
+CLIMB = ((WINDOW, 1), (WINDOW, 4))
+SMALLER_CLIMB = ((64, 12),)
+"""Of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that its rates compare."""
+WINDOWS = "windows of {:,} bytes"
 CONTROL_BATCH = 32
 """Windows a step: 32,768 bytes keep an accelerator of today busy."""
 MOST_ERROR = 0.20
@@ -40,6 +43,10 @@ def _error_text(error: float) -> str:
 
 def _control(size: int) -> Graph:
     return gpt2_small_bytes((size,), BYTES)
+
+
+def _smaller_control(size: int) -> Graph:
+    return gpt_4x128((size,), BYTES)
 
 
 def _unlike_enwik9(manifest: Manifest) -> list[str]:
@@ -74,12 +81,23 @@ LANGUAGE = Task(
         name="GPT-2 small over bytes",
         short="GPT-2 small",
         sizes=CONTROL_SIZES,
-        size_text="windows of {:,} bytes",
-        examples_text="windows of {:,} bytes",
+        size_text=WINDOWS,
+        examples_text=WINDOWS,
         examples="windows",
         graph=_control,
         batch_size=CONTROL_BATCH,
         climb=CLIMB,
+        smaller=ControlNetwork(
+            name="gpt-4x128 in place of GPT-2 small",
+            short="gpt-4x128",
+            sizes=(SMALLER_CLIMB[0][0],),
+            size_text=WINDOWS,
+            examples_text=WINDOWS,
+            examples="windows",
+            graph=_smaller_control,
+            batch_size=SMALLER_CLIMB[0][1],
+            climb=SMALLER_CLIMB,
+        ),
     ),
     ranked=RankedLimits(
         seed="llama-12x768",

@@ -88,7 +88,7 @@ class ControlNetwork:
     short: str
     """The name where there is little room."""
     sizes: tuple[int, ...]
-    """Of examples, from the smallest; a processor stops at the largest that it does in the time."""
+    """Of examples that a journal may have, from the smallest."""
     size_text: str
     """How one is written, as "{}²"."""
     examples_text: str
@@ -100,7 +100,16 @@ class ControlNetwork:
     batch_size: int
     """Examples a step of an accelerator, or what fits."""
     climb: tuple[tuple[int, int], ...]
-    """What a processor does one after the other: size of the examples, examples a step."""
+    """What a processor does one after the other: size of the examples, examples a step. It stops at the
+    last that it can do in the time."""
+    smaller: ControlNetwork | None = None
+    """What a processor climbs before: where a step of this network would not end in the time, even one of its
+    smallest examples, the smaller one is the control, and this one is never built. Journals name it by
+    `short`."""
+
+    def named(self, name: str) -> ControlNetwork:
+        """That of a control in a journal; this one where it has no name, or an unknown one."""
+        return self.smaller if self.smaller is not None and name == self.smaller.short else self
 
     def at(self, sizes: Iterable[int]) -> str:
         """ "224²", or "64² and 112²"."""

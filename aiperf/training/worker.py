@@ -249,6 +249,7 @@ class Worker:
                 seconds=rate.seconds,
                 examples_per_second=rate.examples_per_second,
                 size=rate.size,
+                network=rate.network,
             )
         )
 

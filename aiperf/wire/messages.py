@@ -259,6 +259,8 @@ class Control(FromGroup):
     size: int = 224
     """Of an example: side in pixels, or bytes of a window. A processor takes smaller ones where the
     largest take too long."""
+    network: str = ""
+    """The name of the smaller network, where a processor took `ControlNetwork.smaller`."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def spread_table(
     rows.append(["trials", *(_cell([len(values)], "{:,.0f}".format, sum) for values, _, _ in columns)])
     if control is not None:
         controls = (_cell([] if value is None else [value], text, sum) for _, text, value in columns[:-1])
-        rows.append([f"control, {task.control.name} at {control.size}", *controls, ""])
+        rows.append([f"control, {control.name}", *controls, ""])
     head = (f"operations per training {task.example}", "parameters", "tensor operations per byte")
     return Table.of(("", *head, f"epochs to {percent(error)}"), rows, (False, *[True] * 4))
 

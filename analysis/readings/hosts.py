@@ -13,7 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
 from aiperf.score.lineage import counted
 from aiperf.tasks.known import task_of
-from aiperf.tasks.task import Amount
+from aiperf.tasks.task import Amount, ControlNetwork
 from aiperf.trial import State
 from aiperf.wire.messages import Control
 from aiperf.wording import figure, origin
@@ -34,8 +34,10 @@ class ControlReading:
     """Of all devices together."""
     slowest: float
     slowest_host: str
+    network: str
+    """ "ResNet-50 v1.5 at 224²", or "… at 64² and 112²" where devices were too slow for more."""
     sizes: str
-    """ "224²", or "64² and 112²" where devices were too slow for more: of its examples."""
+    """Of its examples, "224²"; of the smaller network "windows of 64 bytes by gpt-4x128"."""
 
     @property
     def text(self) -> str:
@@ -50,12 +52,19 @@ def control_reading(replay: Replay) -> ControlReading | None:
         return None
     rates = {rank: _rate_of(task.amount, control) for rank, control in controls.items()}
     slowest = min(rates, key=lambda rank: (rates[rank], rank))
+    sizes: dict[ControlNetwork, list[int]] = {}
+    for control in sorted(controls.values(), key=lambda control: control.network):
+        sizes.setdefault(task.control.named(control.network), []).append(control.size)
     return ControlReading(
         amount=task.amount,
         per_second=fsum(rates.values()),
         slowest=rates[slowest],
         slowest_host=controls[slowest].host,
-        sizes=task.control.at(control.size for control in controls.values()),
+        network=" and ".join(f"{network.name} at {network.at(of)}" for network, of in sizes.items()),
+        sizes=" and ".join(
+            network.at(of) + ("" if network is task.control else f" by {network.short}")
+            for network, of in sizes.items()
+        ),
     )
 
 
@@ -63,8 +72,9 @@ def control_reading(replay: Replay) -> ControlReading | None:
 class ControlNetworkCost:
     """What one training example of the control network takes, counted as those of the trials are."""
 
-    size: str
-    """Of its examples, as "224²"."""
+    name: str
+    """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
+    short: str
     operations: int
     parameters: int
     intensity: float | None
@@ -72,14 +82,16 @@ class ControlNetworkCost:
 
 
 def control_cost(replay: Replay) -> ControlNetworkCost | None:
-    """Of the largest examples that a rank measured; None where none did."""
-    network, controls = task_of(replay.opened.config.data).control, _controls(replay)
+    """Of the largest network and examples that a rank measured; None where none did."""
+    controls = _controls(replay)
     if not controls:
         return None
-    largest = max(controls.values(), key=lambda control: (control.size, control.batch_size))
+    largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
+    network = task_of(replay.opened.config.data).control.named(largest.network)
     found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
     return ControlNetworkCost(
-        size=network.at([largest.size]),
+        name=f"{network.name} at {network.at([largest.size])}",
+        short=network.short,
         operations=found.train.price(OPS),
         parameters=found.parameters,
         intensity=intensity(found, format_, largest.batch_size),

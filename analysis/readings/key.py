@@ -223,7 +223,7 @@ def _control(replay: Replay, score: Score) -> Figure:
     unit = Unit(lambda value: f"{figure(value)} {task.amount.name}/s")
     if control is None:
         return Figure(name, None, unit, f"{task.control.name}, before the span", "not measured")
-    aside = f"{task.control.name} at {control.sizes}"
+    aside = control.network
     if score.control is not None and score.control.devices > 1:
         aside += f"; slowest {control.slowest:.4g} on {control.slowest_host}"
     return Figure(name, control.per_second, unit, aside)

@@ -59,7 +59,7 @@ def characterisation(
         says=_says(found, error, why, task, control),
         draw=draw,
         table=spread_table(found, error or 0.0, task, control) if found else None,
-        legend=_legend(parts, error or 0.0, control, task),
+        legend=_legend(parts, error or 0.0, control),
         labels=[_label(one, error or 0.0, task) for one in shown],
         empty=not found,
     )
@@ -118,7 +118,7 @@ def _axes(
         corner = (0.985 if right else 0.015, 0.97 if up else 0.03)
         axes.plot(*corner, "D", color=COLOURS["amber"], ms=8, transform=axes.transAxes, clip_on=False)
         axes.annotate(
-            f"{task.control.short}: beyond this corner",
+            f"{control.short}: beyond this corner",
             corner,
             xycoords="axes fraction",
             xytext=(-10 if right else 10, 0),
@@ -131,7 +131,7 @@ def _axes(
 
 
 def _legend(
-    parts: Sequence[tuple[float, float]], error: float, control: ControlNetworkCost | None, task: Task
+    parts: Sequence[tuple[float, float]], error: float, control: ControlNetworkCost | None
 ) -> list[Key]:
     at = percent(error)
     keys = [
@@ -142,7 +142,7 @@ def _legend(
     ]
     keys.append(Key("soft", f"{at} not reached", "dot"))
     if control is not None:
-        keys.append(Key("amber", f"the control, {task.control.name} at {control.size}", "dot"))
+        keys.append(Key("amber", f"the control, {control.name}", "dot"))
     return keys
 
 
@@ -162,7 +162,7 @@ def _says(
     )
     if control is not None:
         text += (
-            f" The control, {task.control.name} at {control.size}: {scaled(control.operations, 'OP')}, "
+            f" The control, {control.name}: {scaled(control.operations, 'OP')}, "
             f"{control.parameters:,} parameters."
         )
     return text

@@ -76,6 +76,16 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
             "measurements",
             "used windows of 65 bytes; possible sizes are 64, 128",
         ),
+        (
+            with_control(network="gpt-9x9"),
+            "measurements",
+            "used the network 'gpt-9x9', which the task does not",
+        ),
+        (
+            with_control(network="gpt-4x128", size=128),
+            "measurements",
+            "used windows of 128 bytes; possible sizes are 64",
+        ),
         (with_control(examples_per_second=9.0), "measurements", "is 9.00 windows/s, but"),
         (
             with_control(steps=10**9, seconds=1.0, examples_per_second=1e9),
@@ -88,6 +98,15 @@ def test_what_cannot_be_is_invalid(tmp_path: Path, edit: Any, rule: str, says: s
     finding = found(verdict_on(tmp_path, careful(edit(REAL))), rule)
     assert finding.outcome is Outcome.FAILED
     assert says in finding.text
+
+
+def test_the_smaller_network_is_a_control_that_cannot_be_ranked(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, careful(with_control(network="gpt-4x128")(REAL)))
+    assert found(verdict, "measurements").outcome is Outcome.PASSED
+    says = found(verdict, "ranked control").text
+    assert "the control of rank 1 used gpt-4x128, not GPT-2 small" in says
+    says = found(verdict_on(tmp_path / "older", careful(REAL)), "ranked control").text
+    assert "the control of rank 1 used windows of 64 bytes, not windows of 1,024 bytes" in says
 
 
 def test_no_honest_run_is_convicted_because_one_part_is_harder(tmp_path: Path) -> None:

@@ -88,8 +88,11 @@ def test_the_figure_says_what_there_is(judged: Judged, found: list[TrialRow]) ->
     ("control", "corner"),
     [
         (None, ""),
-        (ControlNetworkCost("224²", 30, 6, None), ""),
-        (ControlNetworkCost("224²", 10**9, 10**6, None), "ResNet-50: beyond this corner"),
+        (ControlNetworkCost("ResNet-50 v1.5 at 224²", "ResNet-50", 30, 6, None), ""),
+        (
+            ControlNetworkCost("ResNet-50 v1.5 at 224²", "ResNet-50", 10**9, 10**6, None),
+            "ResNet-50: beyond this corner",
+        ),
     ],
 )
 def test_a_control_far_from_the_trials_is_at_the_edge(

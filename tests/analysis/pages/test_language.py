@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
 from analysis.exports.watch import watch_text
 from analysis.pages.report import report_html
-from analysis.readings.hosts import control_reading
+from analysis.readings.hosts import control_cost, control_reading
 from analysis.readings.judged import Judged, glance
 from analysis.readings.key import figures
 from analysis.readings.live import Follower
@@ -51,6 +52,29 @@ def test_the_control_is_told_in_bytes_per_second(language: Judged, images: Judge
     assert other is not None
     assert images.score.control is not None
     assert other.per_second == images.score.control.examples_per_second
+
+
+def test_the_smaller_network_is_named_wherever_the_control_is_shown() -> None:
+    judged = glance(RunFiles(RECORDED / "language"))
+    controls = judged.replay.leg.controls
+    controls[1] = replace(controls[1], network="gpt-4x128")
+    reading = control_reading(judged.replay)
+    assert reading is not None
+    assert reading.sizes == "windows of 64 bytes by gpt-4x128"
+    assert figures(judged.replay, judged.score)["control_examples_per_second"].line == (
+        "30.8 bytes/s (gpt-4x128 in place of GPT-2 small at windows of 64 bytes)"
+    )
+    cost = control_cost(judged.replay)
+    assert cost is not None
+    assert (cost.short, cost.parameters) == ("gpt-4x128", 867_072)
+    assert "gpt-4x128 in place of GPT-2 small at windows of 64 bytes" in report_html(judged)
+    controls[2] = replace(controls[1], rank=2, network="", size=1024)
+    reading = control_reading(judged.replay)
+    assert reading is not None
+    assert reading.network == (
+        "GPT-2 small over bytes at windows of 1,024 bytes and "
+        "gpt-4x128 in place of GPT-2 small at windows of 64 bytes"
+    )
 
 
 def test_who_watches_sees_bytes_per_second() -> None:

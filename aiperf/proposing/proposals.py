@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
+from aiperf.proposing.hyper import configured
 from aiperf.tasks.known import task_of
 from nas.graph import Graph
 from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
@@ -43,7 +44,7 @@ def new_tuner(config: Config) -> Tuner:
     kind = TUNERS[config.tuning.name]
     if not installed(kind.library):
         raise MissingExtra(kind.library, config.tuning.name)
-    return kind(config.random_seed)
+    return kind(config.random_seed, task_of(config.data).space(configured(config.training)))
 
 
 def resolved(config: Config) -> tuple[Config, str]:

@@ -47,7 +47,8 @@ class _SoFar:
 def search(evidence: Evidence) -> Seen:
     """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
-    version, own = replay.opened.search, task_of(replay.opened.config.data).search_version
+    config = replay.opened.config
+    version, own = replay.opened.search, task_of(config.data).search_version(config.tuning)
     if version != own:
         return Seen(
             f"the run used version {version} of the search; this program has version {own}", known=False
@@ -57,7 +58,7 @@ def search(evidence: Evidence) -> Seen:
     if evidence.recount.failures:
         return Seen("not every architecture can be rebuilt", known=False)
     try:
-        here = libraries(replay.opened.config)
+        here = libraries(config)
     except ConfigError as error:
         return Seen(str(error), known=False)
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):

@@ -74,7 +74,7 @@ def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> 
         config=config,
         seed_graph=graph_to_json(seed),
         libraries=libraries(config),
-        search=task_of(config.data).search_version,
+        search=task_of(config.data).search_version(config.tuning),
         origin=origin,
     )
 

@@ -14,6 +14,7 @@ from aiperf.wording import percent
 from nas.graph import Graph
 from nas.morphisms import MIX
 from nas.seeds import SEEDS, resnet50
+from nas.tuning import SPACE
 
 CONTROL_SIZES = (32, 64, 112, 160, 224)
 CLIMB = ((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES))
@@ -74,7 +75,9 @@ IMAGES = Task(
     chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,
-    search_version=1,
+    space=lambda configured: SPACE,
+    untuned_version=1,
+    tuned_version=1,
     products="convolutions and dense layers",
     in_aiperf1=True,
     control=ControlNetwork(

@@ -12,6 +12,7 @@ from aiperf.wording import percent
 from nas.graph import Graph
 from nas.morphisms.text import TEXT_MIX
 from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128
+from nas.tuning import text_space
 
 WINDOW = 1_024
 """Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
@@ -74,7 +75,9 @@ LANGUAGE = Task(
     chance=lambda classes: 1.0,
     seeds=TEXT_SEEDS,
     morphisms=TEXT_MIX,
-    search_version=2,  # before, nothing became experts
+    space=text_space,
+    untuned_version=2,  # before, nothing became experts
+    tuned_version=3,  # before, the space was that of images
     products="linear layers and attention",
     in_aiperf1=False,
     control=ControlNetwork(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import BYTES, DataConfig
+from aiperf.config import BYTES, DataConfig, TuningConfig
 from aiperf.tally import Tally
 from aiperf.wording import figure
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.morphisms import Morphism
+from nas.tuning import Point, Space
 
 Manifest = Mapping[str, Any]
 """What a rank found in the data, as plain JSON: docs/data.md."""
@@ -136,13 +137,21 @@ class Task:
     """Starting architectures by name, for what is read and the number of answers."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
-    search_version: int
-    """Of all that decides what is proposed: searches, morphisms, tuners, epochs and hyper-parameters.
+    space: Callable[[Point], Space]
+    """Which hyper-parameters may be tuned, around the configured ones."""
+    untuned_version: int
+    """Of all that decides what is proposed without a tuner: searches, morphisms, epochs and hyper-parameters.
     Raised only when a run would be proposed other trials than before, so that a journal written by older
     code can still be checked against the search that it was made by."""
+    tuned_version: int
+    """The same of runs with a tuner: it is raised for the tuners and the space, too."""
     products: str
     """The layers that multiply and accumulate, in words."""
     in_aiperf1: bool
     """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
     ranked: RankedLimits
+
+    def search_version(self, tuning: TuningConfig) -> int:
+        """Of a run that tunes so, with the tuner that "auto" came to."""
+        return self.untuned_version if tuning.name == "none" else self.tuned_version

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nas.tuning.by_nni import NniTuner
 from nas.tuning.by_optuna import OptunaTuner
-from nas.tuning.space import SPACE, Dimension, Point
+from nas.tuning.space import SPACE, Dimension, Point, Space, text_space
 from nas.tuning.tuner import Tuner, Untuned, installed
 
 __all__ = [
@@ -16,9 +16,11 @@ __all__ = [
     "NniTuner",
     "OptunaTuner",
     "Point",
+    "Space",
     "Tuner",
     "Untuned",
     "installed",
+    "text_space",
 ]
 
 TUNERS: Mapping[str, type[Tuner]] = {"none": Untuned, "nni": NniTuner, "optuna": OptunaTuner}

@@ -8,11 +8,10 @@ generator that cannot be set back, and tells nobody's trials but its own as runn
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict
 from typing import Any
 
-from nas.tuning.space import SPACE, Dimension, Point
-from nas.tuning.tuner import Tuner
+from nas.tuning.space import Dimension, Space
+from nas.tuning.tuner import Tuner, Values
 
 STARTUP = 10
 """Proposals are drawn evenly until so many trials ended; NNI's own 20 are more than a short run has."""
@@ -24,37 +23,38 @@ class NniTuner(Tuner):
 
     library = "nni"
 
-    def __init__(self, random_seed: int) -> None:
-        super().__init__(random_seed)
+    def __init__(self, random_seed: int, space: Space) -> None:
+        super().__init__(random_seed, space)
         from nni.algorithms.hpo.tpe_tuner import Record, TpeArguments, suggest
         from nni.common.hpo_utils import deformat_parameters, format_parameters, format_search_space
 
         self._suggest, self._record = suggest, Record
         self._format, self._deformat = format_parameters, deformat_parameters
         self._arguments = TpeArguments(constant_liar_type="mean", n_startup_jobs=STARTUP)
-        self._space: Any = format_search_space({name: _spec(each) for name, each in SPACE.items()})
-        self._told: dict[tuple[str, ...], list[Any]] = {key: [] for key in self._space}
+        self._formatted: Any = format_search_space({name: _spec(each) for name, each in space.items()})
+        self._told: dict[tuple[str, ...], list[Any]] = {key: [] for key in self._formatted}
         self._losses: list[float] = []
         self._unfinished: dict[int, dict[tuple[str, ...], float]] = {}
 
-    def _proposal(self, random_seed: int) -> Point:
+    def _proposal(self, random_seed: int) -> Values:
         import numpy as np
 
         lie = statistics.fmean(self._losses) if self._losses else 0.0
         history = {
-            key: records + [self._record(point[key], lie) for point in self._unfinished.values()]
+            key: records + [self._record(values[key], lie) for values in self._unfinished.values()]
             for key, records in self._told.items()
         }
-        found = self._suggest(self._arguments, np.random.default_rng(random_seed), self._space, history)
-        return Point(**self._deformat(found, self._space))
+        found = self._suggest(self._arguments, np.random.default_rng(random_seed), self._formatted, history)
+        proposed: Values = self._deformat(found, self._formatted)
+        return proposed
 
-    def _began(self, number: int, point: Point) -> None:
-        self._unfinished[number] = self._format(asdict(point), self._space)
+    def _began(self, number: int, values: Values) -> None:
+        self._unfinished[number] = self._format(dict(values), self._formatted)
 
-    def _ended(self, number: int, point: Point, loss: float) -> None:
+    def _ended(self, number: int, values: Values, loss: float) -> None:
         del self._unfinished[number]
         self._losses.append(loss)
-        for key, value in self._format(asdict(point), self._space).items():
+        for key, value in self._format(dict(values), self._formatted).items():
             self._told[key].append(self._record(value, loss))
 
     def _forgotten(self, number: int) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from nas.tuning.space import SPACE, Dimension, Point
-from nas.tuning.tuner import Tuner
+from nas.tuning.space import Dimension, Space
+from nas.tuning.tuner import Tuner, Values
 
 
 class OptunaTuner(Tuner):
@@ -14,46 +13,44 @@ class OptunaTuner(Tuner):
 
     library = "optuna"
 
-    def __init__(self, random_seed: int) -> None:
-        super().__init__(random_seed)
+    def __init__(self, random_seed: int, space: Space) -> None:
+        super().__init__(random_seed, space)
         import optuna
 
         self._optuna: Any = optuna
         # The study is ours alone: it lives in memory, and its own log lines say what the journal says.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(direction="minimize")
-        self._space = {name: _distribution(optuna, each) for name, each in SPACE.items()}
+        self._distributions = {name: _distribution(optuna, each) for name, each in space.items()}
         self._places: dict[int, int] = {}
 
-    def _proposal(self, random_seed: int) -> Point:
+    def _proposal(self, random_seed: int) -> Values:
         optuna = self._optuna
         sampler = optuna.samplers.TPESampler(seed=random_seed, constant_liar=True)
         trial = optuna.trial.create_trial(state=optuna.trial.TrialState.WAITING)
-        return Point(
-            **{
-                name: sampler.sample_independent(self._study, trial, name, distribution)
-                for name, distribution in self._space.items()
-            }
-        )
+        return {
+            name: sampler.sample_independent(self._study, trial, name, distribution)
+            for name, distribution in self._distributions.items()
+        }
 
-    def _began(self, number: int, point: Point) -> None:
+    def _began(self, number: int, values: Values) -> None:
         self._places[number] = len(self._study.get_trials(deepcopy=False))
-        self._study.add_trial(self._trial(point, self._optuna.trial.TrialState.RUNNING))
+        self._study.add_trial(self._trial(values, self._optuna.trial.TrialState.RUNNING))
 
-    def _ended(self, number: int, point: Point, loss: float) -> None:
+    def _ended(self, number: int, values: Values, loss: float) -> None:
         began = self._study.get_trials(deepcopy=False)[self._places[number]]
-        if began.params == asdict(point):
+        if began.params == values:
             self._study.tell(self._places.pop(number), loss)
         else:  # changed since, and Optuna lets nobody change a trial's parameters
             self._forgotten(number)
-            self._study.add_trial(self._trial(point, self._optuna.trial.TrialState.COMPLETE, loss))
+            self._study.add_trial(self._trial(values, self._optuna.trial.TrialState.COMPLETE, loss))
 
     def _forgotten(self, number: int) -> None:
         self._study.tell(self._places.pop(number), state=self._optuna.trial.TrialState.FAIL)
 
-    def _trial(self, point: Point, state: Any, loss: float | None = None) -> Any:
+    def _trial(self, values: Values, state: Any, loss: float | None = None) -> Any:
         return self._optuna.trial.create_trial(
-            params=asdict(point), distributions=self._space, state=state, value=loss
+            params=dict(values), distributions=self._distributions, state=state, value=loss
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,43 @@ class Dimension:
             return min(self.choices, key=lambda choice: abs(choice - value))
         return min(max(value, self.low), self.high)
 
+    def with_value(self, value: float) -> Dimension:
+        """As much larger as it takes to contain this: a tuner then receives the value itself."""
+        return replace(self, low=min(self.low, value), high=max(self.high, value))
 
-SPACE = {
-    "rate": Dimension(0.25, 4.0, log=True),
+
+Space = Mapping[str, Dimension]
+"""By the name of the field of `Point`. What is not in it is not tuned: each child has its parent's."""
+
+MULTIPLES = (0.25, 4.0)
+"""Of a configured value, the smallest and the largest."""
+
+SPACE: Space = {
+    "rate": Dimension(*MULTIPLES, log=True),
     "batch": Dimension(0.5, 2.0, choices=(0.5, 1.0, 2.0)),
     "weight_decay": Dimension(1e-5, 5e-3, log=True),
     "label_smoothing": Dimension(0.0, 0.2),
     "dropout": Dimension(0.0, 0.4),
     "momentum": Dimension(0.8, 0.98),
 }
-"""By the name of the field of `Point`."""
+"""Of images, which are trained by SGD."""
+
+TEXT_DROPOUT = Dimension(0.0, 0.4)
+TEXT_MOMENTUM = Dimension(0.8, 0.95)
+"""AdamW's β₁. Below 0.78 the first step of a partly new tensor is longer than the rate (docs/growing.md).
+Above √β₂, 0.975 here, Adam need not converge (Zhang et al., "Adam Can Converge Without Any Modification on
+Update Rules", arXiv:2208.09632)."""
+
+
+def text_space(configured: Point) -> Space:
+    """Of language, around the configuration. Label smoothing is not tuned, because the probabilities
+    themselves are scored; nor is weight decay where there is none, which has no multiples."""
+    decay = configured.weight_decay
+    low, high = (decay * multiple for multiple in MULTIPLES)
+    return {
+        "rate": SPACE["rate"],
+        "batch": SPACE["batch"],
+        **({"weight_decay": Dimension(low, high, log=True)} if decay else {}),
+        "dropout": TEXT_DROPOUT.with_value(configured.dropout),
+        "momentum": TEXT_MOMENTUM.with_value(configured.momentum),
+    }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib.util import find_spec
 
-from nas.tuning.space import SPACE, Point
+from nas.tuning.space import Point, Space
 
 KEPT = 0.5
 """A child keeps each of its parent's hyper-parameters with this probability: so what was good for a
 lineage stays in it, and selection works on it as on the architecture."""
 DIGITS = 6  # of a proposal, that count: people read it, and a factor that is taken out again must vanish
+
+Values = Mapping[str, float]
+"""Of a point, what the space has."""
 
 
 class Tuner:
@@ -25,9 +29,9 @@ class Tuner:
     library = ""
     """That it needs; empty for none."""
 
-    def __init__(self, random_seed: int) -> None:
+    def __init__(self, random_seed: int, space: Space) -> None:
         """Raises ModuleNotFoundError where the library is not installed."""
-        self.random_seed = random_seed
+        self.random_seed, self.space = random_seed, space
         self.num_told = 0
         self._running: dict[int, Point] = {}
 
@@ -37,14 +41,15 @@ class Tuner:
         rng = random.Random(f"{self.random_seed} hyper-parameters of {number}")
         proposed = self._proposal(rng.getrandbits(32))
         kept = {field.name for field in fields(Point) if rng.random() < KEPT}
-        return replace(_rounded(proposed), **{name: getattr(start, name) for name in kept})
+        taken = {name: _rounded(value) for name, value in proposed.items() if name not in kept}
+        return replace(start, **taken)
 
     def dispatched(self, number: int, point: Point) -> None:
         """The trial is running with these."""
         if number in self._running:
             raise ValueError(f"trial {number} is dispatched for the second time")
         self._running[number] = point
-        self._began(number, _within(point))
+        self._began(number, self._within(point))
 
     def tell(self, number: int, point: Point, loss: float) -> None:
         """The trial ended with these, which may have been changed since; the lower the loss the better.
@@ -55,7 +60,7 @@ class Tuner:
             raise ValueError(f"trial {number} has the loss {loss}, which is not a number")
         self._take(number)
         self.num_told += 1
-        self._ended(number, _within(point), loss)
+        self._ended(number, self._within(point), loss)
 
     def drop(self, number: int) -> None:
         """It ended without a loss."""
@@ -66,14 +71,17 @@ class Tuner:
         if self._running.pop(number, None) is None:
             raise ValueError(f"trial {number} ends, but it is not running")
 
-    def _proposal(self, random_seed: int) -> Point:
-        """A point of SPACE, the same for the same calls before and the same seed."""
+    def _within(self, point: Point) -> Values:
+        return {name: dimension.nearest(getattr(point, name)) for name, dimension in self.space.items()}
+
+    def _proposal(self, random_seed: int) -> Values:
+        """For all of the space, the same for the same calls before and the same seed."""
         raise NotImplementedError
 
-    def _began(self, number: int, point: Point) -> None:
+    def _began(self, number: int, values: Values) -> None:
         raise NotImplementedError
 
-    def _ended(self, number: int, point: Point, loss: float) -> None:
+    def _ended(self, number: int, values: Values, loss: float) -> None:
         raise NotImplementedError
 
     def _forgotten(self, number: int) -> None:
@@ -86,10 +94,10 @@ class Untuned(Tuner):
     def ask(self, number: int, start: Point) -> Point:
         return start
 
-    def _began(self, number: int, point: Point) -> None:
+    def _began(self, number: int, values: Values) -> None:
         pass
 
-    def _ended(self, number: int, point: Point, loss: float) -> None:
+    def _ended(self, number: int, values: Values, loss: float) -> None:
         pass
 
     def _forgotten(self, number: int) -> None:
@@ -100,9 +108,5 @@ def installed(library: str) -> bool:
     return not library or find_spec(library) is not None
 
 
-def _within(point: Point) -> Point:
-    return Point(**{name: dimension.nearest(getattr(point, name)) for name, dimension in SPACE.items()})
-
-
-def _rounded(point: Point) -> Point:
-    return Point(**{name: float(f"{getattr(point, name):.{DIGITS}g}") for name in SPACE})
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,7 @@ from aiperf.tally import UNIT, Classified, Predicted, Tally
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
-from nas.tuning import Point, Untuned
+from nas.tuning import SPACE, Point, Untuned
 from tests.aiperf.journals import Scene, told
 from tests.aiperf.presets import resolved_preset
 
@@ -214,10 +215,10 @@ class Listening(Untuned):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(1, SPACE)
         self.heard: list[tuple[int, float]] = []
 
-    def _ended(self, number: int, point: Point, loss: float) -> None:
+    def _ended(self, number: int, values: Mapping[str, float], loss: float) -> None:
         self.heard.append((number, loss))
 
 
@@ -337,7 +338,7 @@ class Doubling(Untuned):
     """Proposes twice the batch, and remembers for whom."""
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(1, SPACE)
         self.asked: list[int] = []
 
     def ask(self, number: int, start: Point) -> Point:

@@ -34,5 +34,5 @@ def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
         if isinstance(event, Dispatched)
     ]
     assert len(proposed) > 20
-    digest = sha256(json.dumps([IMAGES.search_version, proposed]).encode()).hexdigest()
+    digest = sha256(json.dumps([IMAGES.untuned_version, proposed]).encode()).hexdigest()
     assert digest[:16] == PINNED[name]

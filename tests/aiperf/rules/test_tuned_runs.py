@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.errors import MissingExtra
 from aiperf.journal.events import Dispatched, Opened
+from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries, new_tuner, resolved
@@ -20,11 +22,12 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.trial import HyperParameters
 from nas.seeds import residual
-from nas.tuning import installed
+from nas.tuning import SPACE, installed
 from tests.aiperf.journals import Scene, Timed, told
 
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
 NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)
+EXPERTS = Path(__file__).parents[2] / "recorded" / "experts" / "journal.jsonl"
 OPTUNA = pytest.param({"tuning.name": "optuna"}, marks=pytest.mark.nni)
 WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "random"}, NNI, OPTUNA]
 
@@ -99,6 +102,28 @@ def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
     assert (seen.known, seen.contradictions) == (False, ())
     here = libraries(surrogate)["scikit-learn"]
     assert seen.text == f"the run's proposals depend on scikit-learn 0.1, but {here} is installed"
+
+
+def test_of_text_only_tuned_runs_are_of_a_new_version() -> None:
+    """Their space was that of images; all others are proposed the same trials as before."""
+    lines = [(line.t, line.event) for line in read_journal(EXPERTS)]
+    t, opened = lines[0]
+    assert isinstance(opened, Opened)
+    assert opened.search == 2
+    plain = search(evidence(replayed(lines)))
+    assert (plain.known, plain.contradictions) == (True, ())
+    tuned = replace(opened, config=with_overrides(opened.config, {"tuning.name": "optuna"}))
+    seen = search(evidence(replayed([(t, tuned), *lines[1:]])))
+    assert (seen.known, seen.contradictions) == (False, ())
+    assert seen.text == "the run used version 2 of the search; this program has version 3"
+
+
+def test_a_tuner_has_the_space_of_its_task_around_the_configuration() -> None:
+    assert new_tuner(config_with("none")).space is SPACE
+    text = with_overrides(load_preset("text"), {"training.weight_decay": 0.2})
+    decay = new_tuner(text).space["weight_decay"]
+    assert (decay.low, decay.high, decay.log) == (0.05, 0.8, True)
+    assert "label_smoothing" not in new_tuner(text).space
 
 
 def test_what_the_search_rests_on_is_recorded() -> None:

@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from nas.tuning import SPACE, TUNERS, Point, Tuner, Untuned, installed
+from nas.tuning import SPACE, TUNERS, Dimension, Point, Space, Tuner, Untuned, installed, text_space
 
 START = Point(rate=1.0, batch=1.0, weight_decay=5e-4, label_smoothing=0.1, dropout=0.0, momentum=0.9)
+TEXT = replace(START, weight_decay=0.1, label_smoothing=0.0)
 
 
 def loss(point: Point) -> float:
@@ -19,20 +20,22 @@ def loss(point: Point) -> float:
 
 
 class TunerConformance:
-    """A tuner supplies `make`."""
+    """A tuner supplies its `kind`; what it tunes, and from where, is that of images unless stated."""
 
     kind: type[Tuner]
+    space: Space = SPACE
+    start: Point = START
 
     def make(self, random_seed: int = 1) -> Tuner:
         if not installed(self.kind.library):
             pytest.skip(f"{self.kind.library} is not installed")
-        return self.kind(random_seed)
+        return self.kind(random_seed, self.space)
 
     def told(self, tuner: Tuner, num: int, in_flight: int = 3) -> dict[int, Point]:
         """So many trials, each told when `in_flight` later ones were dispatched; one in seven is dropped."""
         points: dict[int, Point] = {}
         for number in range(num):
-            points[number] = tuner.ask(number, START)
+            points[number] = tuner.ask(number, self.start)
             tuner.dispatched(number, points[number])
             if number >= in_flight:
                 self.end(tuner, number - in_flight, points)
@@ -47,8 +50,8 @@ class TunerConformance:
     def test_proposals_are_within_the_space(self) -> None:
         for point in self.told(self.make(), 60).values():
             for name, value in asdict(point).items():
-                dimension, start = SPACE[name], getattr(START, name)
-                assert dimension.nearest(value) == pytest.approx(value) or value == start
+                if value != getattr(self.start, name):
+                    assert self.space[name].nearest(value) == pytest.approx(value)
 
     def test_what_was_told_is_counted_whole(self) -> None:
         tuner = self.make()
@@ -62,44 +65,44 @@ class TunerConformance:
             again.dispatched(number, point)
             if number >= 3:
                 self.end(again, number - 3, points)
-        assert [again.ask(number, START) for number in (40, 41)] == [
-            live.ask(number, START) for number in (40, 41)
+        assert [again.ask(number, self.start) for number in (40, 41)] == [
+            live.ask(number, self.start) for number in (40, 41)
         ]
 
     def test_to_ask_changes_nothing(self) -> None:
         asked, silent = self.make(), self.make()
         points = self.told(silent, 30)
         for number, point in points.items():
-            asked.ask(1000 + number, START)
+            asked.ask(1000 + number, self.start)
             asked.dispatched(number, point)
             if number >= 3:
                 self.end(asked, number - 3, points)
-        assert asked.ask(30, START) == silent.ask(30, START)
+        assert asked.ask(30, self.start) == silent.ask(30, self.start)
 
     @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
     def test_a_loss_that_is_no_number_is_refused_and_named(self, wrong: float) -> None:
         tuner = self.make()
-        tuner.dispatched(0, START)
+        tuner.dispatched(0, self.start)
         with pytest.raises(ValueError, match="trial 0 has the loss"):
-            tuner.tell(0, START, wrong)
-        tuner.tell(0, START, 1.0)  # it is still running: nothing was lost by the refusal
+            tuner.tell(0, self.start, wrong)
+        tuner.tell(0, self.start, 1.0)  # it is still running: nothing was lost by the refusal
         assert tuner.num_told == 1
 
     def test_a_history_of_failures_only(self) -> None:
         tuner = self.make()
         for number in range(100):
-            tuner.dispatched(number, tuner.ask(number, START))
+            tuner.dispatched(number, tuner.ask(number, self.start))
             tuner.drop(number)
         assert tuner.num_told == 0
-        assert isinstance(tuner.ask(100, START), Point)
+        assert isinstance(tuner.ask(100, self.start), Point)
 
     def test_equal_losses_only(self) -> None:
         tuner = self.make()
         for number in range(300):
-            tuner.dispatched(number, START)
-            tuner.tell(number, START, 0.5)
+            tuner.dispatched(number, self.start)
+            tuner.tell(number, self.start, 0.5)
         assert tuner.num_told == 300
-        assert isinstance(tuner.ask(300, START), Point)
+        assert isinstance(tuner.ask(300, self.start), Point)
 
     def test_points_outside_the_space_are_told_at_its_border(self) -> None:
         tuner = self.make()
@@ -108,36 +111,36 @@ class TunerConformance:
             tuner.dispatched(number, strange)
             tuner.tell(number, replace(strange, batch=1.7), float(number))
         assert tuner.num_told == 30
-        assert isinstance(tuner.ask(30, START), Point)
+        assert isinstance(tuner.ask(30, self.start), Point)
 
     def test_what_was_changed_is_told_as_it_was_trained(self) -> None:
         """Out of memory a trial goes on with half the batch: that is what its loss says something of."""
         changed, plain = self.make(), self.make()
         for number in range(20):
-            asked = plain.ask(number, START)
+            asked = plain.ask(number, self.start)
             trained = replace(asked, batch=0.5, rate=0.25)
             changed.dispatched(number, asked)
             plain.dispatched(number, trained)
             for tuner in (changed, plain):
                 tuner.tell(number, trained, loss(trained))
-        assert [changed.ask(number, START) for number in range(20, 30)] == [
-            plain.ask(number, START) for number in range(20, 30)
+        assert [changed.ask(number, self.start) for number in range(20, 30)] == [
+            plain.ask(number, self.start) for number in range(20, 30)
         ]
 
     def test_who_is_not_running_cannot_end(self) -> None:
         tuner = self.make()
-        tuner.dispatched(1, START)
+        tuner.dispatched(1, self.start)
         with pytest.raises(ValueError, match="second time"):
-            tuner.dispatched(1, START)
+            tuner.dispatched(1, self.start)
         with pytest.raises(ValueError, match="trial 2 ends"):
-            tuner.tell(2, START, 1.0)
+            tuner.tell(2, self.start, 1.0)
         with pytest.raises(ValueError, match="trial 2 ends"):
             tuner.drop(2)
 
     def test_another_random_seed_proposes_otherwise(self) -> None:
         if self.kind is Untuned:
             pytest.skip("it proposes nothing")
-        assert self.make(1).ask(0, START) != self.make(2).ask(0, START)
+        assert self.make(1).ask(0, self.start) != self.make(2).ask(0, self.start)
 
     def test_rates_are_drawn_evenly_by_their_logarithm(self) -> None:
         """Before anything is known: as many below the configured one as above it, as many decays below the
@@ -145,9 +148,12 @@ class TunerConformance:
         if self.kind is Untuned:
             pytest.skip("it proposes nothing")
         tuner = self.make()
-        asked = [tuner.ask(number, START) for number in range(300)]
-        for name, middle in (("rate", 1.0), ("weight_decay", 1e-5 * 500**0.5)):
-            drawn = [getattr(point, name) for point in asked if getattr(point, name) != getattr(START, name)]
+        asked = [tuner.ask(number, self.start) for number in range(300)]
+        for name in ("rate", "weight_decay"):
+            middle = math.sqrt(self.space[name].low * self.space[name].high)
+            drawn = [
+                getattr(point, name) for point in asked if getattr(point, name) != getattr(self.start, name)
+            ]
             assert 100 < len(drawn) < 200
             assert 0.35 < sum(value < middle for value in drawn) / len(drawn) < 0.65, name
 
@@ -159,12 +165,12 @@ class TunerConformance:
             """A hundred rates, after forty trials that are best at 0.5 and while ten run."""
             tuner = self.make()
             for number in range(40):
-                point = replace(START, rate=0.25 * 16 ** (number / 39))
+                point = replace(self.start, rate=0.25 * 16 ** (number / 39))
                 tuner.dispatched(number, point)
                 tuner.tell(number, point, 1 + abs(math.log(point.rate / 0.5)))
             for number in range(40, 50) if runs_at else ():
-                tuner.dispatched(number, replace(START, rate=runs_at))
-            rates = [tuner.ask(number, replace(START, rate=-1.0)).rate for number in range(100, 200)]
+                tuner.dispatched(number, replace(self.start, rate=runs_at))
+            rates = [tuner.ask(number, replace(self.start, rate=-1.0)).rate for number in range(100, 200)]
             return [rate for rate in rates if rate > 0]
 
         nothing_runs = asked(None)
@@ -180,7 +186,7 @@ class TunerConformance:
         points = list(self.told(tuner, 150).values())[130:]
         rng = random.Random(1)
         evenly = [abs(math.log(0.25 * 16 ** rng.random() / 2.5)) for _ in range(1000)]
-        proposed = [abs(math.log(point.rate / 2.5)) for point in points if point.rate != START.rate]
+        proposed = [abs(math.log(point.rate / 2.5)) for point in points if point.rate != self.start.rate]
         assert len(proposed) > 4
         assert sum(proposed) / len(proposed) < 0.6 * sum(evenly) / len(evenly)
 
@@ -203,5 +209,62 @@ class TestOptuna(TunerConformance):
     kind = TUNERS["optuna"]
 
 
+@pytest.mark.nni
+class TestNniOfText(TunerConformance):
+    kind = TUNERS["nni"]
+    space, start = text_space(TEXT), TEXT
+
+
+@pytest.mark.nni
+class TestOptunaOfText(TunerConformance):
+    kind = TUNERS["optuna"]
+    space, start = text_space(TEXT), TEXT
+
+
 def test_the_space_names_the_fields_of_a_point() -> None:
     assert list(SPACE) == list(asdict(START))
+
+
+def test_the_space_of_images_is_fixed() -> None:
+    """Journals of tuned runs are checked by it: another one needs another version of the search."""
+    assert dict(SPACE) == {
+        "rate": Dimension(0.25, 4.0, log=True),
+        "batch": Dimension(0.5, 2.0, choices=(0.5, 1.0, 2.0)),
+        "weight_decay": Dimension(1e-5, 5e-3, log=True),
+        "label_smoothing": Dimension(0.0, 0.2),
+        "dropout": Dimension(0.0, 0.4),
+        "momentum": Dimension(0.8, 0.98),
+    }
+
+
+def test_the_space_of_language_is_around_the_configuration() -> None:
+    assert text_space(TEXT) == {
+        "rate": SPACE["rate"],
+        "batch": SPACE["batch"],
+        "weight_decay": Dimension(0.025, 0.4, log=True),
+        "dropout": Dimension(0.0, 0.4),
+        "momentum": Dimension(0.8, 0.95),
+    }
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [TEXT, replace(TEXT, weight_decay=3e-6, dropout=0.5, momentum=0.98), replace(TEXT, momentum=0.0)],
+)
+def test_a_tuner_of_language_receives_the_seeds_own_values(configured: Point) -> None:
+    for name, dimension in text_space(configured).items():
+        assert dimension.nearest(getattr(configured, name)) == getattr(configured, name)
+
+
+def test_no_weight_decay_is_not_tuned() -> None:
+    assert text_space(replace(TEXT, weight_decay=0.0)).keys() == text_space(TEXT).keys() - {"weight_decay"}
+
+
+def test_the_first_step_of_a_new_part_is_never_longer_than_the_rate() -> None:
+    """By the formula of docs/growing.md, wherever a tuner may put the momentum."""
+    allowed, beta2 = text_space(TEXT)["momentum"], 0.95
+    for beta1 in (allowed.low, allowed.high):
+        for steps in range(1, 1000):
+            first = (1 - beta1) / (1 - beta1 ** (steps + 1))
+            assert first * math.sqrt((1 - beta2 ** (steps + 1)) / (1 - beta2)) < 1
+    assert allowed.high < math.sqrt(beta2)

@@ -45,9 +45,15 @@ class TextWindows:
         return self.training + self.validation
 
     @property
-    def enough_bytes(self) -> int:
-        """With so many, each part has a window: a twentieth of them is one."""
-        return WHOLE // (WHOLE - TEST_FROM) * (self.size + 1)
+    def longest(self) -> int:
+        """The longest windows that this text could have in each part; below 1 none."""
+        return min(map(len, self.parts)) - 1
+
+    def enough_bytes(self, training: int = 1, validation: int = 1) -> int:
+        """With so many, these parts have so many windows, and the test part has one: it is a twentieth of
+        them, as validation is."""
+        passed = -(-(training + 1) * self.size * WHOLE // VALIDATION_FROM)
+        return max(passed, WHOLE // (WHOLE - TEST_FROM) * (validation * self.size + 1))
 
     def left_out(self, windows: int) -> int:
         """Bytes that belong to no window, where the three parts together have so many."""

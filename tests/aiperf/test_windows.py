@@ -35,11 +35,36 @@ def test_the_windows_are_those_that_fit(length: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 5, 64, 1024])
 def test_enough_bytes_are_enough(size: int) -> None:
-    enough = TextWindows(0, size).enough_bytes
+    enough = TextWindows(0, size).enough_bytes()
     found = TextWindows(enough, size)
     assert (found.validation, found.test) == (1, 1)
     assert found.training >= 1
     assert TextWindows(enough - 20, size).test == 0
+
+
+@pytest.mark.parametrize(("training", "validation"), [(1, 1), (250, 128), (250, 3), (1, 7), (99, 5)])
+@pytest.mark.parametrize("size", [2, 5, 64, 256])
+def test_enough_bytes_for_so_many_windows_are_no_more_than_it_takes(
+    size: int, training: int, validation: int
+) -> None:
+    enough = TextWindows(0, size).enough_bytes(training, validation)
+    fitting = [
+        length
+        for length in range(enough - 40, enough + 40)
+        if (found := TextWindows(length, size)).training >= training
+        and found.validation >= validation
+        and found.test >= 1
+    ]
+    assert enough in fitting
+    assert min(fitting) > enough - 20  # by rounding, a few bytes fewer may be enough
+
+
+@pytest.mark.parametrize("length", range(60, 400, 7))
+def test_the_longest_windows(length: int) -> None:
+    longest = TextWindows(length, 2).longest
+    of_longest, of_longer = TextWindows(length, longest), TextWindows(length, longest + 1)
+    assert min(of_longest.training, of_longest.validation, of_longest.test) >= 1
+    assert min(of_longer.validation, of_longer.test) == 0
 
 
 def test_what_is_left_out_belongs_to_no_window() -> None:

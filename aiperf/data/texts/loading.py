@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from aiperf.windows import TextWindows
 
 HELD_BYTES = 1 << 30
 """Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""
+LIMITED = ("training", "validation")
+"""Parts of which a configuration may take fewer windows than they have."""
 
 
 class HeldWindows(WindowSource):
@@ -72,24 +75,46 @@ def load_text(config: DataConfig, device: torch.device) -> Data:
 
 def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
     """Windows of training in an epoch, of validation and of the test."""
-    if min(found.training, found.validation, found.test) < 1:
-        raise DataError(
-            f"{where}: {found.bytes:,} bytes are too few: each part needs a window of data.size = "
-            f"{config.size} bytes; give a text of at least {found.enough_bytes:,} bytes, or lower data.size"
-        )
     counts = {"training": found.training, "validation": found.validation, "test": found.test}
-    wanted = {name: getattr(config, f"{name}_examples") for name in ("training", "validation")}
-    short = [name for name, number in wanted.items() if number > counts[name]]
-    if short:
-        told = "; ".join(
-            f"data.{name}_examples is {wanted[name]:,}, but the {name} part has {counts[name]:,} windows of "
-            f"{config.size} bytes"
-            for name in short
+    wanted = {name: getattr(config, f"{name}_examples") for name in LIMITED}
+    if min(counts.values()) < 1:
+        wrong = (
+            f"{found.bytes:,} bytes are too few: each part needs a window of data.size = {config.size} bytes"
         )
-        lower = " ".join(f"--set data.{name}_examples={counts[name]}" for name in short)
-        raise DataError(f"{where}: {told}; lower {'them' if short[1:] else 'it'}: {lower}")
+    else:
+        wrong = "; ".join(
+            f"data.{name}_examples is {number:,}, but the {name} part has {counts[name]:,} windows of "
+            f"{config.size} bytes"
+            for name, number in wanted.items()
+            if number > counts[name]
+        )
+    if wrong:
+        raise DataError(f"{where}: {wrong}; {_remedies(wanted, found)}")
     counts |= {name: number for name, number in wanted.items() if number}
     return list(counts.values())
+
+
+def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
+    """Each of them is all that is needed: who follows it is not refused again."""
+    enough = found.enough_bytes(*(max(1, number) for number in wanted.values()))
+    longer = f"give a text of at least {enough:,} bytes"
+    lower = _to_lower(wanted, found)
+    if not lower:
+        return longer
+    settings = " ".join(f"--set data.{name}={number}" for name, number in lower.items())
+    return f"lower {'it' if len(lower) == 1 else 'them'}: {settings}; or {longer}"
+
+
+def _to_lower(wanted: Mapping[str, int], found: TextWindows) -> dict[str, int]:
+    """What this text needs lower, by key of `data`; nothing where it is too short for any window."""
+    lower = {}
+    if found.longest < found.size:
+        if found.longest < 2:
+            return {}
+        lower["size"] = 1 << found.longest.bit_length() - 1  # a power of two, as windows usually are
+    fitting = TextWindows(found.bytes, lower.get("size", found.size))
+    counts = {"training": fitting.training, "validation": fitting.validation}
+    return lower | {f"{name}_examples": counts[name] for name in LIMITED if wanted[name] > counts[name]}
 
 
 def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:

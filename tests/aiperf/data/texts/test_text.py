@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aiperf.config import DataConfig
+from aiperf.config import DataConfig, load_preset, parse_setting, with_overrides
 from aiperf.data import Data, load
 from aiperf.data.texts import grid, loading, reading
 from aiperf.errors import DataError
@@ -169,15 +169,23 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
         (
             {"size": 10},
             (
-                "200 bytes are too few: each part needs a window of data.size = 10 bytes; give a text of "
-                "at least 220 bytes, or lower data.size"
+                "200 bytes are too few: each part needs a window of data.size = 10 bytes; lower it: "
+                "--set data.size=8; or give a text of at least 220 bytes"
+            ),
+        ),
+        (
+            {"size": 10, "training": 100, "validation": 3},
+            (
+                "200 bytes are too few: each part needs a window of data.size = 10 bytes; lower them: "
+                "--set data.size=8 --set data.training_examples=21 --set data.validation_examples=1; or "
+                "give a text of at least 1,123 bytes"
             ),
         ),
         (
             {"training": 45},
             (
                 "data.training_examples is 45, but the training part has 44 windows of 4 bytes; lower it: "
-                "--set data.training_examples=44"
+                "--set data.training_examples=44; or give a text of at least 205 bytes"
             ),
         ),
         (
@@ -185,7 +193,8 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
             (
                 "data.training_examples is 1,000, but the training part has 44 windows of 4 bytes; "
                 "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes; lower "
-                "them: --set data.training_examples=44 --set data.validation_examples=2"
+                "them: --set data.training_examples=44 --set data.validation_examples=2; or give a text of "
+                "at least 4,449 bytes"
             ),
         ),
     ],
@@ -195,6 +204,32 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, int], e
     with pytest.raises(DataError) as refused:
         load(config(path, **changed), CPU, 1)
     assert str(refused.value) == f"{path}: {expected}"
+
+
+@pytest.mark.parametrize("num_bytes", [60, 79, 80, 3000, 5139, 5140, 20_000, 60_000, 655_339])
+def test_who_follows_either_remedy_is_not_refused_again(tmp_path: Path, num_bytes: int) -> None:
+    """Of the preset, whose windows are more than a small text has."""
+    text, preset = random.Random(num_bytes).randbytes(700_000), load_preset("text")
+    path = written(tmp_path, text[:num_bytes])
+    small = with_overrides(preset, {"data.path": path})
+    with pytest.raises(DataError) as refused:
+        load(small.data, CPU, 1)
+    lowered, _, enough = str(refused.value).rpartition("; or give a text of at least ")
+    settings = dict(map(parse_setting, lowered.split(" --set ")[1:]))
+    assert settings
+    load(with_overrides(small, settings).data, CPU, 1)
+    Path(path).write_bytes(text[: int(enough.removesuffix(" bytes").replace(",", ""))])
+    load(small.data, CPU, 1)
+
+
+def test_a_text_too_short_for_any_window_is_refused_without_a_setting(tmp_path: Path) -> None:
+    path = written(tmp_path, b"abc" * 13)
+    with pytest.raises(DataError) as refused:
+        load(config(path), CPU, 1)
+    assert str(refused.value) == (
+        f"{path}: 39 bytes are too few: each part needs a window of data.size = 4 bytes; give a text of "
+        "at least 100 bytes"
+    )
 
 
 @pytest.mark.parametrize(

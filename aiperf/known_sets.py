@@ -50,6 +50,8 @@ class KnownText:
     title: str
     sha256: str
     bytes: int
+    like_parts: bool
+    """Whether its test part was measured to take about as many bits per byte as its validation part."""
     name = "text"
     """What `data.name` is."""
 
@@ -112,13 +114,19 @@ IMAGENET_1K = KnownSet(
 )
 # README.md in aiperf/data/texts says what it is.
 BUNDLED_TEXT = KnownText(
-    "the bundled text", "0e2963bc80638aef60b71d920a29b53e2b263c62b5ef809ac934ed86cf3bcec2", 2_690_563
+    "the bundled text",
+    "0e2963bc80638aef60b71d920a29b53e2b263c62b5ef809ac934ed86cf3bcec2",
+    2_690_563,
+    like_parts=True,  # aiperf/rules/answers.py: LEAST_OF_VALIDATION
 )
 # The first 10^9 bytes of the English Wikipedia of March 3, 2006. Its maker's page, Mahoney's "About the Test
 # Data", states the size and two older checksums (MD5 e206c345…a12d, SHA-1 2996e86f…e581). The SHA-256 is the
 # one that independent programs and reports of others state beside those two.
 ENWIK9 = KnownText(
-    "enwik9", "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc", 1_000_000_000
+    "enwik9",
+    "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
+    1_000_000_000,
+    like_parts=False,  # not measured
 )
 PACKED = "packed"
 """`data.name` of an image folder whose images were decoded beforehand."""

@@ -28,5 +28,10 @@ def data(evidence: Evidence) -> Seen:
 
 
 def of_a_known_set(replay: Replay) -> bool:
-    """Whether the number of examples is known here, and validation is like the test."""
+    """Whether the number of examples is known here."""
     return task_of(replay.opened.config.data).data.is_known(replay.manifest)
+
+
+def has_like_parts(replay: Replay) -> bool:
+    """Whether the test is known to be no easier than the validation."""
+    return task_of(replay.opened.config.data).data.has_like_parts(replay.manifest)

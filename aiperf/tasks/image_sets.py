@@ -54,7 +54,7 @@ def summary(manifest: Manifest) -> str:
     return f"{manifest['name']}, {manifest['classes']:,} classes, {shape}; {counts} images"
 
 
-IMAGE_FACTS = DataFacts(contradictions, is_known, foreseen, summary)
+IMAGE_FACTS = DataFacts(contradictions, is_known, is_known, foreseen, summary)
 
 
 def _a_class(images: int, classes: int) -> list[int]:

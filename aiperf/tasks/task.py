@@ -58,7 +58,9 @@ class DataFacts:
     contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
     """Of what a rank found: in itself, with the configuration, and with a set that everybody has."""
     is_known: Callable[[Manifest], bool]
-    """Whether the number of examples is known here, and validation is like the test."""
+    """Whether the number of examples is known here."""
+    has_like_parts: Callable[[Manifest], bool]
+    """Whether the test is known to be no easier than the validation."""
     foreseen: Callable[[DataConfig], dict[str, Any]]
     """What a rank would find, as far as a configuration tells; 0 examples of a part where it does not."""
     summary: Callable[[Manifest], str]

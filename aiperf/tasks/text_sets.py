@@ -45,6 +45,12 @@ def is_known(manifest: Manifest) -> bool:
     return manifest.get("synthetic") is True or known_set(manifest) is not None
 
 
+def has_like_parts(manifest: Manifest) -> bool:
+    """Parts of a text follow one another and may be of different kinds; generated ones are of one source."""
+    known = known_set(manifest)
+    return manifest.get("synthetic") is True or (isinstance(known, KnownText) and known.like_parts)
+
+
 def foreseen(data: DataConfig) -> dict[str, Any]:
     """Of a text on the disk its name tells, where it is a known one's; else as the configuration says."""
     known = _of_file(data)
@@ -70,7 +76,7 @@ def summary(manifest: Manifest) -> str:
     return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
 
 
-TEXT_FACTS = DataFacts(contradictions, is_known, foreseen, summary)
+TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summary)
 
 
 def _of_file(data: DataConfig) -> KnownText | None:

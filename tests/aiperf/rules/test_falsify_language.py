@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.known_sets import ENWIK9
+from aiperf.rules.answers import FEWEST_BYTES, LEAST_OF_VALIDATION
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import RunClass
 from aiperf.score.lineage import recount
@@ -18,10 +21,11 @@ from aiperf.score.score import score
 from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
 from tests.aiperf.journals import Timed, within
 from tests.aiperf.rules.test_falsify import careful, verdict_on
-from tests.aiperf.rules.test_falsify_facts import Edit, each, with_control, with_manifest
-from tests.aiperf.rules.test_falsify_images import found
+from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_control, with_manifest
+from tests.aiperf.rules.test_falsify_images import found, recorded
 
-JOURNAL = Path(__file__).parents[2] / "recorded" / "language" / "journal.jsonl"
+ROOT = Path(__file__).parents[3]
+JOURNAL = ROOT / "tests" / "recorded" / "language" / "journal.jsonl"
 REAL: list[Timed] = [(line.t, line.event) for line in read_journal(JOURNAL)]
 
 
@@ -109,11 +113,94 @@ def test_the_smaller_network_is_a_control_that_cannot_be_ranked(tmp_path: Path) 
     assert "the control of rank 1 used windows of 64 bytes, not windows of 1,024 bytes" in says
 
 
-def test_no_honest_run_is_convicted_because_one_part_is_harder(tmp_path: Path) -> None:
-    """The parts of a text follow one another and may be of different kinds."""
-    for units in (1, 134_528 * 8 * UNIT):
-        verdict = verdict_on(tmp_path / str(units), careful(with_tested(units=units)(REAL)))
-        assert found(verdict, "accuracy").outcome is Outcome.PASSED
+# A test that is too good to be true
+
+
+def with_test_of(share: float) -> Edit:
+    """So many of the bits per byte of the best validation, 5.0905."""
+    return with_tested(units=round(share * 5.0905 * UNIT * 134_528))
+
+
+def own(timed: list[Timed]) -> list[Timed]:
+    """On a text that nobody knows, of as many bytes."""
+    return with_manifest(sha256="0" * 64)(with_config(**{"data.path": "/texts/own"})(timed))
+
+
+def generated(timed: list[Timed]) -> list[Timed]:
+    changes = {"name": "synthetic-text", "sha256": "0" * 64}
+    return with_manifest(**changes, synthetic=True)(with_config(**{"data.name": "synthetic-text"})(timed))
+
+
+def with_few_validated(timed: list[Timed]) -> list[Timed]:
+    windows = FEWEST_BYTES // 64 - 1
+    units = windows * 64 * 5 * UNIT
+    fewer = with_validated(of=windows, bytes=windows * 64, units=units)(timed)
+    return with_manifest(validation_examples=windows)(fewer)
+
+
+def divided(tested: Predicted) -> Predicted:
+    return replace(tested, units=tested.units // 20)
+
+
+@pytest.mark.parametrize("run", ["language", "experts"])
+def test_a_twentieth_of_the_bits_in_the_test_is_found_out(run: str, tmp_path: Path) -> None:
+    """Only `Tested` is changed, which would be a four times higher regulated score."""
+    lines = recorded(run)
+    assert found(verdict_on(tmp_path / "honest", careful(lines)), "accuracy").outcome is Outcome.PASSED
+    forged = each(events.Tested, lambda e: within(e, tally=divided(e.evaluated.tally)))(lines)
+    verdict = verdict_on(tmp_path / "forged", careful(forged))
+    assert not verdict.valid
+    assert found(verdict, "accuracy").outcome is Outcome.FAILED
+    assert "in its best validation: less than 0.75 times as much" in found(verdict, "accuracy").text
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "outcome"),
+    [
+        (list, 0.74, Outcome.FAILED),
+        (list, 0.76, Outcome.PASSED),
+        (list, 1.5, Outcome.PASSED),
+        (generated, 0.74, Outcome.FAILED),
+        (generated, 0.76, Outcome.PASSED),
+        (own, 0.74, Outcome.UNKNOWN),
+        (own, 0.76, Outcome.PASSED),
+        (with_manifest(sha256=ENWIK9.sha256), 0.74, Outcome.UNKNOWN),
+        (with_manifest(sha256=ENWIK9.sha256), 0.76, Outcome.PASSED),
+        (with_few_validated, 0.5, Outcome.UNKNOWN),
+        (with_few_validated, 0.9, Outcome.PASSED),
+    ],
+)
+def test_the_bound_convicts_where_the_parts_are_known_to_be_alike(
+    tmp_path: Path, text: Edit, share: float, outcome: Outcome
+) -> None:
+    """A later part of any other text may be the easier one: a table takes fewer bits than prose."""
+    verdict = verdict_on(tmp_path, careful(text(with_test_of(share)(REAL))))
+    assert found(verdict, "accuracy").outcome is outcome
+
+
+def test_on_an_own_text_that_costs_the_rank_alone(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, careful(own(with_tested(units=1)(REAL))))
+    finding = found(verdict, "accuracy")
+    assert verdict.valid
+    assert finding in verdict.unmet
+    assert finding.text.endswith("less than 0.75 times as much; the test may have the easier windows")
+
+
+def test_bits_above_eight_are_not_compared(tmp_path: Path) -> None:
+    """Both are errors of 1: a network that diverged gains nothing by its test."""
+    diverged = with_validated(units=12_800 * 40 * UNIT)(with_tested(units=134_528 * 20 * UNIT)(REAL))
+    assert found(verdict_on(tmp_path, careful(diverged)), "accuracy").outcome is Outcome.PASSED
+
+
+def test_the_searches_that_were_measured_are_far_above_the_bound() -> None:
+    lines = [
+        json.loads(line)
+        for name in ("search.jsonl", "search_longer.jsonl")
+        for line in (ROOT / "docs" / name).read_text().splitlines()
+    ]
+    shares = [line["test_error"] / line["validation_error"] for line in lines if line["data"] == "text"]
+    assert len(shares) > 20
+    assert 1 - min(shares) < (1 - LEAST_OF_VALIDATION) / 2
 
 
 def test_eight_bits_and_more_are_worth_nothing(tmp_path: Path) -> None:

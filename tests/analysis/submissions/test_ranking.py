@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aiperf.errors import MissingExtra
+from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
@@ -26,6 +27,7 @@ from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 
 Pages = dict[str, str]
 NOTHING = measured(Replay())
+RECORDED = Path(__file__).parents[2] / "recorded"
 
 
 def ten_times_as_fast(result: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +149,28 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
     assert text.count("<h2>Class ranked, closed division</h2>") == 2
     assert text.count('<table class="ranking">') == 4
     assert standing([], []) == Standing([], [])
+
+
+def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recorded runs, of images and of language: each is first in its own list."""
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
+    packages = [
+        make(tmp_path / f"{name}.tar.gz", RunFiles(RECORDED / name), system_name=name)
+        for name in ("groups", "language")
+    ]
+    pages: Pages = {}
+    made = rank(packages, {}, pages.__setitem__, lambda text: None)
+    assert made.refused == []
+    lists = parse(pages["ranking.json"].encode())["lists"]
+    placed = {one["task"]: [(run["place"], run["system"]) for run in one["runs"]] for one in lists}
+    assert len(lists) == 2
+    assert placed == {"images": [(1, "groups")], "language": [(1, "language")]}
+    rows = csv.DictReader(io.StringIO(pages["ranking.csv"], newline=""))
+    assert {(row["task"], row["place"], row["system"]) for row in rows} == {
+        ("images", "1", "groups"),
+        ("language", "1", "language"),
+    }
+    assert pages["index.html"].count('<table class="ranking">') == 2
 
 
 def test_packed_and_unpacked_stand_in_one_list_with_a_label(site: tuple[Standing, Pages]) -> None:

@@ -18,7 +18,7 @@ FIVE_SIGMA = 2.867e-7
 LEAST_OF_VALIDATION = 0.75
 """Of the error in the best validation: an honest test of text with like parts has more.
 
-Measured on the bundled text: 0.91 to 0.96 for networks of 1.85 to 3.15 bits per byte, the better ones lower
+Measured on the bundled text: 0.91 to 0.96 for networks of 1.79 to 3.15 bits per byte, the better ones lower
 (the searches of docs/search.md), and 0.99 for one of 5.0. Counted models of orders 0 to 10 (the estimate of
 benchmarks/text/marks.py) have at least 0.89 where the validation is any beginning of its part of 4,096 bytes
 or more, and 0.82 from 64 bytes on. So the bound leaves more than twice the largest difference that was seen

@@ -58,7 +58,8 @@ def refuse_other_program(opened: Opened, files: RunFiles) -> None:
 
 
 def refuse_edited(config: Config, files: RunFiles) -> None:
-    """The file tells what the run is and is not read again: what was changed there would be passed over."""
+    """A change of the file would have no effect: it says what the run is and is not read again. Raises
+    ConfigError."""
     if files.config.exists() and load_preset(str(files.config)) != config:
         raise ConfigError(
             f"{files.config} was edited after the run started, but a run has one configuration; remove the "

@@ -1,9 +1,9 @@
 # make run      the benchmark, on a fresh machine: makes .venv, installs, runs the digits preset
-# make test     the tests, likewise
+# make test     the tests of all that needs no torch, what the rest promises, and one real run, likewise
 #
 # PYTHON=python3.11   which interpreter (3.10 or newer)     PIP_ARGS="…"   passed on to pip
 # ARGS="--minutes 1"  passed on to the command              PYTEST_ARGS    passed on to pytest
-# JOBS=4              test processes (some only wait)   QUIET=         shows pip's own progress
+# JOBS=4              test processes (one per core)     QUIET=         shows pip's own progress
 # ACCELERATOR=nvidia  or rocm, npu, xpu, none: what PyTorch is installed for, instead of looking here for one.
 #                     Give it on a login node without the devices of the compute nodes.
 
@@ -13,12 +13,14 @@ PIP_ARGS ?=
 ARGS ?=
 PYTEST_ARGS ?=
 QUIET ?= -qq
-JOBS ?= 4
+# One process per core that this one may use: `nproc` knows the affinity, and would follow OMP_NUM_THREADS.
+CORES := $(shell env -u OMP_NUM_THREADS nproc)
+JOBS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
+.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -47,7 +49,12 @@ run: $(VENV)/.installed
 # A process that dies is replaced, at four deaths for each (the default) the rest would not run.
 PROCESSES = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 100
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PROCESSES) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --tier first $(PROCESSES) $(PYTEST_ARGS)
+	@echo "not run: what computes and the commands, make test-compute; everything, with real MPI, Slurm and NNI: make test-all"
+
+# The rest of what pytest runs by default: what computes with torch, the commands, the master among real threads.
+test-compute: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --tier compute $(PROCESSES) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not mpi and not recipes" -o timeout=900 $(PYTEST_ARGS)

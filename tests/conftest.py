@@ -1,4 +1,4 @@
-"""For all tests: one thread for each torch, `--pure` for the floors without torch, hypothesis' profiles."""
+"""For all tests: one thread for each torch, the tiers and `--pure`, the profiles of hypothesis."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class _NoTorch(MetaPathFinder):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "only the tests of the floors without torch; an import of torch raises"
-    parser.addoption("--pure", action="store_true", help=told)
+    parser.addoption(
+        "--pure", action="store_true", help="only tests without torch; importing it raises"
+    )
+    parser.addoption("--tier", choices=("first", "compute"), help="first: tests without torch, and contracts")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,20 +47,36 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.meta_path.insert(0, _NoTorch())
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--pure"):
-        above = [item for item in items if item.get_closest_marker("torch")]
-        config.hook.pytest_deselected(items=above)
-        items[:] = [item for item in items if item not in above]
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """In a pure run, a test that needs torch, and a folder whose conftest does."""
-    if not config.getoption("--pure"):
-        return None
+    """Skips the import of files, and of folders by their conftest, that hold no test of this tier."""
     module = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
-    named = module.name.startswith("test_") or (collection_path.is_dir() and module.is_file())
-    return (named and needs_torch(module)) or None
+    if not module.is_file() or not module.name.startswith(("test_", "conftest")):
+        return None
+    marks = module.read_text(encoding="utf-8")
+    if config.getoption("--pure"):
+        return needs_torch(module) or None
+    if collection_path.is_dir():
+        return None
+    if config.getoption("--tier") == "first":
+        return (needs_torch(module) and "mark.contract" not in marks) or None
+    if config.getoption("--tier") == "compute":
+        return not (needs_torch(module) or "mark.torch" in marks) or None
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = "pure" if config.getoption("--pure") else config.getoption("--tier")
+    if tier is None:
+        return
+    is_chosen = [_is_first(item, tier == "pure") == (tier != "compute") for item in items]
+    config.hook.pytest_deselected(items=[item for item, chosen in zip(items, is_chosen) if not chosen])
+    items[:] = [item for item, chosen in zip(items, is_chosen) if chosen]
+
+
+def _is_first(item: pytest.Item, is_pure: bool) -> bool:
+    """Whether a test needs no torch, or is one of the contracts of the code that does."""
+    reaches_torch = item.get_closest_marker("torch") is not None or needs_torch(item.path)
+    return not reaches_torch or (item.get_closest_marker("contract") is not None and not is_pure)
 
 
 def pytest_collection_finish() -> None:

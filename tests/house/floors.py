@@ -137,12 +137,13 @@ def _imports(node: ast.AST, package: str, lazy: bool) -> Iterator[Import]:
         yield from _imports(child, package, inside)
 
 
+@cache
 def needs_torch(test: Path) -> bool:
     """Whether a test reaches what a pure run is without, by itself or through the test modules that it
     imports."""
     libraries = {library for package in _packages() for library in _libraries(package)}
     pure = {library for package in _packages() - RUNNING for library in _libraries(package)}
-    reached = set(_reached(test, frozenset()))
+    reached = set(_reached(test))
     return any(_is_running(name) or name.partition(".")[0] in libraries - pure for name in reached)
 
 
@@ -176,13 +177,16 @@ def _libraries(module: str) -> frozenset[str]:
     return frozenset(stated.split())
 
 
-def _reached(path: Path, seen: frozenset[Path]) -> Iterator[str]:
-    for found in imports(path):
-        helper = _source(found.name)
-        if found.top == "tests" and helper and helper not in seen:
-            yield from _reached(helper, seen | {path})
-        if not found.started:
-            yield found.name
+def _reached(path: Path) -> Iterator[str]:
+    """Every module that a test file and the test modules behind it import."""
+    files = [path]
+    for file in files:
+        for found in imports(file):
+            helper = _source(found.name) if found.top == "tests" else None
+            if helper and helper not in files:
+                files.append(helper)
+            if not found.started:
+                yield found.name
 
 
 def _is_running(module: str) -> bool:
@@ -194,6 +198,7 @@ def _packages() -> frozenset[str]:
     return frozenset(package for floor in FLOORS for package in floor)
 
 
+@cache
 def _source(module: str) -> Path | None:
     """The file of a module of this repository."""
     if module.partition(".")[0] not in (*PACKAGES, "tests"):

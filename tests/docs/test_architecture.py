@@ -15,7 +15,7 @@ from nas.ops import OPS
 from tests.house.tree import ROOT
 
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-JOURNAL = (ROOT / "tests/recorded/version2/journal.jsonl").read_text(encoding="utf-8").splitlines()
+JOURNAL = (ROOT / "tests/recorded/alone/journal.jsonl").read_text(encoding="utf-8").splitlines()
 SHOWN = re.findall(r"^\{.*\}?…?$", PAGE, flags=re.M)
 MEASURED = re.compile(r"error [\d.]+%|[\d.]+ GOPS over [\d.]+ seconds")
 
@@ -42,7 +42,7 @@ def test_every_kind_of_line_in_the_journal_is_shown() -> None:
 
 
 def test_the_credit_of_the_first_segment_is_as_the_page_says() -> None:
-    lines = read_journal(ROOT / "tests/recorded/version2/journal.jsonl")
+    lines = read_journal(ROOT / "tests/recorded/alone/journal.jsonl")
     (dispatched, *_), (closed, *_) = (
         [line.event for line in lines if isinstance(line.event, kind)] for kind in (Dispatched, Closed)
     )

@@ -113,8 +113,8 @@ def test_what_is_no_run_is_one_line(typed: Typed, tmp_path: Path) -> None:
 def test_a_run_of_text_is_rehearsed_as_it_was(typed: Typed) -> None:
     words = ("--like", ROOT / "tests/recorded/language", "--dry-run", "--examples-per-second", 500)
     assert typed("run", *words, "--device", "cpu") == 0, typed.err
-    assert "proposals are those of version 2 of the search, there 1; " in typed.err
-    assert "data ..................... text, windows of 64 bytes: " in typed.out
+    assert "language: same configuration; data, devices and ranks are those of this machine\n" in typed.err
+    assert "data ..................... text, windows of 256 bytes: " in typed.out
 
 
 def test_a_run_that_goes_on_is_compared_with_it(typed: Typed, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_without_a_trial_it_is_the_best_architecture(typed: Typed) -> None:
     ("words", "told"),
     [
         ((RUN, 3, "--torch", "a.py"), f"{RUN}/weights: {NOT_KEPT}"),
-        ((RUN, 99, "--onnx", "a"), "this run has no trial 99; it has: 0 to 10"),
+        ((RUN, 99, "--onnx", "a"), "this run has no trial 99; it has: 0 to 30"),
         ((RUN, "--torch", "a.txt"), "--torch a.txt: a Python file ends with .py"),
         ((RUN, "--onnx", "/none/a"), f"/none/a cannot be {UNWRITTEN}"),
         ((RUN, "--onnx", "a", "-o", "b"), "-o is for the JSON only. Try 'aiperf-hpc graph --help'."),

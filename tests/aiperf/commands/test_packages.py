@@ -66,20 +66,19 @@ def test_score_report_export_and_compare_take_a_package(
 def test_one_run_of_several_is_named(
     typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
 ) -> None:
-    other = Path(shutil.copytree("tests/recorded/version2", tmp_path / "version2"))
+    other = Path(shutil.copytree("tests/recorded/alone", tmp_path / "alone"))
     package = tmp_path / "two.tar.gz"
     assert typed("package", run, other, "-o", package, *options) == 0
     assert typed("score", package) == 1
     assert typed.err == (
-        f"aiperf-hpc: {package} contains the runs groups, version2; give one of them, such as "
-        f"{package}/groups\n"
+        f"aiperf-hpc: {package} contains the runs groups, alone; give one of them, such as {package}/groups\n"
     )
-    assert typed("score", package / "version2") == 0
-    assert str(package / "version2" / "journal.jsonl") in typed.out
-    assert typed("report", package / "version2") == 0
-    assert typed.out == f"{tmp_path}/two.version2.report.html\n"
+    assert typed("score", package / "alone") == 0
+    assert str(package / "alone" / "journal.jsonl") in typed.out
+    assert typed("report", package / "alone") == 0
+    assert typed.out == f"{tmp_path}/two.alone.report.html\n"
     assert typed("score", package / "third") == 1
-    assert "contains the runs groups, version2" in typed.err
+    assert "contains the runs groups, alone" in typed.err
 
 
 def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(

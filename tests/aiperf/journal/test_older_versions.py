@@ -53,7 +53,7 @@ def test_it_says_the_same(line: str, event: events.Event, place: str) -> None:
 @pytest.mark.parametrize("version", [0, -1])
 def test_there_is_no_version_before_the_first(version: int, tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_text(OPENED.replace('"version":1', f'"version":{version}', 1) + "\n", encoding="utf-8")
+    path.write_text(OPENED.replace('"version":4', f'"version":{version}', 1) + "\n", encoding="utf-8")
     with pytest.raises(JournalError, match=f"is a journal of version {version}; known: 1 to 4"):
         read_journal(path)
 

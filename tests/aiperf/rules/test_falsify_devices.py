@@ -179,7 +179,7 @@ def text_of(rule: str, forged: list[Timed]) -> str:
 
 def test_a_foreign_search_makes_its_trials_unknown_and_costs_the_rank(tmp_path: Path) -> None:
     """Every trial may then be said to be as large as the bounds allow."""
-    lines = recorded("version2")
+    lines = recorded("alone")
     assert found(verdict_on(tmp_path, careful(lines)), "search").outcome is Outcome.PASSED
     for number, change in enumerate(({"search": 99}, {"libraries": {"scikit-learn": "0"}})):
         forged = each(events.Opened, lambda event, change=change: replace(event, **change))(lines)

@@ -22,7 +22,7 @@ from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
 from tests.aiperf.journals import Timed, within
 from tests.aiperf.rules.test_falsify import careful, verdict_on
 from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_control, with_manifest
-from tests.aiperf.rules.test_falsify_images import found, recorded
+from tests.aiperf.rules.test_falsify_images import found
 
 ROOT = Path(__file__).parents[3]
 JOURNAL = ROOT / "tests" / "recorded" / "language" / "journal.jsonl"
@@ -50,33 +50,33 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "rule", "says"),
     [
-        (with_tested(of=2000), "accuracy", "in the test, but the test set has 2102 windows"),
+        (with_tested(of=500), "accuracy", "in the test, but the test set has 525 windows"),
         (
-            with_tested(bytes=134_527),
+            with_tested(bytes=134_399),
             "accuracy",
-            "of 134,527 bytes, does not fit 2,102 windows of 64 in the test",
+            "of 134,399 bytes, does not fit 525 windows of 256 in the test",
         ),
         (
-            with_tested(units=MOST_BITS * UNIT * 134_528 + 1),
+            with_tested(units=MOST_BITS * UNIT * 134_400 + 1),
             "accuracy",
-            "in the test, but the test set has 2102 windows",
+            "in the test, but the test set has 525 windows",
         ),
-        (with_tested(units=-1), "accuracy", "in the test, but the test set has 2102 windows"),
-        (with_validated(of=199), "accuracy", "199 windows, but the validation set has 200"),
-        (with_validated(bytes=12_801), "accuracy", "of 12,801 bytes, does not fit 200 windows of 64"),
+        (with_tested(units=-1), "accuracy", "in the test, but the test set has 525 windows"),
+        (with_validated(of=99), "accuracy", "99 windows, but the validation set has 100"),
+        (with_validated(bytes=25_601), "accuracy", "of 25,601 bytes, does not fit 100 windows of 256"),
         (
-            each(events.Tested, lambda e: within(e, tally=Classified(2102, 2000))),
+            each(events.Tested, lambda e: within(e, tally=Classified(525, 500))),
             "accuracy",
-            "102 of 2,102 wrong: the task language counts differently in the test",
+            "25 of 525 wrong: the task language counts differently in the test",
         ),
         (with_manifest(bytes=10**9), "data", "the bundled text has 2690563"),
         (
             with_manifest(test_examples=9),
             "data",
-            "test_examples is 9, but the text and the configuration give 2,102",
+            "test_examples is 9, but the text and the configuration give 525",
         ),
         (
-            with_control(size=65),
+            with_control(network="", size=65),
             "measurements",
             "used windows of 65 bytes; possible sizes are 64, 128",
         ),
@@ -86,7 +86,7 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
             "used the network 'gpt-9x9', which the task does not",
         ),
         (
-            with_control(network="gpt-4x128", size=128),
+            with_control(size=128),
             "measurements",
             "used windows of 128 bytes; possible sizes are 64",
         ),
@@ -94,7 +94,7 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
         (
             with_control(steps=10**9, seconds=1.0, examples_per_second=1e9),
             "measurements",
-            "is more than AMD EPYC can do",
+            "is more than Intel(R) Xeon(R) Processor can do",
         ),
     ],
 )
@@ -105,20 +105,31 @@ def test_what_cannot_be_is_invalid(tmp_path: Path, edit: Any, rule: str, says: s
 
 
 def test_the_smaller_network_is_a_control_that_cannot_be_ranked(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(with_control(network="gpt-4x128")(REAL)))
+    verdict = verdict_on(tmp_path, careful(REAL))
     assert found(verdict, "measurements").outcome is Outcome.PASSED
     says = found(verdict, "ranked control").text
     assert "the control of rank 1 used gpt-4x128, not GPT-2 small" in says
-    says = found(verdict_on(tmp_path / "older", careful(REAL)), "ranked control").text
+    short = careful(with_control(network="")(REAL))
+    says = found(verdict_on(tmp_path / "short", short), "ranked control").text
     assert "the control of rank 1 used windows of 64 bytes, not windows of 1,024 bytes" in says
 
 
 # A test that is too good to be true
 
 
+BEST = 3.1563
+"""The bits per byte of the best validation."""
+
+
 def with_test_of(share: float) -> Edit:
-    """So many of the bits per byte of the best validation, 5.0905."""
-    return with_tested(units=round(share * 5.0905 * UNIT * 134_528))
+    """So many of the bits per byte of the best validation."""
+    return with_tested(units=round(share * BEST * UNIT * 134_400))
+
+
+def alike(units: int, **numbers: int) -> Edit:
+    """Every validation has the same count of bits, so that the first network is the best, and tested."""
+    seed = each(events.Tested, lambda event: within(event, trial=0))
+    return lambda timed: with_validated(units=units, **numbers)(seed(timed))
 
 
 def own(timed: list[Timed]) -> list[Timed]:
@@ -132,9 +143,8 @@ def generated(timed: list[Timed]) -> list[Timed]:
 
 
 def with_few_validated(timed: list[Timed]) -> list[Timed]:
-    windows = FEWEST_BYTES // 64 - 1
-    units = windows * 64 * 5 * UNIT
-    fewer = with_validated(of=windows, bytes=windows * 64, units=units)(timed)
+    windows = FEWEST_BYTES // 256 - 1
+    fewer = alike(round(windows * 256 * BEST * UNIT), of=windows, bytes=windows * 256)(timed)
     return with_manifest(validation_examples=windows)(fewer)
 
 
@@ -142,12 +152,9 @@ def divided(tested: Predicted) -> Predicted:
     return replace(tested, units=tested.units // 20)
 
 
-@pytest.mark.parametrize("run", ["language", "experts"])
-def test_a_twentieth_of_the_bits_in_the_test_is_found_out(run: str, tmp_path: Path) -> None:
+def test_a_twentieth_of_the_bits_in_the_test_is_found_out(tmp_path: Path) -> None:
     """Only `Tested` is changed, which would be a four times higher regulated score."""
-    lines = recorded(run)
-    assert found(verdict_on(tmp_path / "honest", careful(lines)), "accuracy").outcome is Outcome.PASSED
-    forged = each(events.Tested, lambda e: within(e, tally=divided(e.evaluated.tally)))(lines)
+    forged = each(events.Tested, lambda e: within(e, tally=divided(e.evaluated.tally)))(REAL)
     verdict = verdict_on(tmp_path / "forged", careful(forged))
     assert not verdict.valid
     assert found(verdict, "accuracy").outcome is Outcome.FAILED
@@ -188,7 +195,7 @@ def test_on_an_own_text_that_costs_the_rank_alone(tmp_path: Path) -> None:
 
 def test_bits_above_eight_are_not_compared(tmp_path: Path) -> None:
     """Both are errors of 1: a network that diverged gains nothing by its test."""
-    diverged = with_validated(units=12_800 * 40 * UNIT)(with_tested(units=134_528 * 20 * UNIT)(REAL))
+    diverged = alike(25_600 * 40 * UNIT)(with_tested(units=134_400 * 20 * UNIT)(REAL))
     assert found(verdict_on(tmp_path, careful(diverged)), "accuracy").outcome is Outcome.PASSED
 
 
@@ -208,7 +215,7 @@ def test_eight_bits_and_more_are_worth_nothing(tmp_path: Path) -> None:
     for bits in (8, 20):
         path = tmp_path / f"{bits}.jsonl"
         path.write_text(
-            "".join(f"{line}\n" for line in careful(with_tested(units=134_528 * bits * UNIT)(REAL)))
+            "".join(f"{line}\n" for line in careful(with_tested(units=134_400 * bits * UNIT)(REAL)))
         )
         run = replay(read_journal(path))
         found_score = score(run, recount(run).counts)

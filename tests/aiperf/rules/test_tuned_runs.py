@@ -27,7 +27,7 @@ from tests.aiperf.journals import Scene, Timed, told
 
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
 NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)
-EXPERTS = Path(__file__).parents[2] / "recorded" / "experts" / "journal.jsonl"
+LANGUAGE = Path(__file__).parents[2] / "recorded" / "language" / "journal.jsonl"
 OPTUNA = pytest.param({"tuning.name": "optuna"}, marks=pytest.mark.nni)
 WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "random"}, NNI, OPTUNA]
 
@@ -106,7 +106,7 @@ def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
 
 def test_of_text_only_tuned_runs_are_of_a_new_version() -> None:
     """Their space was that of images; all others are proposed the same trials as before."""
-    lines = [(line.t, line.event) for line in read_journal(EXPERTS)]
+    lines = [(line.t, line.event) for line in read_journal(LANGUAGE)]
     t, opened = lines[0]
     assert isinstance(opened, Opened)
     assert opened.search == 2

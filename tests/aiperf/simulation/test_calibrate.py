@@ -64,7 +64,7 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
 
 
 def test_a_run_tells_the_law_of_its_own_task() -> None:
-    journal = Path(__file__).parents[2] / "recorded/experts/journal.jsonl"
+    journal = Path(__file__).parents[2] / "recorded/language/journal.jsonl"
     h100 = assumed("h100")
     found = calibrate(read_journal(journal), h100)
     assert found.assumptions.errors.images == h100.errors.images

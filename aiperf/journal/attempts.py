@@ -195,7 +195,7 @@ class Attempt:
 
     @property
     def kept(self) -> int | None:
-        """As told at its end: the segment, or NOTHING_KEPT; None before that, and in older journals."""
+        """As told at its end: the segment, or NOTHING_KEPT; None before that, and where it failed."""
         return None if self.ended is None else self.ended.finished.kept
 
     @property

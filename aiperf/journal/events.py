@@ -55,9 +55,9 @@ class Opened(Event):
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of those that proposals follow from, beside this program."""
     search: int = 1
-    """Version of the search, `Task.search_version`; lines without it were written under the first."""
+    """Version of the search, `Task.search_version`; the first one is left out of the line."""
     origin: Origin = Origin.MEASURED
-    """Journals from before there was another one do not say it."""
+    """A measured run's is left out of the line."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LegBegan(Event):
     backend: str = "ddp"
     """How the ranks of a group average their gradients: ddp or horovod."""
     host: str = ""
-    """The master's; empty in journals that were written before it was recorded."""
+    """The master's."""
 
     def __post_init__(self) -> None:
         ranks = [rank for group in self.groups for rank in group]
@@ -172,7 +172,7 @@ class Closed(Event):
     end: float
     logs: str = ""
     """SHA-256 over those of what each rank of the group had written into its log by then, up to and with the
-    line of this validation; empty in journals that were written before there was one."""
+    line of this validation; empty where the group writes none."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
-from aiperf.journal.older_versions import upgraded
 from aiperf.journal.place import never_begun, refuse_if_gone
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
 VERSION = 4
-"""Of the journal's form; a reader reads every older one and refuses what is newer."""
+"""Of the journal's form; a journal of another one is refused."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
 
@@ -54,12 +53,11 @@ class JournalReader:
         """Bytes of whole lines read."""
         self.chain = ""
         self._number = 0
-        self._version: object = None
 
     def new_lines(self) -> Iterator[Line]:
         """The whole lines written since. An unfinished last line is left for later.
 
-        Raises JournalError for a file that is not there, is not a journal, is of a newer version, or is
+        Raises JournalError for a file that is not there, is not a journal, is of another version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         try:
@@ -86,11 +84,10 @@ class JournalReader:
             record = strict.parsed(raw)
             if number == 1:
                 self._refuse_foreign(record)
-                self._version = record.get("version")
             if not isinstance(record, dict):
                 raise RecordError("it is not a JSON object")
             t, chain = record.pop("t"), record.pop("chain")
-            event = decode(Event, upgraded(record, self._version))
+            event = decode(Event, record)
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -104,13 +101,11 @@ class JournalReader:
         if not isinstance(record, dict) or record.get("type") != Opened.__name__:
             raise JournalError(f"{self.path} is not a journal of aiperf-hpc: its first line is not Opened")
         version = record.get("version")
-        if isinstance(version, int) and version > VERSION:
+        if type(version) is int and version != VERSION:
             raise JournalError(
                 f"{self.path} is a journal of version {version}, written by aiperf-hpc "
-                f"{record.get('program')}; this version reads up to {VERSION}: install a later one"
+                f"{record.get('program')}; this program reads version {VERSION} only: install that one"
             )
-        if type(version) is int and version < 1:
-            raise JournalError(f"{self.path} is a journal of version {version}; known: 1 to {VERSION}")
 
 
 def read_journal(path: Path) -> list[Line]:

@@ -101,8 +101,7 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
     """The first cause; its consequences are omitted."""
     error = reason.removeprefix(ERROR)
     if not replay.released:
-        when = " before the clock started"  # older journals continue with a command to type
-        return f"the clock never started: {error.partition(f'{when}; ')[0].removesuffix(when)}"
+        return f"the clock never started: {error.removesuffix(' before the clock started')}"
     if error == EVERY_GROUP_LOST and replay.leg.losses:
         first = replay.leg.losses[0]
         return f"every group was lost; the first, group {first.group}: {first.reason:.{REASON_SHOWN}}"

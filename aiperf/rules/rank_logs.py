@@ -12,7 +12,6 @@ from typing import Any
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.older_versions import upgraded_log
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.tally import Tally, tally_of
@@ -97,7 +96,7 @@ def witnesses(evidence: Evidence) -> Seen:
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         return Seen(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
     text = f"{same}; none missing"
-    if any(hashed) and not all(hashed):  # a run that another version resumed, or hashes that were removed
+    if any(hashed) and not all(hashed):  # some were removed
         return Seen(text, contradictions, known=False)
     return looked(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 
@@ -244,7 +243,7 @@ def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
             record: Any = strict.parsed(raw)
             if type(record) is not dict:
                 raise ValueError("it is not a JSON object")
-            found.take(upgraded_log(record), digest.digest())
+            found.take(record, digest.digest())
         except (ValueError, RecursionError) as error:
             found.damage = f"line {number} of logs/{name} is damaged: {error}"
             break

@@ -16,7 +16,6 @@ from nas.tuning import text_space
 
 WINDOW = 1_024
 """Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
-CONTROL_SIZES = (64, 128, 256, 512, WINDOW)  # processors of older journals have the smaller ones
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
 SMALLER_CLIMB = ((64, 12),)
 """Of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that its rates compare."""
@@ -83,7 +82,7 @@ LANGUAGE = Task(
     control=ControlNetwork(
         name="GPT-2 small over bytes",
         short="GPT-2 small",
-        sizes=CONTROL_SIZES,
+        sizes=(WINDOW,),
         size_text=WINDOWS,
         examples_text=WINDOWS,
         examples="windows",

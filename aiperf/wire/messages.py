@@ -332,8 +332,8 @@ class Finished(FromGroup):
     age_seconds: float = 0.0
     """From the end of its last work to the sending of this (the weights are written in between)."""
     kept: int | None = None
-    """The segment after which its network was as it is kept; NOTHING_KEPT without one, None in journals that
-    were written before it was said."""
+    """The segment after which its network was as it is kept; NOTHING_KEPT without one, None of a trial
+    that failed or never began."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ class Evaluated(FromGroup):
     seconds: float
     top5: int | None = None
     """Of the images, those whose label is among the five highest outputs. None where there are no more than
-    five classes, of language, and in journals that were written before it was counted."""
+    five classes, and of language."""
 
     @property
     def top5_error(self) -> float | None:

@@ -130,16 +130,19 @@ def test_a_broken_chain_is_told_by_the_line_below_it_and_ends_a_resume(files: Ru
         JournalWriter.resume(files, lambda line: None)
 
 
-def test_a_newer_version_is_refused_in_one_line_that_says_what_to_install(files: RunFiles) -> None:
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, 0])
+def test_another_version_is_refused_in_one_line_that_says_what_to_install(
+    version: int, files: RunFiles
+) -> None:
     begun(files)
     record = json.loads(files.journal.read_text().splitlines()[0])
-    record.update(version=VERSION + 1, program="9.0", config={"unheard": "of"}, more=1)
+    record.update(version=version, program="9.0", config={"unheard": "of"}, more=1)
     files.journal.write_text(json.dumps(record) + "\n")
     with pytest.raises(JournalError) as error:
         read_journal(files.journal)
     assert str(error.value) == (
-        f"{files.journal} is a journal of version 5, written by aiperf-hpc 9.0; this version reads up to 4: "
-        f"install a later one"
+        f"{files.journal} is a journal of version {version}, written by aiperf-hpc 9.0; this program reads "
+        "version 4 only: install that one"
     )
 
 

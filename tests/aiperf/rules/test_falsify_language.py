@@ -78,7 +78,7 @@ def test_as_it_was_it_is_valid(tmp_path: Path) -> None:
         (
             with_control(network="", size=65),
             "measurements",
-            "used windows of 65 bytes; possible sizes are 64, 128",
+            "used windows of 65 bytes; possible sizes are 1024",
         ),
         (
             with_control(network="gpt-9x9"),

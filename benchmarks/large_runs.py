@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf.config import LimitsConfig
-from tests.analysis.synthetic import CIFAR, Machine, write_run
+from tests.journals import CIFAR, Machine, write_run
 
 LIMITS = {
     "page": (60.0, 2048.0),

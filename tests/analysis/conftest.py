@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.files import RunFiles
 from analysis.readings.judged import Judged, examine
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 
 @pytest.fixture(scope="session")

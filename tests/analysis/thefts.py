@@ -15,7 +15,7 @@ from analysis.submissions.ranking import rank
 from analysis.submissions.signature import make_key
 from analysis.submissions.standing import Standing
 from tests.analysis.packages import make
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 Record = dict[str, Any]
 Theft = Callable[[list[Record]], list[Record]]

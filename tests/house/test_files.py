@@ -25,6 +25,7 @@ LONG: Mapping[str, str] = {
     "aiperf/journal/replay.py": "one fold over all events of a journal",
     "aiperf/training/worker.py": "one rank's life: two threads share what is prepared and written",
     "analysis/pages/report.py": "every section of one page, in its order",
+    "tests/journals.py": "one fabricator of runs: what it makes must be consistent as a whole",
     "tests/aiperf/rules/test_verdict.py": "every rule of a verdict broken in turn, from one run",
 }
 

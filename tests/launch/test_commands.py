@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from aiperf.commands.cluster.launching import launch
 from aiperf.errors import AiperfError
 from launch.site import load_site
-from tests.aiperf import journals
+from tests import journals
 from tests.house.tree import ROOT
 from tests.launch.golden import ACTIVATE, SHIPPED
 

@@ -12,8 +12,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import GroupLost, LegEnded, Opened
 from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, Timed, told, write_run
 from tests.analysis.packages import make
+from tests.journals import Scene, Timed, told, write_run
 
 WHOLE = told(Scene(groups=1))
 END = WHOLE[40][0]

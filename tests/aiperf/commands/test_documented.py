@@ -12,8 +12,8 @@ import pytest
 
 from aiperf.commands.main import group
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told, write_run
 from tests.house.tree import ROOT
+from tests.journals import Scene, told, write_run
 
 PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.

@@ -17,7 +17,7 @@ from aiperf.rules.rule import Outcome
 from analysis.readings.judged import examine
 from analysis.readings.telemetry import records
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told, write_run
+from tests.journals import Scene, told, write_run
 
 GIB = 1 << 30
 MOST_BYTES = 3 << 29  # of addresses, for Python, numpy and what they map; a third of what the worst took

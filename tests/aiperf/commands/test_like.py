@@ -17,7 +17,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import Opened, Origin
 from nas.record import graph_to_json
 from nas.seeds import residual
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.packages import make
 from tests.house.tree import ROOT

@@ -18,8 +18,8 @@ from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
 from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, of_origin, told, write_run
 from tests.analysis.packages import make
+from tests.journals import Scene, of_origin, told, write_run
 
 WHOLE = told(Scene(groups=1))
 UNMEASURED = [origin for origin in Origin if origin is not Origin.MEASURED]

@@ -14,7 +14,7 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
-from tests.aiperf.journals import told, write_run
+from tests.journals import told, write_run
 
 COMMAND = [sys.executable, "-m", "aiperf"]
 

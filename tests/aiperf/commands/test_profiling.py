@@ -11,8 +11,8 @@ import pytest
 from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.wire.recorded import Recorded
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told, write_run
 from tests.analysis.readings.profile.recorded import RECORDED
+from tests.journals import Scene, told, write_run
 
 SEED = ("profile", "--seed", "residual-4-8-16")
 

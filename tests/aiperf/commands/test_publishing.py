@@ -26,7 +26,7 @@ from aiperf.commands.looking.serving import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told, write_run
+from tests.journals import Scene, told, write_run
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from nas.graph import Graph, Node
 from nas.layers import Concat, GlobalPool
 from nas.morphisms import EnlargeKernel
 from nas.record import graph_to_json
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
 

@@ -18,7 +18,7 @@ from aiperf.tally import Tally
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import reevaluate
 from nas.weights import initial
-from tests.aiperf.journals import Scene, Timed, told, within, write_run
+from tests.journals import Scene, Timed, told, within, write_run
 
 
 def kept_run(directory: Path, scene: Scene) -> tuple[RunFiles, int]:

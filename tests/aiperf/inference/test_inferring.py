@@ -17,7 +17,7 @@ from aiperf.scenarios.scenario import SCENARIOS
 from analysis.exports.inference import Inference, load_all
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.inference.kept_run import kept_run
-from tests.aiperf.journals import Scene, of_origin, told, write_run
+from tests.journals import Scene, of_origin, told, write_run
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 

@@ -25,12 +25,11 @@ from aiperf.journal.replay import replay
 from analysis.submissions.inference_folder import SCENARIOS
 from nas.record import graph_to_json
 from nas.seeds import residual
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.inference.kept_run import kept_run
-from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import IMAGENET, Machine, write_run
 from tests.house.tree import ROOT
+from tests.journals import IMAGENET, Machine, Scene, told, write_run
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 

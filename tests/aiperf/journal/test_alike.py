@@ -16,7 +16,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.strict import parsed
 from aiperf.wire.messages import Processor, Ready
 from nas.record import decode
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 FIRST = next(event.ready for _, event in told(Scene(minutes=0.05)) if isinstance(event, RankReady))
 GROUPS = ((1, 2), (3,), (4,))

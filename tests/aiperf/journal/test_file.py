@@ -19,7 +19,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, LegBegan, Opened, Stepped
 from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, read_journal
 from aiperf.trial import StepBlock
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0, max_trials=1)) if isinstance(event, Opened))
 

@@ -28,7 +28,7 @@ from aiperf.journal.replay import Replay
 from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
-from tests.aiperf.journals import RELEASE, Scene, Timed, keeping, told, within
+from tests.journals import RELEASE, Scene, Timed, keeping, told, within
 
 
 def replayed(timed: list[Timed]) -> Replay:

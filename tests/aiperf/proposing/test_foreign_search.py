@@ -19,8 +19,8 @@ from aiperf.rules.proposals_again import search
 from aiperf.rules.rule import Evidence
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from tests.aiperf.journals import Scene, Simulation
 from tests.house.tree import ROOT
+from tests.journals import Scene, Simulation
 from tests.nas.search.installed_search import install
 
 SCENE = Scene(minutes=0.3, changes=(("search.name", "lowest"),))

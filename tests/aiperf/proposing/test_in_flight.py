@@ -7,7 +7,7 @@ from dataclasses import replace
 from aiperf.journal.events import Dispatched
 from aiperf.proposing.in_flight import InFlight, OpenTrial
 from nas.seeds import residual
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 JOB = next(event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched))
 

@@ -28,8 +28,8 @@ from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned
-from tests.aiperf.journals import Scene, told
 from tests.aiperf.presets import resolved_preset
+from tests.journals import Scene, told
 
 
 class Story:

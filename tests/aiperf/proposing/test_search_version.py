@@ -10,7 +10,7 @@ import pytest
 from aiperf.journal.events import Dispatched
 from aiperf.tasks.images import IMAGES
 from nas.record import encode
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 PINNED = {
     "evolution": "9eeda380ebb3e1a2",

@@ -44,7 +44,7 @@ from aiperf.wire.messages import (
     unpack,
 )
 from nas.record import graph_to_json
-from tests.aiperf import journals
+from tests import journals
 from tests.mpi.checked import checked
 from tests.mpi.jobs import environ, started
 

@@ -27,7 +27,7 @@ from aiperf.rules.verdict import Verdict, judge
 from aiperf.score.credit import credit
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
-from tests.aiperf.journals import RELEASE, Scene, Timed, told, within
+from tests.journals import RELEASE, Scene, Timed, told, within
 
 TIMED, LONGER = told(Scene(minutes=0.15)), told(Scene(minutes=0.5))
 DEAD = "the worker (process 7) was killed by signal 9"

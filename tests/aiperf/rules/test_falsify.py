@@ -40,7 +40,7 @@ from aiperf.tally import Classified
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18
-from tests.aiperf.journals import PARTS, Scene, Timed, keeping, part, told, within, write_witnesses
+from tests.journals import PARTS, Scene, Timed, keeping, part, told, within, write_witnesses
 
 TIMED = told(Scene(minutes=0.25))
 VICTIM = 4  # a trial in the middle, with several segments

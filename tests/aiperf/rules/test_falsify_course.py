@@ -35,8 +35,7 @@ from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Finished
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, Simulation, Timed, told, within, write_run
+from tests import journals
 from tests.aiperf.rules.test_falsify import TIMED, VICTIM, careful, verdict_on, worked
 from tests.aiperf.rules.test_falsify_facts import (
     BY_TRIALS,
@@ -50,6 +49,7 @@ from tests.aiperf.rules.test_falsify_facts import (
     with_end,
     with_segment,
 )
+from tests.journals import Scene, Simulation, Timed, told, within, write_run
 
 LOST = told(Scene(minutes=0.3, lost=((1, 16.0),)))
 LOST_AT_WORK = told(Scene(minutes=1.0, lost=((1, 30.6),)))

@@ -17,10 +17,10 @@ from aiperf.score.bound import MOST_OF_THE_PEAK, bound_ops_per_second
 from aiperf.score.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor
 from tests.aiperf.groups import READY
-from tests.aiperf.journals import Scene, Timed, told, within
 from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
 from tests.aiperf.rules.test_falsify_facts import Edit, each, with_ceiling, with_control, with_ready
 from tests.aiperf.rules.test_falsify_images import found, recorded
+from tests.journals import Scene, Timed, told, within
 
 LINUX = {"system": "Linux-6.18.44-fc-v595-x86_64-with-glibc2.36"}
 ZEN_3 = Processor("x86_64", logical=8, top_hertz=0.0, flags=("avx", "avx2", "fma", "sse2"))

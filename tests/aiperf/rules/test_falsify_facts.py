@@ -33,8 +33,8 @@ from aiperf.rules.rule import Kind, Outcome
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Rate
-from tests.aiperf.journals import Scene, Timed, told, within
 from tests.aiperf.rules.test_falsify import TIMED, VICTIM, careful, careless, first_parent, verdict_on, worked
+from tests.journals import Scene, Timed, told, within
 
 Edit = Callable[[list[Timed]], list[Timed]]
 

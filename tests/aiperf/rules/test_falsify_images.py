@@ -16,9 +16,9 @@ from aiperf.rules.answers import FIVE_SIGMA, chance_of_so_few
 from aiperf.rules.rule import Finding, Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.tally import Classified
-from tests.aiperf.journals import DATA, Timed, within
 from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
 from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_manifest
+from tests.journals import DATA, Timed, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 OWN: dict[str, object] = {"name": "idx", "sha256": "0" * 64}

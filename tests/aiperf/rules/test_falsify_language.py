@@ -19,10 +19,10 @@ from aiperf.rules.verdict import RunClass
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
-from tests.aiperf.journals import Timed, within
 from tests.aiperf.rules.test_falsify import careful, verdict_on
 from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_control, with_manifest
 from tests.aiperf.rules.test_falsify_images import found
+from tests.journals import Timed, within
 
 ROOT = Path(__file__).parents[3]
 JOURNAL = ROOT / "tests" / "recorded" / "language" / "journal.jsonl"

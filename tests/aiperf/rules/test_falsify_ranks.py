@@ -28,9 +28,9 @@ from aiperf.journal.events import (
 from aiperf.rules.rule import Kind
 from aiperf.trial import State
 from aiperf.wire.messages import Finished, Ready
-from tests.aiperf.journals import RELEASE, Scene, Timed, told
 from tests.aiperf.rules.test_falsify import careful, verdict_on
 from tests.aiperf.rules.test_falsify_course import replay_of
+from tests.journals import RELEASE, Scene, Timed, told
 
 TIMED = told(Scene(minutes=0.3, lost=((1, 16.0),)))
 # Of one group: what several had in flight was given out again in another order than after losses of groups.

@@ -22,8 +22,8 @@ from aiperf.rules.proposals_again import search
 from aiperf.rules.rule import Evidence
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from tests.aiperf.journals import Scene, Timed, told, write_run
 from tests.house.tree import ROOT
+from tests.journals import Scene, Timed, told, write_run
 from tests.nas.search.installed_search import install, write_sources
 
 SCENE = Scene(minutes=0.3, changes=(("search.name", "lowest"),))

@@ -15,7 +15,7 @@ from aiperf.journal.replay import replay
 from aiperf.rules.ending import Answer, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RULES, RunClass, Verdict, judge
-from tests.aiperf.journals import Scene, Timed, of_origin, told, write_run
+from tests.journals import Scene, Timed, of_origin, told, write_run
 
 TIMED = told(Scene(minutes=0.15))
 UNMEASURED = [origin for origin in Origin if origin is not Origin.MEASURED]

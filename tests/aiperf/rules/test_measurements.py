@@ -17,9 +17,9 @@ from aiperf.tasks.images import IMAGES
 from aiperf.wire.messages import Processor, Rate
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
-from tests.aiperf.journals import Scene, Timed, told
 from tests.aiperf.rules.test_falsify import careful, verdict_on
 from tests.aiperf.rules.test_falsify_course import replay_of
+from tests.journals import Scene, Timed, told
 
 UNLISTED = told(Scene(minutes=0.3, device="AMD EPYC"))
 ZEN_3 = Processor("x86_64", logical=2, top_hertz=0.0, flags=("avx", "avx2", "fma", "sse2"))

@@ -11,8 +11,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import Closed, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import judge
-from tests.aiperf.journals import Scene, Timed, told, write_run, write_witnesses
 from tests.aiperf.rules.test_falsify_course import replay_of
+from tests.journals import Scene, Timed, told, write_run, write_witnesses
 
 GROUP = told(Scene(minutes=0.2, groups=1, ranks_of_a_group=2))
 HONEST = [

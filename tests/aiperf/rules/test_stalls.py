@@ -14,7 +14,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.rules.rule import Finding, Outcome
 from aiperf.rules.verdict import judge
-from tests.aiperf.journals import RELEASE, Scene, Timed, told, within, write_run
+from tests.journals import RELEASE, Scene, Timed, told, within, write_run
 
 FIRST = RELEASE + 20.0
 """When the master falls asleep."""

@@ -23,7 +23,7 @@ from aiperf.score.score import score
 from aiperf.trial import HyperParameters
 from nas.seeds import residual
 from nas.tuning import SPACE, installed
-from tests.aiperf.journals import Scene, Timed, told
+from tests.journals import Scene, Timed, told
 
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
 NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)

@@ -31,8 +31,8 @@ from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tally import Classified
 from aiperf.wire.messages import Evaluated
-from tests.aiperf.journals import DATA, Scene, Timed, told, within, write_run, write_witnesses
 from tests.aiperf.presets import resolved_preset
+from tests.journals import DATA, Scene, Timed, told, within, write_run, write_witnesses
 
 TIMED = told(Scene(minutes=0.15))
 

@@ -9,7 +9,7 @@ from aiperf.journal.events import Closed, Dispatched, Event, Stepped
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding, Outcome
 from aiperf.rules.verdict import judge
-from tests.aiperf.journals import RELEASE, Scene, told, within
+from tests.journals import RELEASE, Scene, told, within
 
 Timed = tuple[float, Event]
 

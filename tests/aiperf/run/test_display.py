@@ -13,7 +13,7 @@ from rich.console import Console
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.run.display import PLAIN_GROUPS_SHOWN, Display
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 
 def shown(scene: Scene, terminal: bool) -> None:

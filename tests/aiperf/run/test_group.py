@@ -11,7 +11,7 @@ from aiperf.journal.events import Dispatched
 from aiperf.run.group import AHEAD, BLOCKS, FIRST_STEP, REST_SECONDS, RESTARTS, Group, step_seconds
 from aiperf.trial import State
 from aiperf.wire.messages import Ceiling, Rate
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 JOB, OTHER = [event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched)][:2]
 SLOW = Ceiling(1, "a", "cpu", "fp32", 64, Rate(8e9, 8e9, 0.0), Rate(1e9, 1e9, 0.0), seed=Rate(3e6, 2e6, 0.0))

@@ -29,7 +29,7 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.trial import State
 from analysis.readings.telemetry import HostClock, read_telemetry
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.data.sets import write_idx
 from tests.mpi.jobs import environ
 

@@ -23,8 +23,8 @@ from aiperf.run.wanting import Wanting
 from aiperf.wire.messages import Setup, ToGroup
 from nas.record import graph_to_json
 from nas.seeds import residual
-from tests.aiperf.journals import Scene, told
 from tests.aiperf.presets import resolved_preset
+from tests.journals import Scene, told
 
 GROUPS, SILENCE = 4, 3.0
 JOB = next(event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched))

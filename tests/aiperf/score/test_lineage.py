@@ -15,7 +15,7 @@ from aiperf.score.lineage import counted, rebuild, rebuilt, recorded, recount
 from nas.graph import Graph
 from nas.morphisms import Widen
 from nas.ops import Cost
-from tests.aiperf.journals import Scene, Timed, told
+from tests.journals import Scene, Timed, told
 
 TIMED = told(Scene(minutes=0.4))
 

@@ -38,7 +38,7 @@ from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.record import encode
 from nas.seeds import resnet50_v1
-from tests.aiperf.journals import DATA, Scene, Timed, told
+from tests.journals import DATA, Scene, Timed, told
 from tests.nas.graphs import chain
 
 # One training image costs 2 · (1 + 2) = 6 operations, one validated image 1.

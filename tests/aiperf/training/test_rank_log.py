@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.journal.events import Closed, Stepped
 from aiperf.tally import Classified
 from aiperf.training.rank_log import StepLog
+from aiperf.trial import Segment, StepBlock
+from tests.journals import log_line
 
 
 def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path) -> None:
@@ -20,6 +23,10 @@ def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path
             log.steps(0, 1, 0, 2, 100)
             log.answers(0, 1, 0, Classified(4, 3))
             assert log.digest() == sha256(path.read_bytes()).digest()
+    tally = Classified(4, 3)
+    block, segment = StepBlock(0, 1, 0, 2, 100, 1.0, 1.0), Segment(0, 1, 0, 2, 100, 1.0, tally, 1.0)
+    fabricated = log_line(Stepped(block, 1.0), 0, 1) + log_line(Closed(segment, 2.0), 0, 1)
+    assert path.read_text() == 2 * fabricated
     assert path.read_text().splitlines() == 2 * [
         '{"trial": 0, "attempt": 1, "segment": 0, "steps": 2, "examples": 100}',
         '{"trial": 0, "attempt": 1, "segment": 0, "of": 4, "correct": 3}',

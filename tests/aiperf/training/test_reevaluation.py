@@ -26,7 +26,7 @@ from nas.modules import Network
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 from nas.weights import initial
-from tests.aiperf.journals import Scene, told, within
+from tests.journals import Scene, told, within
 
 SCENE = Scene(groups=1, minutes=0.1)
 

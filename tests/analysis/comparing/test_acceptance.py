@@ -19,9 +19,23 @@ from analysis.comparing.acceptance import (
 )
 from analysis.comparing.acceptance_text import acceptance_text
 from analysis.readings.judged import Judged, examine
-from tests.analysis.synthetic import CIFAR, Machine, resized, study, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 GOOD = Machine(groups=4, failing=0.0)
+
+
+def study(folder: Path, machine: Machine, minutes: float = 2.0) -> list[Judged]:
+    """Three runs of one configuration, each with a random seed of its own."""
+    return [
+        examine(
+            write_run(
+                folder / f"run-{seed}",
+                replace(resized(CIFAR, minutes), random_seed=seed),
+                replace(machine, random_seed=seed),
+            )
+        )
+        for seed in (1, 2, 3)
+    ]
 
 
 @pytest.fixture(scope="module")

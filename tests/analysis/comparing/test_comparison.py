@@ -10,7 +10,7 @@ import pytest
 from analysis.comparing.comparison import compare, comparison_text
 from analysis.pages.study import comparison_html
 from analysis.readings.judged import Judged, examine
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,8 @@ from analysis.readings.judged import Judged, examine
 from analysis.readings.progress import falls, node_hours
 from analysis.readings.usage import read_usage
 from launch.price import Price
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told, within
-from tests.analysis.synthetic import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
+from tests import journals
+from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, resized, told, within, write_run
 
 PRICE = Price(12.5, "USD")
 

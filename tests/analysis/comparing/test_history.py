@@ -11,7 +11,7 @@ from analysis.comparing.acceptance import Criteria, Judgement, accept
 from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judged import Judged, examine
 from tests.analysis.comparing.test_acceptance import GOOD, forged
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 QUICK = {rank: {"governor": "performance"} for rank in range(1, 9)}
 SAVING = {rank: {"governor": "powersave", "NCCL_ALGO": "Ring"} for rank in range(1, 9)}

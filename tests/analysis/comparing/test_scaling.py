@@ -24,7 +24,7 @@ from analysis.pages.figures.scaling import weak_scaling
 from analysis.pages.figures.svg import inline
 from analysis.pages.study import write_scaling
 from analysis.readings.judged import Judged, examine
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 SIZES = (1, 2, 4)
 

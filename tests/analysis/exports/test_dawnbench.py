@@ -16,9 +16,8 @@ from aiperf.journal.events import Origin
 from analysis.exports.dawnbench import dawnbench, write_entry
 from analysis.readings.judged import Judged, examine
 from launch.price import Price
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, of_origin, told, within
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests import journals
+from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from analysis.exports.openmetrics import live_openmetrics_text, openmetrics_text
 from analysis.readings.judged import Judged, examine
 from analysis.readings.live import Follower
 from analysis.submissions.system import fields, from_journal
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests import journals
 from tests.analysis.packages import described
+from tests.journals import Scene, told
 
 
 def parsed(text: str, path: Path) -> list[Any]:

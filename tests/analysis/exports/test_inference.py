@@ -21,9 +21,9 @@ from analysis.pages.report import report_html
 from analysis.readings.judged import examine
 from analysis.readings.limits import limits_of
 from launch.price import Price
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests import journals
 from tests.aiperf.scenarios.test_detail_log import LOGS
+from tests.journals import Scene, told
 
 OWN = Latencies.of(0.001 * number for number in range(1, 101))
 

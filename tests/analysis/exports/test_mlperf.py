@@ -15,10 +15,9 @@ from aiperf.journal.events import Origin
 from aiperf.known_sets import IMAGENET_1K
 from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, examine
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import IMAGENET, Machine, resized, write_run
+from tests.journals import IMAGENET, Machine, Scene, resized, told, write_run
 
 TRAINING = 1_231_167
 ENTRY = MlperfEntry("resnet", "open", "Example University", "Testbed", "onprem")

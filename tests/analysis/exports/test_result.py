@@ -23,8 +23,8 @@ from analysis.exports.result import result
 from analysis.readings.judged import Judged, examine
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.schema import SchemaError, check, schema
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, Timed, told, within
+from tests import journals
+from tests.journals import Scene, Timed, told, within
 
 SCHEMAS = ("result-1", "package-1", "system-1")
 SCENES = {

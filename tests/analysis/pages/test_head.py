@@ -22,7 +22,7 @@ from analysis.pages.report import report_html
 from analysis.readings.judged import Judged, examine
 from analysis.readings.telemetry import Quantity, Telemetry
 from launch.price import parse_price
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 OTHER = "2 × NVIDIA A100-SXM4-80GB on 1 host"
 

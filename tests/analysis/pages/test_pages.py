@@ -23,8 +23,8 @@ from analysis.submissions.ranking import rank
 from tests.analysis.packages import make
 from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_report import HOSTILE
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
 from tests.house.tree import ROOT
+from tests.journals import CIFAR, Machine, resized, write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

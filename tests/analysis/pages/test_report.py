@@ -14,8 +14,8 @@ from aiperf.rules.rule import Kind, Outcome
 from analysis.pages.report import report_html
 from analysis.readings.facts import verdict_text
 from analysis.readings.judged import Judged, examine
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests import journals
+from tests.journals import Scene, told
 
 LIMIT_BYTES = 5_000_000
 

@@ -20,7 +20,7 @@ from analysis.readings.conclusion import (
 )
 from analysis.readings.judged import Judged
 from analysis.readings.outliers import Outlier, outliers
-from tests.aiperf.journals import Scene, told
+from tests.journals import Scene, told
 
 
 def lost(*reasons: tuple[int, str]) -> Replay:

@@ -8,8 +8,8 @@ from pathlib import Path
 from aiperf.tally import Classified
 from analysis.readings.judged import Judged, examine
 from analysis.readings.key import ERROR, RATE, figures
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests import journals
+from tests.journals import Scene, told
 
 
 def test_what_is_not_known_says_why(tmp_path: Path) -> None:

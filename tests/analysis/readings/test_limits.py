@@ -32,8 +32,8 @@ from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
 from nas.seeds import resnet50
 from nas.text_seeds import gpt_4x128
-from tests.aiperf.journals import Scene, told
 from tests.analysis.readings.test_outliers import measured
+from tests.journals import Scene, told
 
 MACHINE = Machine(
     device="NVIDIA H200",

@@ -14,9 +14,8 @@ from analysis.pages.live_page import live_html
 from analysis.readings.hosts import GroupNow
 from analysis.readings.judged import Judged
 from analysis.readings.live import Follower, Snapshot
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests import journals
+from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 
 def grown(run: RunFiles, tmp_path: Path, cuts: list[int]) -> tuple[Follower, RunFiles, list[bytes]]:

@@ -29,7 +29,7 @@ from aiperf.wire.messages import Finished, Ready, Started
 from analysis.readings.judged import Judged
 from analysis.readings.occupancy import PARTS, occupancy
 from nas.record import graph_to_json
-from tests.analysis.synthetic import CIFAR, graph_of, manifest, resized
+from tests.journals import CIFAR, graph_of, manifest, resized
 
 MINUTES = 100 / 60
 GRAPH = graph_of(CIFAR)

@@ -18,8 +18,7 @@ from analysis.readings.judged import read_run
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage
-from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 
 def measured(products: Sequence[float], spread: float = 0.005, copies: Sequence[float] = ()) -> Replay:

@@ -16,7 +16,7 @@ from analysis.pages.report import report_html
 from analysis.readings.judged import Judged, examine
 from analysis.readings.telemetry import read_telemetry
 from tests.analysis.pages.test_report import Elements
-from tests.analysis.synthetic import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
+from tests.journals import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 
 START = datetime.fromisoformat("2026-05-04T08:00:00+00:00").timestamp()
 

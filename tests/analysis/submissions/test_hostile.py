@@ -26,9 +26,8 @@ from analysis.readings.judged import examine
 from analysis.readings.live import Follower
 from analysis.submissions.canonical import canonical
 from nas.record import RecordError
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests import journals
+from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 Line = dict[str, Any]
 WORDS = (

@@ -23,7 +23,7 @@ from analysis.submissions.ranking import index_html, listing_csv, rank
 from analysis.submissions.standing import Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 Pages = dict[str, str]
 NOTHING = measured(Replay())

@@ -16,11 +16,10 @@ from analysis.submissions import opening, verify
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.signature import make_key
 from analysis.submissions.verify import checked
-from tests.aiperf import journals
-from tests.aiperf.journals import Scene, told
+from tests import journals
 from tests.analysis.exports.test_result import leaves, with_leaf
 from tests.analysis.packages import Contents, changed, contents, make, packed, resealed
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 RESULT = "runs/short/result.json"
 JOURNAL = "runs/short/journal.jsonl"

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.comparing.test_acceptance import GOOD, forged
-from tests.analysis.synthetic import study
+from tests.analysis.comparing.test_acceptance import GOOD, forged, study
 
 
 def test_the_answer_is_written_for_other_programs(typed: Typed, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from aiperf.journal.events import Origin
 from analysis.readings.judged import examine
 from analysis.readings.key import figures
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.synthetic import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, resized, write_run
 
 
 def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, tmp_path: Path) -> None:

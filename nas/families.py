@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from dataclasses import is_dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
-
-from nas.others import import_layers_of_others
 
 T = TypeVar("T")
 
 
 class RecordError(ValueError):
     """A record that does not describe what it should: which field, what stands there, what could."""
+
+
+@cache
+def import_layers_of_others() -> None:
+    """Imports what installed packages name as entry points of the group `nas.layers`: which these are is
+    never said by a record. Raises ImportError."""
+    for entry in entry_points(group="nas.layers"):
+        try:
+            entry.load()
+        except Exception as error:
+            raise ImportError(f"the layers of {entry.value} cannot be imported: {error}") from error
 
 
 @cache

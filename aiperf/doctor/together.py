@@ -8,11 +8,11 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config import Config
 from aiperf.doctor.host import see_host, try_folder
-from aiperf.doctor.messages import AskClock, Door, LookAtDevice, LookAtHost, OpenDoor, ToldClock
 from aiperf.doctor.own_process import data_process, device_process
 from aiperf.doctor.seen import DeviceSeen, Examination, Folder, HostSeen, Meet
 from aiperf.errors import ConfigError, WorldError
@@ -31,6 +31,52 @@ ANSWER_SECONDS = 5.0  # for a short word
 
 Answers = set[tuple[int, type[FromGroup]]]
 """Ranks, and what kind of word is awaited of each."""
+
+
+# What the master and the other ranks say to each other
+
+
+@dataclass(frozen=True)
+class AskClock(ToGroup):
+    """What time of day is it there?"""
+
+
+@dataclass(frozen=True)
+class ToldClock(FromGroup):
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class LookAtHost(ToGroup):
+    probe: str
+    """A file in the run directory that holds `nonce`."""
+    nonce: str
+    data_path: str
+    trains: bool = True
+    """Whether torch and the images are needed there."""
+
+
+@dataclass(frozen=True)
+class OpenDoor(ToGroup):
+    """To the leader of a group: where can the others meet you?"""
+
+    spans_hosts: bool
+
+
+@dataclass(frozen=True)
+class Door(FromGroup):
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class LookAtDevice(ToGroup):
+    place: Place
+    kind: str
+    format: str
+    host: str
+    port: int
+    """Of the leader's door; 0: the group is one rank."""
 
 
 def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:

@@ -6,18 +6,18 @@ read again: that is how a run is resumed, and how its proposals are made again.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, replace
+from bisect import insort
+from collections import defaultdict, deque
+from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
+from math import log
 from typing import Protocol
 
 from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
 from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
-from aiperf.proposing.in_flight import InFlight, OpenTrial
 from aiperf.proposing.kept import KeptWeights
-from aiperf.proposing.losses import ALL_WRONG, Losses, TrialOutcome
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.known import task_of
 from aiperf.trial import HyperParameters, State, Trial
@@ -26,6 +26,8 @@ from nas.graph import Graph
 from nas.search import Candidate, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
+ALL_WRONG = 1.0
+"""The error of a trial that failed: a rate too high fails, and that is to be learnt."""
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
 
 
@@ -247,3 +249,93 @@ class Jobs:
 
 def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
     return replace(job, trial=replace(job.trial, hyper=hyper))
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """What a trial came to."""
+
+    error: float
+    epochs: int
+
+
+class Losses:
+    """What a tuner receives of the trials of a run, in the order in which they ended: early and late, long
+    and short ones can be compared by it."""
+
+    def __init__(self, least: float) -> None:
+        self._least = least  # no error is known to be less
+        self._first: float | None = None  # error to complete: the seed's, if nothing went wrong
+        self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    def completed(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """The loss of a trial, to which later ones are compared."""
+        self._first = trial.error if self._first is None else self._first
+        loss = self.of(trial, parent)
+        insort(self._like(trial, parent), self._change(trial, parent))
+        return loss
+
+    def of(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """How much less it improved than trials of its length usually do."""
+        before = self._like(trial, parent)
+        usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
+        return self._change(trial, parent) - usual
+
+    def _change(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """Against its parent, or else the first that completed: of trials that carry weights the later ones
+        are better anyway. Before anything completed, failures are as bad as can be."""
+        reference = (parent.error if parent else self._first) or 0.0
+        return log(max(trial.error, self._least) / max(reference, self._least))
+
+    def _like(self, trial: TrialOutcome, parent: TrialOutcome | None) -> list[float]:
+        """The changes of those that completed before it, as long as it, of parents as long as its own: a
+        long trial after a short one is better anyway, too."""
+        return self._changes[parent.epochs if parent else 0, trial.epochs]
+
+
+@dataclass(frozen=True)
+class OpenTrial:
+    """A trial that was dispatched and has not ended."""
+
+    job: Dispatched
+    graph: Graph
+
+    @classmethod
+    def first(cls, trial: Trial, graph: Graph, group: int) -> OpenTrial:
+        """The first attempt, by that group."""
+        job = Dispatched(
+            trial=trial,
+            attempt=1,
+            group=group,
+            graph_key=graph.key,
+            forward=astuple(graph.cost.forward),
+            backward=astuple(graph.cost.backward),
+            evaluate=astuple(graph.cost.evaluate),
+            parameters=graph.num_parameters,
+        )
+        return cls(job, graph)
+
+
+class InFlight:
+    """Open trials by number and by group, each in the order of dispatch."""
+
+    def __init__(self) -> None:
+        self._each: dict[int, OpenTrial] = {}
+        self._of_group: dict[int, dict[int, None]] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._each
+
+    def numbers(self, group: int | None = None) -> list[int]:
+        """Of a group, or of all."""
+        return list(self._each if group is None else self._of_group.get(group, ()))
+
+    def put(self, trial: OpenTrial) -> None:
+        number = trial.job.trial.number
+        self._each[number] = trial
+        self._of_group.setdefault(trial.job.group, {})[number] = None
+
+    def take(self, number: int) -> OpenTrial:
+        taken = self._each.pop(number)
+        del self._of_group[taken.job.group][number]
+        return taken

@@ -20,7 +20,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
+
 from aiperf.code import code_hash
+from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.pretending.course import Course, CourseEnd, Learnt, Wait
@@ -32,7 +35,7 @@ from aiperf.pretending.rank import (
 )
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
 from aiperf.telemetry.recorder import Recorder
-from aiperf.training.kept_learnt import read_learnt, write_learnt
+from aiperf.training.kept_network import Kept, read_any_kept, write_kept
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import NoLog, OwnLog, StepLog
 from aiperf.trial import State, Trial
@@ -40,6 +43,9 @@ from aiperf.warned import ALL, held
 from aiperf.wire import messages
 from aiperf.wire.layout import Place
 from nas.record import graph_from_json
+
+EXAMPLES = "learnt.examples"
+"""Of the one array: on how many examples the network and its ancestors were trained."""
 
 log = logging.getLogger(__name__)
 
@@ -241,3 +247,16 @@ class PretendingWorker:
 
     def _signed(self, reason: str) -> str:
         return f"rank {self.place.rank} on {self.host}: {reason}"
+
+
+def write_learnt(path: Path, learnt: Learnt) -> str:
+    """As `write_kept`: a real file, with one number in place of all weights."""
+    return write_kept(path, Kept(learnt.graph, {EXAMPLES: np.array([learnt.examples], dtype=np.int64)}, {}))
+
+
+def read_learnt(path: Path) -> Learnt:
+    """Raises DataError for a file that is absent, damaged, or of a trial that was trained."""
+    kept = read_any_kept(path)
+    if kept.weights.keys() != {EXAMPLES}:
+        raise DataError(f"{path}: no pretended trial left this file")
+    return Learnt(kept.graph, int(kept.weights[EXAMPLES][0]))

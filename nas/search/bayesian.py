@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
-from nas.graph import Graph
+from nas.graph import INPUT, Graph
+from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, Gate, MaxPool, ReLU
 from nas.morphisms import MIX, Morphism
+from nas.ops import OPS
 from nas.search.bounds import Bounds
-from nas.search.features import NUM_FEATURES, features
 from nas.search.forest import Forest
 from nas.search.search import Search
 from nas.search.trials import Candidate, Living, Observation
 
+COUNTED = (Conv2d, BatchNorm, ReLU, Add, Concat, Gate, Dense, Dropout, MaxPool)
+NUM_FEATURES = 13 + len(COUNTED)
 RIVALS = 25  # most parents that are considered for one proposal
 CHILDREN = 2  # of each
 LINEAGE = 4  # features beside those of the graph
@@ -122,3 +127,49 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -
     below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     return np.asarray(deviation * (z * below + density))
+
+
+def features(graph: Graph) -> np.ndarray:
+    """An architecture as float32 of (NUM_FEATURES,): sizes, depth, widths and kernels of the convolutions,
+    layers by kind."""
+    convolutions = [
+        found for node in graph.nodes if (found := node.layer.convolution(*graph.reads(node))) is not None
+    ]
+    widths = [log(layer.channels) for layer in convolutions] or [0.0]
+    kernels = [max(layer.kernels) for layer in convolutions] or [0]
+    grouped = sum(layer.groups > 1 for layer in convolutions)
+    strides = sum(max(layer.strides) > 1 for layer in convolutions)
+    third = max(1, len(widths) // 3)
+    kinds = Counter(type(node.layer) for node in graph.nodes)
+    return np.array(
+        [
+            log(graph.cost.train.price(OPS)),
+            log(graph.cost.evaluate.price(OPS)),
+            log(max(1, graph.num_parameters)),
+            log(graph.num_activations),
+            _depth(graph),
+            len(graph.nodes),
+            _mean(widths[:third]),
+            _mean(widths[third:-third] or widths),
+            _mean(widths[-third:]),
+            max(widths),
+            _mean(kernels),
+            grouped,
+            strides,
+            *(kinds[kind] for kind in COUNTED),
+        ],
+        dtype=np.float32,
+    )
+
+
+def _depth(graph: Graph) -> int:
+    """Convolutions and dense layers on the longest way from the image to the logits."""
+    depth = {INPUT: 0}
+    for node in graph.nodes:
+        weighted = isinstance(node.layer, (Conv2d, DepthwiseConv2d, Dense))
+        depth[node.name] = max(depth[name] for name in node.inputs) + weighted
+    return depth[graph.nodes[-1].name]
+
+
+def _mean(values: list[float] | list[int]) -> float:
+    return sum(values) / len(values)

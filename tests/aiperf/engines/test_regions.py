@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aiperf.engines.regions import Region, Regions
+from aiperf.engines.compiled import Region, Regions
 from nas.modules import Network
 from nas.seeds import resnet50
 from tests.aiperf.engines.recording import batch_of, passes_of

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from aiperf.config import TrainingConfig
 from aiperf.engines.check import _exact, difference
-from aiperf.engines.compiled import Compiled
+from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.made import OF_IMAGES, refuse_unusable
-from aiperf.engines.regions import Region, Regions
 from aiperf.errors import WorldError
 from aiperf.measuring.before_span import SeedWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from aiperf.device import bind
-from aiperf.measuring import threads
-from aiperf.measuring.threads import choose_threads, chosen
+from aiperf.measuring import before_span
+from aiperf.measuring.before_span import choose_threads, chosen
 from aiperf.ranks.process import environment
 
 
@@ -40,7 +40,7 @@ def test_the_fewest_that_are_nearly_the_fastest(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], count: int
 ) -> None:
     cores = Cores(seconds)
-    monkeypatch.setattr(threads, "perf_counter", lambda: cores.now)
+    monkeypatch.setattr(before_span, "perf_counter", lambda: cores.now)
     found = choose_threads(cores, tuple(seconds), cores.step, 2.0)  # type: ignore[arg-type]
     assert found == pytest.approx(seconds)
     assert cores.used[-1] == count == chosen(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiperf.journal.events import Dispatched
-from aiperf.proposing.in_flight import InFlight, OpenTrial
+from aiperf.proposing.jobs import InFlight, OpenTrial
 from nas.seeds import residual
 from tests.journals import Scene, told
 

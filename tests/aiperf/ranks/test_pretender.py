@@ -21,7 +21,7 @@ from aiperf.ranks.ranks import Ranks, Wanted
 from aiperf.ranks.world import ALONE
 from aiperf.rules.ending import Answer
 from aiperf.run.run import resume, starting_graph
-from aiperf.training.kept_learnt import read_learnt
+from aiperf.training.pretending_worker import read_learnt
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (

@@ -16,10 +16,9 @@ from aiperf.journal.events import Dispatched, LegBegan, Opened
 from aiperf.journal.file import VERSION, JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
-from aiperf.run.groups import Groups
+from aiperf.run.groups import Groups, Wanting
 from aiperf.run.ledger import Ledger
 from aiperf.run.silence import DEAF_SECONDS, Deadlines
-from aiperf.run.wanting import Wanting
 from aiperf.wire.messages import Setup, ToGroup
 from nas.record import graph_to_json
 from nas.seeds import residual

@@ -24,10 +24,10 @@ from aiperf.config import DataConfig
 from aiperf.data import Data, load, look
 from aiperf.data.decode import random_box
 from aiperf.data.packed import staging
-from aiperf.data.packed.blocks import ReusedMemory
 from aiperf.data.packed.maps import Maps
 from aiperf.data.packed.readers import cut
 from aiperf.data.packed.shards import PackedPart, Shard, read_manifest, write_manifest
+from aiperf.data.packed.split import ReusedMemory
 from aiperf.errors import ConfigError, DataError
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import pictures, write_folders

@@ -73,7 +73,7 @@ class LegBegan(Event):
     backend: str = "ddp"
     """How the ranks of a group average their gradients: ddp or horovod."""
     host: str = ""
-    """The master's."""
+    """The master's; empty where the run is simulated."""
 
     def __post_init__(self) -> None:
         ranks = [rank for group in self.groups for rank in group]

@@ -13,11 +13,15 @@ from analysis.comparing.comparison import compare
 from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
 from analysis.exports.watch import watch_text
+from analysis.pages.figures.architecture import architecture_picture
+from analysis.pages.figures.style import WIDE
 from analysis.pages.report import report_html
+from analysis.readings.architecture.architecture import architecture
 from analysis.readings.hosts import control_cost, control_reading
 from analysis.readings.judged import Judged, glance
 from analysis.readings.key import figures
 from analysis.readings.live import Follower
+from nas.text_seeds import TEXT_SEEDS
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 
@@ -92,3 +96,14 @@ def test_figures_of_two_tasks_are_never_compared(language: Judged, images: Judge
     with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are for images"):
         published(language)
     assert published(images)
+
+
+def test_equal_blocks_are_drawn_once() -> None:
+    """A block of text is two blocks of the drawing, which repeat in pairs."""
+    picture = architecture_picture(architecture([(None, TEXT_SEEDS["llama-4x128"]())]), 0)
+    assert picture.says == (
+        "The network of trial 0: 55 boxes, each a layer with the norm and activation after it; equal blocks "
+        "in a row are drawn once. It is the seed itself."
+    )
+    drawn = [text.get_text() for text in picture.draw(WIDE).figure.axes[0].texts]
+    assert "4 × block1–4" in drawn

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.pages.figures.pareto import Dot, dots, front
+from aiperf.tasks.images import IMAGES
+from analysis.pages.figures.pareto import Dot, dots, front, pareto
 
 
 def dot(number: int, operations: int, error: float) -> Dot:
@@ -40,3 +41,15 @@ def test_what_has_no_error_or_no_count_has_no_place() -> None:
         SimpleNamespace(number=2, operations=3, error=None),
     ]
     assert dots(rows) == [Dot(5, 0.5, rows[0])]
+
+
+def test_one_trial_may_be_better_than_all_others_in_both() -> None:
+    rows: list[Any] = [
+        SimpleNamespace(
+            number=number, operations=5 + number, error=0.1 * number, origin="", parameters=9, epochs=1
+        )
+        for number in (1, 2, 3)
+    ]
+    assert pareto(rows, IMAGES).says == (
+        "Of 3 trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."
+    )

@@ -7,6 +7,8 @@ block of steps. Every second is measured with the device synchronised at both en
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,15 +23,19 @@ from aiperf.engines.engine import Engine
 from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
 from aiperf.parallel.parallel import agree, gathered, lead, make_step
-from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
+from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, WORKING_SECONDS, Pace
 from aiperf.tally import Tally
-from aiperf.training.at_work import AtWork, Report, SignsOfLife
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import state_of
 from aiperf.trial import Segment, State, StepBlock
-from aiperf.wire.messages import NOTHING_KEPT, Fallback, Steps, Validated
+from aiperf.wire.messages import NOTHING_KEPT, Fallback, Started, Steps, Validated, Working
+
+Report = Callable[[Started | Fallback | Steps | Validated | Working], None]
+"""Takes what the leader of the group says, on every rank."""
+
+PREPARE_SECONDS = 900.0  # of an engine in one trial: after that it is taken for one that hangs
 
 
 class Here(RuntimeError):
@@ -284,3 +290,36 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Report) -> None:
 def _fall_back(attempt: BuiltTrial, reason: str, report: Report) -> None:
     report(Fallback(attempt.trial.number, attempt.number, attempt.wanted, reason))
     attempt.wanted = Engine.name
+
+
+class AtWork:
+    """Says now and then that the rank is at work, while its thread waits for a compiler; not without end, for
+    a compiler may hang."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._done = report, threading.Event()
+        self._thread = threading.Thread(target=self._say, name="working", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _say(self) -> None:
+        until = perf_counter() + PREPARE_SECONDS
+        while not self._done.wait(WORKING_SECONDS) and perf_counter() < until:
+            self._report(Working())
+
+
+class SignsOfLife:
+    """Says now and then that a long validation goes on."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._said = report, perf_counter()
+
+    def __call__(self) -> None:
+        if perf_counter() - self._said > WORKING_SECONDS:
+            self._said = perf_counter()
+            self._report(Working())

@@ -7,6 +7,7 @@ bundled text, whose second network is upcycled into experts and the ancestor of 
 trains the digits in fp32 as on a processor with AVX2 only, by a random search with successive halving, and
 its worker was killed twice. The score of each run is kept; what another command makes of the same figures is
 kept for the run of which it says most.
+The path of the command in `LegBegan` was shortened afterwards, and the lines chained again.
 To accept what is printed now: python -m tests.recorded.test_recorded
 """
 

@@ -15,9 +15,8 @@ from aiperf import toml
 from aiperf.errors import ConfigError
 from aiperf.wording import suggestion
 from nas.bounded import read_text
+from nas.named import TUNERS, search_names
 from nas.record import RecordError, decode
-from nas.search import search_names
-from nas.tuning import TUNERS
 
 IMAGE_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
 TEXT_SETS = ("text", "synthetic-text")

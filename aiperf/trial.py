@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.tally import Tally
+from aiperf.wording import spoken
 from nas.morphisms import Morphism
 
 BLOCK_SECONDS = 2.0
@@ -64,6 +65,14 @@ class Trial:
     """Most passes over the training examples (early stopping may end sooner)."""
     seed: int
     """Of the order of the examples, the augmentation and dropout."""
+
+
+def origin(trial: Trial) -> str:
+    """Where an architecture comes from: "of 4: widen trunk, skip"; "4, trained on" where it is the same."""
+    if not trial.morphisms:
+        return "the seed" if trial.parent is None else f"{trial.parent}, trained on"
+    parent = "the seed" if trial.parent is None else str(trial.parent)
+    return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
 
 
 @dataclass(frozen=True, slots=True)  # a long run has millions of them

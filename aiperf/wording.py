@@ -1,4 +1,4 @@
-"""Figures as people read them: rates, shares, times, and what a trial is."""
+"""Figures as people read them: rates, shares, times and names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-
-from aiperf.trial import Trial
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -128,14 +126,6 @@ def first_few(faults: Sequence[str]) -> str:
 def plain(text: str) -> str:
     """One line that moves no terminal's cursor and turns no reader's direction: names are anybody's."""
     return _TURNING.sub(lambda found: " " if found.group().isspace() else "\ufffd", text)
-
-
-def origin(trial: Trial) -> str:
-    """Where an architecture comes from: "of 4: widen trunk, skip"; "4, trained on" where it is the same."""
-    if not trial.morphisms:
-        return "the seed" if trial.parent is None else f"{trial.parent}, trained on"
-    parent = "the seed" if trial.parent is None else str(trial.parent)
-    return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
 
 
 def spoken(name: str) -> str:

@@ -4,49 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import click
-
-from aiperf.commands.architectures import count, graph
-from aiperf.commands.cluster.launching import launch
-from aiperf.commands.examining import doctor
-from aiperf.commands.images.command import data
-from aiperf.commands.inferring import infer
-from aiperf.commands.looking.accepting import accept
-from aiperf.commands.looking.comparing import compare, scaling
-from aiperf.commands.looking.costing import cost
-from aiperf.commands.looking.exporting import export
-from aiperf.commands.looking.listing import list_runs
-from aiperf.commands.looking.reporting import report
-from aiperf.commands.looking.results import score, status, validate
-from aiperf.commands.looking.serving import serve
-from aiperf.commands.measuring import peak
-from aiperf.commands.nni import nni
-from aiperf.commands.profiling import profile
-from aiperf.commands.running import preset, resume, run
-from aiperf.commands.simulated.command import simulate
-from aiperf.commands.submitting import key, package, rank
-
 __all__ = ["COMMANDS"]
 
-COMMANDS: Mapping[str, tuple[click.Command, ...]] = {
-    "Run": (run, resume, preset, data, nni),
-    "Look": (
-        list_runs,
-        status,
-        serve,
-        score,
-        report,
-        export,
-        compare,
-        scaling,
-        cost,
-        count,
-        graph,
-        profile,
-        infer,
-    ),
-    "Check": (doctor, peak, validate, accept),
-    "Publish": (package, key, rank),
-    "Cluster": (launch, simulate),
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Run": {
+        "run": "aiperf.commands.running:run",
+        "resume": "aiperf.commands.running:resume",
+        "preset": "aiperf.commands.running:preset",
+        "data": "aiperf.commands.images.command:data",
+        "nni": "aiperf.commands.nni:nni",
+    },
+    "Look": {
+        "list": "aiperf.commands.looking.listing:list_runs",
+        "status": "aiperf.commands.looking.results:status",
+        "serve": "aiperf.commands.looking.serving:serve",
+        "score": "aiperf.commands.looking.results:score",
+        "report": "aiperf.commands.looking.reporting:report",
+        "export": "aiperf.commands.looking.exporting:export",
+        "compare": "aiperf.commands.looking.comparing:compare",
+        "scaling": "aiperf.commands.looking.comparing:scaling",
+        "cost": "aiperf.commands.looking.costing:cost",
+        "count": "aiperf.commands.architectures:count",
+        "graph": "aiperf.commands.architectures:graph",
+        "profile": "aiperf.commands.profiling:profile",
+        "infer": "aiperf.commands.inferring:infer",
+    },
+    "Check": {
+        "doctor": "aiperf.commands.examining:doctor",
+        "peak": "aiperf.commands.measuring:peak",
+        "validate": "aiperf.commands.looking.results:validate",
+        "accept": "aiperf.commands.looking.accepting:accept",
+    },
+    "Publish": {
+        "package": "aiperf.commands.submitting:package",
+        "key": "aiperf.commands.submitting:key",
+        "rank": "aiperf.commands.submitting:rank",
+    },
+    "Cluster": {
+        "launch": "aiperf.commands.cluster.launching:launch",
+        "simulate": "aiperf.commands.simulated.command:simulate",
+    },
 }
-"""By what a person is about to do, as the help lists them."""
+"""By what a person is about to do, as the help lists them: the module and function of each command, which is
+imported when it is called."""

@@ -13,7 +13,6 @@ import click
 
 from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.ranks.process import infer_data
 from launch.around import job_seconds_left
 from launch.job import MARGIN_SECONDS
 
@@ -68,6 +67,8 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     folder = given.get("data.path")
     if not folder:
         raise ConfigError(f"preset {OWN} is for your own images; give their folder with --data")
+    from aiperf.ranks.process import infer_data  # the messages of ranks, which most commands do without
+
     counts = {key: value for key, value in given.items() if key in COUNTS and type(value) is int}
     found = infer_data(str(folder), counts)
     told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in found.items() if key not in given)

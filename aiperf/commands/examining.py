@@ -10,7 +10,8 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number, config_options, pretend_option, rank_options
+from aiperf.commands.options import PATH, Number
+from aiperf.commands.run_options import config_options, pretend_option, rank_options
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.together import examine, examine_alone, serve_examination
@@ -18,7 +19,7 @@ from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launched import launched
 from aiperf.ranks.mpi import dismiss
-from aiperf.ranks.ranks import Wanted
+from aiperf.ranks.wanted import Wanted
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import click
 
@@ -12,13 +12,14 @@ LONGEST = 200  # of a first sentence; click cuts longer ones, and by itself thos
 class ListedGroup(click.Group):
     """Lists its commands with the whole first sentence of each."""
 
-    def headings(self) -> Mapping[str, Sequence[click.Command]]:
-        """The commands under the heading of their section."""
-        return {"Commands": [command for _, command in sorted(self.commands.items()) if not command.hidden]}
+    def headings(self) -> Mapping[str, Mapping[str, str]]:
+        """Under the heading of each section its commands, with the first sentence of each."""
+        shown = [(name, command) for name, command in sorted(self.commands.items()) if not command.hidden]
+        return {"Commands": {name: command.get_short_help_str(LONGEST) for name, command in shown}}
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))
-        for heading, commands in self.headings().items():
-            rows = [((each.name or "").ljust(width), each.get_short_help_str(LONGEST)) for each in commands]
+        for heading, sentences in self.headings().items():
+            rows = [(name.ljust(width), sentence) for name, sentence in sentences.items()]
             with formatter.section(heading):
                 formatter.write_dl(rows)

@@ -7,13 +7,11 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 
 import click
 
 from aiperf.commands import COMMANDS
-from aiperf.commands.listed import ListedGroup
-from aiperf.commands.running import run
+from aiperf.commands.imported import ImportedGroup
 from aiperf.errors import AiperfError
 from aiperf.wording import plain, suggestion
 
@@ -22,17 +20,10 @@ PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole nu
 """What click says of a value, and what a person calls it."""
 
 
-class Sections(ListedGroup):
-    """Under the headings of `COMMANDS`."""
-
-    def headings(self) -> Mapping[str, Sequence[click.Command]]:
-        return COMMANDS
-
-
 @click.group(
     name="aiperf-hpc",
-    cls=Sections,
-    commands={command.name or "": command for commands in COMMANDS.values() for command in commands},
+    cls=ImportedGroup,
+    places=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="aiperf-hpc")
@@ -99,11 +90,11 @@ def _say_no_more() -> None:
 
 def _remedy(error: click.NoSuchOption) -> str:
     """What was meant, or the options that exist. Who forgets the command gives options of `run`."""
-    words = sys.argv[1:]
-    if words[:1] == [error.option_name] and error.option_name in _options(click.Context(run)):
+    words, option = sys.argv[1:], error.option_name
+    if words[:1] == [option] and option in _options(click.Context(group.commands["run"])):
         return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
     known = [name for name in _options(error.ctx) if name.startswith("--")]
-    return f"{suggestion(error.option_name, known) or '.'} Options: {', '.join(known)}"
+    return f"{suggestion(option, known) or '.'} Options: {', '.join(known)}"
 
 
 def _path(context: click.Context | None) -> str:

@@ -10,9 +10,10 @@ from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
 from aiperf.commands.listed import ListedGroup
 from aiperf.commands.looking.results import result_text
-from aiperf.commands.options import PATH, config_options, device_option
+from aiperf.commands.options import PATH, device_option
+from aiperf.commands.run_options import config_options
 from aiperf.files import RunFiles
-from aiperf.ranks.ranks import Wanted
+from aiperf.ranks.wanted import Wanted
 from aiperf.run.run import begin, new_run_id
 
 

@@ -1,11 +1,9 @@
-"""Options that several sub-commands share."""
+"""Options that several sub-commands share, whatever they do."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.errors import AiperfError
-from aiperf.ranks.ranks import BACKENDS, Wanted
-from nas.search import SEARCHES
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 PATH = click.Path(path_type=Path)
@@ -45,184 +39,12 @@ device_option = click.option(
 )
 
 
-def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Its ranks, or the job of a batch script, may begin in another folder."""
-    return os.path.abspath(value) if value and value.endswith(".toml") else value
-
-
-pretend_option = click.option(
-    "--pretend",
-    metavar="NAME|FILE",
-    callback=_absolute,
-    help="Do not train: each worker waits as long as this machine model predicts (laptop, h100, or a file "
-    "NAME.toml). Everything else is real; the result is not a measurement.",
-)
-
-
 def output_option(
     told: str, default: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         "-o", "--output", type=PATH, default=default, show_default=default is not None, help=told
     )
-
-
-_CONFIG_OPTIONS = (
-    click.option(
-        "--preset",
-        "name",
-        show_default="digits; own if --data is given",
-        metavar="NAME|FILE",
-        help=f"Preset: {', '.join(preset_names())}, or a file NAME.toml.",
-    ),
-    click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
-    click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
-    click.option("--max-trials", type=click.IntRange(1), help="Stop after this many trials."),
-    click.option(
-        "--target-error", type=Number(0, 1, min_open=True), help="Stop at this validation error [0 to 1]."
-    ),
-    click.option(
-        "--data",
-        "path",
-        help="Folder of images, or file or folder of text. Without --preset, images are expected and their "
-        "properties are detected.",
-    ),
-    click.option(
-        "--seed", metavar="NAME|FILE", help="Starting architecture: a seed's name or a graph's JSON file."
-    ),
-    click.option(
-        "--search",
-        metavar="NAME",
-        help=f"Search strategy: {', '.join(SEARCHES)}, or the name of an installed search.",
-    ),
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice(WANTED_FORMATS),
-        help="Number format of multiplications; auto: the fastest that the devices support natively.",
-    ),
-    click.option(
-        "--step",
-        type=click.Choice(STEPS),
-        help="Engine of the training step; auto: the fastest, as measured before the clock starts.",
-    ),
-    click.option(
-        "--batch-size",
-        type=click.IntRange(2),
-        help="Global batch size of a group: images or windows per step.",
-    ),
-    click.option(
-        "--random-seed",
-        type=click.IntRange(0),
-        help="Random seed of the search, the order of the data and the weights.",
-    ),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Any other key of the preset, such as training.learning_rate=0.05; may be repeated.",
-    ),
-)
-
-_RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds", "pretend")
-
-_KEYS = {
-    "max_trials": "limits.max_trials",
-    "target_error": "limits.target_error",
-    "path": "data.path",
-    "seed": "seed_architecture",
-    "search": "search.name",
-    "format_": "training.format",
-    "step": "training.step",
-    "batch_size": "training.batch_size",
-    "random_seed": "random_seed",
-}
-"""What each of these options sets."""
-
-_RANK_OPTIONS = (
-    device_option,
-    click.option(
-        "--devices",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Devices of this machine to use when not started by mpiexec or srun; 0: all.",
-    ),
-    click.option(
-        "--devices-per-trial",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Devices that train one trial together; 0: all devices of a host.",
-    ),
-    click.option(
-        "--backend",
-        type=click.Choice(BACKENDS),
-        default=BACKENDS[0],
-        show_default=True,
-        help="Library that averages gradients over the devices of a trial.",
-    ),
-    click.option(
-        "--silence-seconds",
-        type=Number(min=1),
-        default=60.0,
-        show_default=True,
-        help="A group that is silent for this long [s] is lost; another group gets its trial.",
-    ),
-)
-
-
-def rank_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that trains; it gets them as `wanted`."""
-
-    @wraps(command)
-    def wanting(
-        device: str, devices: int, devices_per_trial: int, backend: str, silence_seconds: float, **others: Any
-    ) -> int:
-        wanted = Wanted(device, devices, devices_per_trial, backend, silence_seconds)
-        return command(wanted=wanted, **others)
-
-    for option in reversed(_RANK_OPTIONS):
-        wanting = option(wanting)
-    return wanting
-
-
-def config_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options that say what is run; the command gets them as `asked`."""
-
-    @wraps(command)
-    def asking(**parameters: Any) -> int:
-        asked = take_asked(parameters)
-        return command(asked=asked, **parameters)
-
-    for option in reversed(_CONFIG_OPTIONS):
-        asking = option(asking)
-    return asking
-
-
-def take_asked(parameters: dict[str, Any]) -> Asked:
-    """Takes what `config_options` put into a command's parameters out of them."""
-    given = {key: parameters.pop(option) for option, key in _KEYS.items()}
-    if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
-        given["data.path"] = os.path.abspath(given["data.path"])
-    name = parameters.pop("name")
-    return Asked(
-        (OWN if given["data.path"] else DEFAULT) if name is None else name,
-        parameters.pop("minutes"),
-        parameters.pop("hours"),
-        parameters.pop("settings"),
-        {key: value for key, value in given.items() if value is not None},
-    )
-
-
-def rank_words(context: click.Context) -> tuple[str, ...]:
-    """The words of `rank_options` that a person gave, to be given again."""
-    words: list[str] = []
-    for option in _RANK_NAMES:
-        if is_typed(option, context):
-            words += [f"--{option.replace('_', '-')}", str(context.params[option])]
-    return tuple(words)
 
 
 def only_with(other: str, is_given: bool, *options: str) -> None:

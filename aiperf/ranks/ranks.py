@@ -18,43 +18,20 @@ from types import FrameType
 
 from aiperf import warned
 from aiperf.config import Config
-from aiperf.errors import ConfigError, WorldError, installation
+from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
-from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
 from aiperf.ranks.launched import TORCHRUN, Launched, launched
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.relay import serve
 from aiperf.ranks.visible import visible_devices
+from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.worker import device_at
 from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 
 log = logging.getLogger(__name__)
-
-BACKENDS = ("ddp", "horovod")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How a person wants the ranks of this leg to work."""
-
-    device: str = "auto"
-    """A kind; auto is an accelerator where there is one."""
-    devices: int = 0
-    """Of this machine, when no launcher started this process; 0: all."""
-    devices_per_trial: int = 0
-    """0: all of a host."""
-    backend: str = "ddp"
-    silence_seconds: float = 60.0
-    """After so long without a word a group is lost."""
-    pretend: Assumptions | None = None
-    """By which the ranks pretend to train; None: they train."""
-
-    def __post_init__(self) -> None:
-        if self.pretend and self.backend != "ddp":
-            raise ConfigError(f"--pretend averages no gradients; omit --backend {self.backend}")
 
 
 @dataclass(frozen=True)

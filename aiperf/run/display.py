@@ -18,8 +18,8 @@ from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds, plan
 from aiperf.tasks.known import task_of
-from aiperf.trial import State
-from aiperf.wording import clock, origin, percent, rate
+from aiperf.trial import State, origin
+from aiperf.wording import clock, percent, rate
 from nas.ops import OPS, Ops
 
 PLAIN_SECONDS = 5.0

@@ -13,8 +13,8 @@ from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.score.credit import credit
 from aiperf.score.score import Quality, Score
-from aiperf.trial import State
-from aiperf.wording import clock, counted, origin, percent, plain
+from aiperf.trial import State, origin
+from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.facts import devices_text, engines_text

@@ -14,9 +14,9 @@ from aiperf.proposing.plan import plan
 from aiperf.score.lineage import counted
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Amount, ControlNetwork
-from aiperf.trial import State
+from aiperf.trial import State, origin
 from aiperf.wire.messages import Control
-from aiperf.wording import figure, origin
+from aiperf.wording import figure
 from analysis.readings.roofline import intensity
 from analysis.table import Cell, Table
 from nas.ops import OPS

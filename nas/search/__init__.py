@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nas.named import OWN_SEARCHES, search_names
 from nas.search.bayesian import Bayesian
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution, Foresight
 from nas.search.halving import Halving
-from nas.search.installed import SearchError, distribution_of, entry_of, installed_names, installed_search
+from nas.search.installed import SearchError, distribution_of, entry_of, installed_search
 from nas.search.random_search import RandomSearch
 from nas.search.search import Exhausted, Search
 from nas.search.trials import Candidate, Observation
@@ -33,18 +34,10 @@ __all__ = [
     "search_names",
 ]
 
-SEARCHES: Mapping[str, type[Search]] = {
-    "evolution": Evolution,
-    "foresight": Foresight,
-    "random": RandomSearch,
-    "bayesian": Bayesian,
-}
+SEARCHES: Mapping[str, type[Search]] = dict(
+    zip(OWN_SEARCHES, (Evolution, Foresight, RandomSearch, Bayesian), strict=True)
+)
 """Those of this program, by the name a configuration gives them."""
-
-
-def search_names() -> list[str]:
-    """Of all searches that there are here. A name of this program's own stands for that one alone."""
-    return [*SEARCHES, *(name for name in installed_names() if name not in SEARCHES)]
 
 
 def search_named(name: str) -> type[Search]:

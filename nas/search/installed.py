@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
+from nas.named import SEARCHES_OF_OTHERS
 from nas.search.search import Search
-
-GROUP = "nas.searches"
 
 
 class SearchError(ValueError):
     """A search that is not installed, cannot be imported, or is none."""
-
-
-def installed_names() -> list[str]:
-    """Nothing is imported for this."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def distribution_of(name: str) -> str:
@@ -50,7 +44,7 @@ def installed_search(name: str) -> type[Search]:
 
 
 def _entry(name: str) -> EntryPoint:
-    found = list(entry_points(group=GROUP, name=name))
+    found = list(entry_points(group=SEARCHES_OF_OTHERS, name=name))
     if not found:
         raise SearchError(f"the search {name!r} is not installed; install its package")
     if others := {entry.value for entry in found} - {found[0].value}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nas.named import TUNERS as NAMES
 from nas.tuning.by_nni import NniTuner
 from nas.tuning.by_optuna import OptunaTuner
 from nas.tuning.space import SPACE, Dimension, Point, Space, text_space
@@ -23,5 +24,5 @@ __all__ = [
     "text_space",
 ]
 
-TUNERS: Mapping[str, type[Tuner]] = {"none": Untuned, "nni": NniTuner, "optuna": OptunaTuner}
-"""By the name a configuration gives them; the name of a library is also that of its extra."""
+TUNERS: Mapping[str, type[Tuner]] = dict(zip(NAMES, (Untuned, NniTuner, OptunaTuner), strict=True))
+"""By the name a configuration gives them."""

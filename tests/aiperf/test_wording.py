@@ -6,14 +6,13 @@ import random
 
 import pytest
 
-from aiperf.trial import HyperParameters, Trial
+from aiperf.trial import HyperParameters, Trial, origin
 from aiperf.wording import (
     clock,
     duration,
     figure,
     kilowatt_hours,
     moment,
-    origin,
     percent,
     plain,
     rates,

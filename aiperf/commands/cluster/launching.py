@@ -21,7 +21,8 @@ from aiperf.commands.cluster.submission import (
     write_script,
 )
 from aiperf.commands.listed import ListedGroup
-from aiperf.commands.options import output_option, take_asked, writing
+from aiperf.commands.options import output_option, writing
+from aiperf.commands.run_options import take_asked
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
 from launch.job import Job

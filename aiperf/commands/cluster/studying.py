@@ -17,7 +17,8 @@ from aiperf.commands.cluster.submission import (
     write_script,
 )
 from aiperf.commands.looking.comparing import refuse_no_table, write_table
-from aiperf.commands.options import PATH, rank_words, take_asked
+from aiperf.commands.options import PATH
+from aiperf.commands.run_options import rank_words, take_asked
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles

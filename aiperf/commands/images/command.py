@@ -12,7 +12,8 @@ import click
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.listed import ListedGroup
-from aiperf.commands.options import PATH, Number, config_options, device_option
+from aiperf.commands.options import PATH, Number, device_option
+from aiperf.commands.run_options import config_options
 from aiperf.errors import DataError
 from aiperf.run.run import starting_graph
 from aiperf.wire.formats import with_format

@@ -10,14 +10,12 @@ import click
 
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.looking.reporting import opened
-from aiperf.commands.looking.watching import watch_run
 from aiperf.commands.options import (
     device_option,
     only_with,
     run_argument,
     run_or_package_argument,
 )
-from aiperf.commands.submitting import validate_package
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
@@ -74,6 +72,8 @@ def status(directory: Path, watch: bool) -> None:
     """Show the state of a run, during the run or afterwards."""
     files = RunFiles(directory)
     if watch:
+        from aiperf.commands.looking.watching import watch_run  # rich
+
         watch_run(files)
         return
     click.echo(status_text(replay(read_journal(files.journal)), files, silent_seconds(files)))
@@ -107,6 +107,8 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if again:
         refuse_no_run()
     if path.is_file():
+        from aiperf.commands.submitting import validate_package
+
         return validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
     if not path.is_dir():
         raise AiperfError(f"{path} does not exist; give a run directory or a package")

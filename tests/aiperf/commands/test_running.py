@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands import running
-from aiperf.commands.options import take_asked
+from aiperf.commands import legs
+from aiperf.commands.run_options import take_asked
+from aiperf.commands.running import run
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
@@ -32,7 +33,7 @@ def test_a_run_without_a_tested_network_has_failed(
 ) -> None:
     lines = [line for line in journals.told() if tested or not isinstance(line[1], events.Tested)]
     files = journals.write_run(tmp_path / "run", lines)
-    assert running._result(replay(read_journal(files.journal)), files) == code
+    assert legs._result(replay(read_journal(files.journal)), files) == code
     told = capsys.readouterr().err
     assert told == (
         ""
@@ -51,7 +52,7 @@ def test_a_lock_ages_by_the_clock_of_the_file_server(
     files.lock.write_text(content)
     monkeypatch.setattr("time.time", lambda: now + 3600)
     monkeypatch.setattr("time.sleep", slept.append)
-    running._let_the_lock_age(files)
+    legs._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
 
 
@@ -73,7 +74,7 @@ def test_a_folder_of_images_is_found_again_from_everywhere(
 ) -> None:
     """Told relative to where the run began; it may be resumed elsewhere, and nothing in it be edited."""
     monkeypatch.chdir(tmp_path)
-    context = running.run.make_context("run", ["--preset", "ranked", "--data", "images"])
+    context = run.make_context("run", ["--preset", "ranked", "--data", "images"])
     assert take_asked(dict(context.params)).config().data.path == str(tmp_path / "images")
 
 
@@ -222,7 +223,7 @@ def test_both_ways_to_go_on_answer_alike(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "SILENCE_SECONDS", -running.COARSE_SECONDS)  # else both wait for it
+    monkeypatch.setattr(legs, "SILENCE_SECONDS", -legs.COARSE_SECONDS)  # else both wait for it
     files = RunFiles(tmp_path / "run")
     make(files)
     answers = []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aiperf.on_nni
-from aiperf.commands.options import Asked
+from aiperf.commands.asked import Asked
 from aiperf.config import load_preset, with_overrides
 from aiperf.files import RunFiles
 from aiperf.on_nni.description import description

@@ -17,7 +17,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, Opened, Origin
 from aiperf.pretending.assumptions import assumed, assumptions_toml
 from aiperf.ranks.pretender import Pretender
-from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.world import ALONE
 from aiperf.rules.ending import Answer
 from aiperf.run.run import resume, starting_graph

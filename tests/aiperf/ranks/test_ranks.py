@@ -10,7 +10,8 @@ import pytest
 from aiperf.config import load_preset
 from aiperf.errors import WorldError
 from aiperf.ranks import ranks
-from aiperf.ranks.ranks import Ranks, Wanted, across
+from aiperf.ranks.ranks import Ranks, across
+from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.world import ALONE
 
 # Writes down how it was called, and ends as a run that its scheduler stopped.

@@ -10,7 +10,8 @@ import pytest
 
 from aiperf.config import Config, DataConfig, load_preset, with_overrides
 from aiperf.errors import AiperfError, ConfigError, WorldError
-from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.wanted import Wanted
 from aiperf.run import rehearsal
 from aiperf.run.rehearsal import rehearsal_text
 from aiperf.wire.layout import Described

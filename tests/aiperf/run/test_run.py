@@ -22,7 +22,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import Event, LegBegan, Opened
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
-from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.wanted import Wanted
 from aiperf.rules.verdict import judge
 from aiperf.run.run import resume
 from aiperf.score.lineage import recount

@@ -1,0 +1,52 @@
+"""A group whose commands are imported when they are called: to import all of them would take most of the time
+in which one of them answers."""
+
+from __future__ import annotations
+
+import ast
+from collections import UserDict
+from collections.abc import Mapping
+from importlib import resources
+from pkgutil import resolve_name
+from typing import Any
+
+import click
+
+from aiperf.commands.listed import LONGEST, ListedGroup
+
+Places = Mapping[str, str]
+"""By name, where each command is: "package.module:function"."""
+
+
+class Imported(UserDict[str, Any]):
+    """Commands by their names, imported when they are looked up."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = resolve_name(self.data[name])
+        return command
+
+
+class ImportedGroup(ListedGroup):
+    """Lists its commands under headings, and imports none of them for that."""
+
+    def __init__(self, *args: Any, places: Mapping[str, Places], **settings: Any) -> None:
+        every = {name: place for of_heading in places.values() for name, place in of_heading.items()}
+        super().__init__(*args, commands=Imported(every), **settings)
+        self.places = places
+
+    def headings(self) -> Mapping[str, Mapping[str, str]]:
+        return {
+            heading: {name: first_sentence(place) for name, place in places.items()}
+            for heading, places in self.places.items()
+        }
+
+
+def first_sentence(place: str) -> str:
+    """The short help of the command there, from the docstring in its file."""
+    module, _, function = place.partition(":")
+    package, _, name = module.rpartition(".")
+    tree = ast.parse((resources.files(package) / f"{name}.py").read_text(encoding="utf-8"))
+    docstrings = {
+        node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)
+    }
+    return click.Command(function, help=docstrings[function]).get_short_help_str(LONGEST)

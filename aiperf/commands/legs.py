@@ -1,0 +1,137 @@
+"""Legs of a run: what `run` and `resume` do once their options are read.
+
+Apart from their options, which are also read where nothing is run: for the help, and for scripts of `launch`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from aiperf.commands.asked import Asked
+from aiperf.commands.like import config_like, told
+from aiperf.commands.looking.results import result_text
+from aiperf.config import Config, leaves, with_overrides
+from aiperf.errors import ConfigError, StoppedEarly
+from aiperf.files import RunFiles
+from aiperf.journal.events import TERMINATED, Origin
+from aiperf.journal.file import read_journal
+from aiperf.journal.lock import SILENCE_SECONDS
+from aiperf.journal.mark import refuse_marked
+from aiperf.journal.place import never_begun
+from aiperf.journal.replay import Replay
+from aiperf.journal.replay import replay as replayed
+from aiperf.proposing.proposals import resolved
+from aiperf.ranks.ranks import Ranks
+from aiperf.rules.ending import Answer, can_go_on
+from aiperf.run.display import Display
+from aiperf.run.master import Watch
+from aiperf.run.origins import refuse_other_origin
+from aiperf.run.run import begin, new_run_id
+from aiperf.run.run import resume as resume_run
+from aiperf.wire.formats import AUTO
+from aiperf.wording import plain
+from analysis.exports.summary import WIDTH
+
+CODES = {TERMINATED: Answer.INCOMPLETE.exit_code, "interrupted": 130}
+"""Of a run that was stopped before its clock started. 128 + SIGINT."""
+COARSE_SECONDS = 2.0  # of the times of files on some file systems
+
+
+def lead(
+    ranks: Ranks,
+    asked: Asked,
+    like: Path | None,
+    directory: Path | None,
+    again: bool,
+    dry_run: bool,
+    examples_per_second: float | None,
+) -> int:
+    """What `run` does in the process that is the master; the exit code."""
+    if again and not dry_run and directory is not None and _was_begun(RunFiles(directory)):
+        return go_on(RunFiles(directory), ranks, asked, like)
+    if like is None:
+        config = asked.config()
+    else:
+        config, differences = config_like(like, asked.given())
+        click.echo(plain(told(like, differences)), err=True)
+    files = RunFiles(directory or Path("runs") / new_run_id(config))
+    if dry_run:
+        from aiperf.run.rehearsal import rehearsal_text
+
+        click.echo(rehearsal_text(config, ranks, examples_per_second))
+        return 0
+    return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
+
+
+def go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path | None = None) -> int:
+    """It may be done already: a scheduler that queues its job again gives the same command again."""
+    replay = replayed(read_journal(files.journal))
+    if replay.opened.origin is Origin.SIMULATED:
+        refuse_marked(replay.opened.origin, files.directory, "be continued; start a new run")
+    if asked is not None:
+        config, given = replay.opened.config, asked.given()
+        wanted = with_overrides(config, given) if like is None else config_like(like, given)[0]
+        _refuse_other_options(config, wanted, files)
+    if not can_go_on(replay):
+        click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
+        return _result(replay, files)
+    refuse_other_origin(replay, ranks, files)
+    if asked is not None:  # a person can wait, and sees what for
+        _let_the_lock_age(files)
+    return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _was_begun(files: RunFiles) -> bool:
+    return os.path.lexists(files.journal) and not never_begun(files.journal)
+
+
+def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:
+    """A run is one configuration; an option given now that would be ignored is reported."""
+    wanted, _ = resolved(wanted)
+    was = leaves(config)
+    if other := [
+        f"{key} is {was[key]!r} there, not {now!r}"
+        for key, now in leaves(wanted).items()
+        if now not in (was[key], AUTO)
+    ]:
+        raise ConfigError(
+            f"{files.directory} was started with other settings: {', '.join(other)}; omit those options, or "
+            f"choose another --directory"
+        )
+
+
+def _let_the_lock_age(files: RunFiles) -> None:
+    """The master of a killed leg is taken for dead so long after its last line, and the scheduler says that
+    it is: this waits for the rest. One that ended by itself has emptied its lock."""
+    if files.lock.exists() and files.lock.stat().st_size:
+        os.utime(files.lock)  # both ages from the file server: no host's clock is compared with it
+        age = files.lock.stat().st_mtime - files.journal.stat().st_mtime
+        time.sleep(max(0.0, min(SILENCE_SECONDS, SILENCE_SECONDS - age) + COARSE_SECONDS))
+
+
+def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:
+    try:
+        with Display(files, ranks.terminal) as display:
+            replay = leg(display.show)
+    except StoppedEarly as error:
+        click.echo(f"aiperf-hpc: {error}", err=True)
+        return CODES[error.reason]
+    return _result(replay, files)
+
+
+def _result(replay: Replay, files: RunFiles) -> int:
+    text, verdict = result_text(replay, files)
+    click.echo(text)
+    if verdict.answer is Answer.NO_RESULT:
+        click.echo(plain(f"aiperf-hpc: NO RESULT: {verdict.cause}"), err=True)
+    else:
+        click.echo(f"{'web page':<{WIDTH}}aiperf-hpc report {files.directory}")
+    if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
+        return CODES["interrupted"]
+    # Of a run that is to be continued, whatever may be wrong with it.
+    return (verdict.shortfall.answer if verdict.shortfall else verdict.answer).exit_code

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.reporting import opened
+from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import PATH, output_option, writing
 from aiperf.files import RunFiles
 from aiperf.wording import plain

@@ -9,7 +9,8 @@ import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import priced
-from aiperf.commands.looking.reporting import opened, write
+from aiperf.commands.looking.opening import opened
+from aiperf.commands.looking.reporting import write
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.commands.submitting import given_system
 from aiperf.errors import ConfigError

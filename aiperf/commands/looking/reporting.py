@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import known_site, price_option, priced, site_option
+from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
-from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.readings.judged import Judged, glance
 
@@ -93,20 +92,6 @@ def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
     """The site file here is not of another machine."""
     judged = glance(files)
     return "" if files.directory == path else _named(path, judged, None)[0], judged
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[RunFiles]:
-    """A run's directory, or the run of a package: unpacked for as long as this lasts, checksums compared."""
-    if not (path.exists() or path.parent.is_file()):
-        raise AiperfError(f"{path} does not exist; give a run directory or a package")
-    if path.is_dir() or not (path.is_file() or path.parent.is_file()):
-        yield RunFiles(path)
-        return
-    with extra("report"):
-        from analysis.submissions.opening import opened_run
-    with opened_run(path) as files:
-        yield files
 
 
 def beside(path: Path, files: RunFiles, name: str) -> Path:

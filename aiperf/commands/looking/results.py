@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.looking.reporting import opened
+from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import (
     device_option,
     only_with,

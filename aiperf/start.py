@@ -6,6 +6,7 @@ it overwrites ours, and only a name that it does not use can still say so.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from aiperf.clash import refuse_clash
@@ -14,12 +15,16 @@ from aiperf.warned import note
 
 
 def main() -> int:
-    """The command `aiperf-hpc`; its exit code."""
+    """The command `aiperf-hpc`; its exit code. The process is to end after it."""
     try:
         return _started()
     except KeyboardInterrupt:  # while it imports; the command has its own word for a later one
         print("aiperf-hpc: interrupted", file=sys.stderr)
         return 130
+    finally:
+        # The memory is given back with the process. Looking through it for cycles first takes a seventh of
+        # all the time of a command that reads a short run.
+        gc.freeze()
 
 
 def _started() -> int:

@@ -14,7 +14,6 @@ import shlex
 import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -34,7 +33,7 @@ _APART = "install aiperf-hpc into a separate virtual environment (python3 -m ven
 def refuse_clash() -> None:
     """Raises AiperfError with one sentence when a package is not, or not only, this program's own, or not
     whole any more."""
-    if clash := foreign_owner(distributions(path=[str(HOME)])):
+    if clash := foreign_owner([str(HOME)]):
         raise AiperfError(f"{clash}; remedy: {_APART}")
     if clash := missing_files():
         raise AiperfError(f"{clash}; remedy: {_again()}")
@@ -58,16 +57,22 @@ def _read_by_children() -> list[str]:
     return sys.path if sys.version_info >= (3, 11) else [os.getcwd(), *sys.path]
 
 
-def foreign_owner(installed: Iterable[Distribution]) -> str | None:
-    """Which of these distributions also installs one of our packages, and where; None when none does."""
-    for distribution in installed:
-        taken = _installs(distribution) & set(PACKAGES)
-        if not taken:  # asked first: to read a distribution's name is ten times as slow
-            continue
-        name = distribution.metadata["Name"]
-        if _normal(name) != DISTRIBUTION:
-            where = distribution.locate_file("")
-            return f"{name} {distribution.version} in {where} also installs {', '.join(sorted(taken))}"
+def foreign_owner(path: Iterable[str]) -> str | None:
+    """Which distribution in these folders also installs one of our packages, and where; None when none does.
+
+    The folders' files are read as text. The library that knows distributions takes longer to import than all
+    else that comes before a command, and makes an object for each of torch's ten thousand files.
+    """
+    for folder in path:
+        for info in sorted(Path(folder).glob("*.*-info")):
+            taken = _installs(info) & set(PACKAGES)
+            if not taken or _normal(info.stem.partition("-")[0]) == DISTRIBUTION:
+                continue
+            from importlib.metadata import Distribution
+
+            found = Distribution.at(info)
+            name, where = found.metadata["Name"], found.locate_file("")
+            return f"{name} {found.version} in {where} also installs {', '.join(sorted(taken))}"
     return None
 
 
@@ -80,6 +85,8 @@ def missing_files(home: Path = Path(__file__).parent) -> str | None:
 
 def _again() -> str:
     """The command that brings the files back, from where they came: no index has this program."""
+    from importlib.metadata import Distribution, PackageNotFoundError
+
     again = "pip install --force-reinstall --no-deps"
     try:
         told = json.loads(Distribution.from_name(DISTRIBUTION).read_text("direct_url.json") or "{}")
@@ -104,17 +111,19 @@ def hidden_package(path: Iterable[str] | None = None) -> str | None:
     return None
 
 
-def _installs(distribution: Distribution) -> set[str]:
-    """Top-level packages, from the list that some builders write, else from the list of files.
-
-    The list of files is read as text: the library's own reading makes an object for each of torch's
-    ten thousand files, which would be felt at every start of the command.
-    """
-    stated = distribution.read_text("top_level.txt")
+def _installs(info: Path) -> set[str]:
+    """Top-level packages, from the list that some builders write, else from the list of files."""
+    stated = _text(info / "top_level.txt")
     if stated is not None:
         return set(stated.split())
-    record = distribution.read_text("RECORD") or ""
-    return set(re.findall(r"^([^/,\n]+)/", record, re.MULTILINE))
+    return set(re.findall(r"^([^/,\n]+)/", _text(info / "RECORD") or "", re.MULTILINE))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
 
 
 def _normal(name: str) -> str:

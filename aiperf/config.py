@@ -36,6 +36,8 @@ ENGINES = (EAGER, "fused", "graphed", "compiled")
 STEPS = (AUTO_STEP, *ENGINES)
 TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
+LEAST_BATCH = 2
+"""Of a rank: batch norm has no variance of one image."""
 LARGEST = (1 << 31) - 1
 """Of all numbers: no machine has that many of anything, and libraries in C stop here."""
 
@@ -224,7 +226,7 @@ class TrainingConfig:
         _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
         _one_of("training.compression", self.compression, COMPRESSIONS)
         _one_of("training.step", self.step, STEPS)
-        _at_least("training.batch_size", self.batch_size, 2)
+        _at_least("training.batch_size", self.batch_size, LEAST_BATCH)
         _at_least("training.validate_every_examples", self.validate_every_examples, 1)
         _at_least("training.patience", self.patience, 0)
         if not self.learning_rate > 0:

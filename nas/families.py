@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import is_dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +17,8 @@ class RecordError(ValueError):
 def import_layers_of_others() -> None:
     """Imports what installed packages name as entry points of the group `nas.layers`: which these are is
     never said by a record. Raises ImportError."""
+    from importlib.metadata import entry_points  # and with it the parsers of email: only where one is missing
+
     for entry in entry_points(group="nas.layers"):
         try:
             entry.load()

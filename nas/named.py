@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 OWN_SEARCHES = ("evolution", "foresight", "random", "bayesian")
 """Those of this program; `nas.search.SEARCHES` has their classes."""
 
@@ -17,5 +15,7 @@ SEARCHES_OF_OTHERS = "nas.searches"
 def search_names() -> list[str]:
     """Of all searches that there are here; nothing is imported for this. A name of this program's own stands
     for that one alone."""
+    from importlib.metadata import entry_points  # and with it the parsers of email: only for this list
+
     others = {entry.name for entry in entry_points(group=SEARCHES_OF_OTHERS)}
     return [*OWN_SEARCHES, *sorted(others.difference(OWN_SEARCHES))]

@@ -8,10 +8,10 @@ import platform
 import resource
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.metadata import distributions
 from pathlib import Path
 
 from aiperf.clash import foreign_owner, hidden_package
@@ -55,7 +55,7 @@ def see_host(
     return HostSeen(
         host=socket.gethostname(),
         python=platform.python_version(),
-        clash=foreign_owner(distributions()) or hidden_package() or "",
+        clash=foreign_owner(sys.path) or hidden_package() or "",
         cores=os.cpu_count() or 1,
         cores_of_rank=len(os.sched_getaffinity(0)),
         limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},

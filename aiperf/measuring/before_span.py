@@ -13,6 +13,7 @@ from time import perf_counter
 
 import torch
 
+from aiperf.config import LEAST_BATCH
 from aiperf.device import Device
 from aiperf.measuring.ceiling import (
     SECONDS,
@@ -36,7 +37,6 @@ SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "
 NUM_PRODUCTS = 8
 SLOWER = 4.0
 """Times the products alone: what a first step is expected to take."""
-LEAST_BATCH = 2
 GROWTH = 4
 """Of the batch, between two sizes."""
 SMALL = 256

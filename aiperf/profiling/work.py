@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiperf.config import BYTES, DataConfig, TrainingConfig
+from aiperf.config import BYTES, LEAST_BATCH, DataConfig, TrainingConfig
 from aiperf.errors import ConfigError, WorldError
 from aiperf.proposing.memory import PROCESSOR, step_parts
 from aiperf.trial import HyperParameters
-from aiperf.wire.layout import LEAST_BATCH
 from aiperf.wire.recorded import Ceilings
 from aiperf.wording import bytes_text
 from nas.graph import Graph

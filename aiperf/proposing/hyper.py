@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiperf.config import TrainingConfig
+from aiperf.config import LEAST_BATCH, TrainingConfig
 from aiperf.proposing.memory import training_bytes
 from aiperf.trial import HyperParameters
-from aiperf.wire.layout import LEAST_BATCH
 from nas.graph import Graph
 from nas.tuning import Point
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 
 from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
@@ -72,8 +71,12 @@ def libraries(config: Config) -> Mapping[str, str]:
     except SearchError as error:
         raise ConfigError(str(error)) from None
     wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search) if name]
+    if not wanted:
+        return {}
+    from importlib.metadata import PackageNotFoundError, version  # and with it the parsers of email
+
     found = {}
-    for name in dict.fromkeys([*wanted, DRAWS]) if wanted else {}:
+    for name in dict.fromkeys([*wanted, DRAWS]):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aiperf.config import LEAST_BATCH
 from aiperf.errors import ConfigError, WorldError
 from aiperf.wire.messages import FromGroup, ToGroup
-
-LEAST_BATCH = 2  # of a rank: batch norm has no variance of one image
 
 
 @dataclass(frozen=True)

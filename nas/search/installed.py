@@ -6,10 +6,13 @@ gives it.
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from nas.named import SEARCHES_OF_OTHERS
 from nas.search.search import Search
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class SearchError(ValueError):
@@ -44,6 +47,8 @@ def installed_search(name: str) -> type[Search]:
 
 
 def _entry(name: str) -> EntryPoint:
+    from importlib.metadata import entry_points  # and with it the parsers of email
+
     found = list(entry_points(group=SEARCHES_OF_OTHERS, name=name))
     if not found:
         raise SearchError(f"the search {name!r} is not installed; install its package")

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def run(*path: Path, option: str = "-I") -> subprocess.CompletedProcess[str]:
 
 
 def test_the_owner_is_named(site: Path) -> None:
-    owner = clash.foreign_owner(distributions(path=[str(site)]))
+    owner = clash.foreign_owner([str(site)])
     assert owner == f"aiperf 0.13.0 in {site} also installs aiperf"
 
 
@@ -142,7 +141,7 @@ def test_top_level_names_are_read_where_a_builder_states_them(tmp_path: Path) ->
     info.mkdir()
     info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: Other\nVersion: 1.0\n")
     info.joinpath("top_level.txt").write_text("nas\nanalysis\n")
-    owner = clash.foreign_owner(distributions(path=[str(tmp_path)]))
+    owner = clash.foreign_owner([str(tmp_path)])
     assert owner == f"Other 1.0 in {tmp_path} also installs analysis, nas"
 
 
@@ -151,7 +150,7 @@ def test_its_own_distribution_is_no_clash(tmp_path: Path) -> None:
     info.mkdir()
     info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: AIPerf_HPC\nVersion: 0.1.0\n")
     info.joinpath("top_level.txt").write_text("\n".join(clash.PACKAGES))
-    assert clash.foreign_owner(distributions(path=[str(tmp_path)])) is None
+    assert clash.foreign_owner([str(tmp_path)]) is None
 
 
 def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:

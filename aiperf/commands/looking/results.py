@@ -23,7 +23,6 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.rules.ending import Answer
 from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.wording import plain
-from analysis.exports.result import answered, unmeasured
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
 from analysis.readings.facts import engines
@@ -55,6 +54,8 @@ def score(path: Path, as_json: bool) -> int:
         evidence = evidence_of(run, files)
         verdict = judge_by(evidence)
         if as_json:
+            from analysis.exports.result import answered, unmeasured
+
             record = encode(evidence.score)
             told = {} if verdict.valid else {**answered(verdict), **unmeasured(run)}
             text = json.dumps({**told, **record, "engines": encode(engines(run))})

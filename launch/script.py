@@ -9,7 +9,7 @@ from shlex import join, quote
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Tested
+from aiperf.journal.words import TERMINATED, TESTED
 from launch.job import WARNING_SECONDS, Job
 from launch.launchers import TORCHRUN, Launcher
 from launch.scheduler import Scheduler, marked
@@ -24,7 +24,7 @@ FOUND = (
     '    { echo "there is no ${program[0]} here; edit what stands below EDIT 3" >&2; exit 1; }',
 )
 STRICT = "set -uo pipefail # not before: what a site brings may read variables that are not set"
-TESTED, STOPPED = f'"type":"{Tested.__name__}"', f'"reason":"(error: )?{TERMINATED}'
+COMPLETE, STOPPED = f'"type":"{TESTED}"', f'"reason":"(error: )?{TERMINATED}'
 
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
@@ -187,7 +187,7 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         "    done",
         "    run=",
         "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
-        f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(TESTED)} || code=75",
+        f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(COMPLETE)} || code=75",
         *_lost_code(launcher, job),
         *["    ((code == 4)) && code=0  # SIMULATED, as was asked for"] * job.pretends,
         "fi",

@@ -19,10 +19,11 @@ Places = Mapping[str, str]
 
 
 class Imported(UserDict[str, Any]):
-    """Commands by their names, imported when they are looked up."""
+    """Commands by their names. Those of which only the place is given are imported when they are called."""
 
     def __getitem__(self, name: str) -> click.Command:
-        command: click.Command = resolve_name(self.data[name])
+        found: str | click.Command = self.data[name]
+        command: click.Command = resolve_name(found) if isinstance(found, str) else found
         return command
 
 

@@ -13,11 +13,9 @@ from enum import Enum
 from typing import Any
 
 from aiperf.config import Config
+from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.trial import Segment, StepBlock, Trial
 from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, Ready, Started
-
-TERMINATED = "terminated"
-"""Why a leg ended: the scheduler asked for it, and the run is to be continued."""
 
 OpsVector = tuple[int, int, int, int, int, int, int]
 """mac, add, mul, div, sqrt, exp, cmp."""

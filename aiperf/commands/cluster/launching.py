@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.cluster.studying import scaling, status
 from aiperf.commands.cluster.submission import (
     agree,
     hand_in,
@@ -20,6 +19,7 @@ from aiperf.commands.cluster.submission import (
     site_option,
     write_script,
 )
+from aiperf.commands.imported import Imported
 from aiperf.commands.listed import ListedGroup
 from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_asked
@@ -32,9 +32,14 @@ from launch.script import script_text
 from launch.site import load_site
 
 ASK_SECONDS = 30
+STUDIES = {
+    "scaling": "aiperf.commands.cluster.studying:scaling",
+    "status": "aiperf.commands.cluster.studying:status",
+}
+"""Commands that read journals, which no other does."""
 
 
-@click.group(cls=ListedGroup)
+@click.group(cls=ListedGroup, commands=Imported(STUDIES))
 def launch() -> None:
     """Write batch scripts for a scheduler, and submit them on request.
 
@@ -85,8 +90,6 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
 
 for _word, _scheduler in SCHEDULERS.items():
     launch.add_command(_of(_word, _scheduler))
-launch.add_command(scaling)
-launch.add_command(status)
 
 
 @launch.command("init-site")

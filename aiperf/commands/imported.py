@@ -4,8 +4,10 @@ in which one of them answers."""
 from __future__ import annotations
 
 import ast
+import gc
 from collections import UserDict
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pkgutil import resolve_name
 from typing import Any
@@ -23,8 +25,7 @@ class Imported(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> click.Command:
         found: str | click.Command = self.data[name]
-        command: click.Command = resolve_name(found) if isinstance(found, str) else found
-        return command
+        return _imported(found) if isinstance(found, str) else found
 
 
 class ImportedGroup(ListedGroup):
@@ -51,3 +52,17 @@ def first_sentence(place: str) -> str:
         node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)
     }
     return click.Command(function, help=docstrings[function]).get_short_help_str(LONGEST)
+
+
+@cache
+def _imported(place: str) -> click.Command:
+    """What is imported stays: the collector of cycles need not look through it, now or later."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        command: click.Command = resolve_name(place)
+    finally:
+        gc.freeze()
+        if was_on:
+            gc.enable()
+    return command

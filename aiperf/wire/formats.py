@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aiperf.config import Config, with_overrides
 from aiperf.errors import WorldError
-from aiperf.wire.layout import Described
+
+if TYPE_CHECKING:
+    from aiperf.wire.layout import Described
 
 AUTO = "auto"
 """In a configuration; in a journal stands what it came to."""

@@ -32,9 +32,11 @@ class ImportedGroup(ListedGroup):
     """Lists its commands under headings, and imports none of them for that."""
 
     def __init__(self, *args: Any, places: Mapping[str, Places], **settings: Any) -> None:
-        every = {name: place for of_heading in places.values() for name, place in of_heading.items()}
-        super().__init__(*args, commands=Imported(every), **settings)
+        super().__init__(*args, **settings)
         self.places = places
+        self.commands = Imported(
+            {name: place for of_heading in places.values() for name, place in of_heading.items()}
+        )
 
     def headings(self) -> Mapping[str, Mapping[str, str]]:
         return {

@@ -1,24 +1,23 @@
 """What the master costs: its CPU time and its journal, whatever the number of groups.
 
-    python -m benchmarks.master [--groups 64,512,4096] [--ranks 1] [--minutes 5] [--profile steady]
+    python -m benchmarks.master [--groups 64,512,4096] [--pressed 512] [--offered-seconds 30]
 
 The real master, search, replay and journal run on a virtual clock, against groups that keep the protocol and
 train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. Four
-runs: `steady` has trials of four minutes that tell of their steps, in `burst` all trials end at once,
-`sustained` has trials of a second in 512 groups, and in `offered` the clock goes on while the master works:
-512 groups offer 100 outcomes a second, and each waits for those before it.
+runs: `steady` has trials of four minutes that report their steps, for each number of groups. Of the groups
+--pressed, in `burst` all trials end at once, `sustained` has trials of a second, and in `offered` the clock
+goes on while the master works: they offer 100 outcomes per second, and each waits for those before it.
+
+Prints the table of docs/scaling.md, and the line of `offered` below it.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
 import heapq
-import pstats
-import sys
 import tempfile
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import quantiles
@@ -33,17 +32,32 @@ from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master
+from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from aiperf.wire.messages import FromGroup, ToGroup, pack, unpack
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
-from tests.aiperf.groups import READY
 
 RATE = messages.Rate(1e14, 9e13, 0.01)
-DATA = {**READY.data, "training_examples": 1_231_167, "validation_examples": 50_000}
+READY = messages.Ready(
+    rank=1,
+    host="node1",
+    pid=1,
+    device="a device",
+    memory_bytes=1,
+    software={},
+    code_hash="code",
+    data={"training_examples": 1_231_167, "validation_examples": 50_000},
+    initial_weights="weights",
+    wall_seconds=0.0,
+    seconds=0.1,
+    multiplies={"matrix product": "bf16", "convolution": "bf16"},
+)
+MINUTES = 5.0
+"""Of the steady run."""
 FILLED_SECONDS = 2.0
-"""After the release, when all groups have their trials. What follows counts, and the start by itself."""
+"""After the release, when all groups have their trials. What follows counts."""
 LONG, EQUAL, SHORT = 240.0, 60.0, 1.0
 """Seconds of a trial: about so many, exactly so many, about so many."""
 CLOSING_SECONDS = 1.0
@@ -56,7 +70,7 @@ OFFERED = 100.0
 class Pretender:
     """A group that pretends: what it was assigned, and the steps that it has told of."""
 
-    ranks: tuple[int, ...]
+    rank: int
     assigned: deque[messages.Assign] = field(default_factory=deque)
     running: messages.Assign | None = None
     halted: bool = False
@@ -73,14 +87,10 @@ class Cost:
 class Machine:
     """A world on a virtual clock, which goes on while the master works if it `counts` that."""
 
-    def __init__(
-        self, groups: int, ranks: int, trial_seconds: Callable[[int], float], files: RunFiles
-    ) -> None:
-        self.groups = tuple(tuple(range(1 + ranks * g, 1 + ranks * (g + 1))) for g in range(groups))
+    def __init__(self, groups: int, trial_seconds: Callable[[int], float], files: RunFiles) -> None:
+        self.groups = tuple((1 + group,) for group in range(groups))
         self.trial_seconds, self.files = trial_seconds, files
         self.costs: defaultdict[str, Cost] = defaultdict(Cost)
-        self.start_seconds = 0.0
-        """CPU of the master until the clock of the leg starts."""
         self.proposals = Cost()
         self.block_seconds = 2.0
         self.filled = False
@@ -88,7 +98,7 @@ class Machine:
         self.delays: list[float] = []
         """From an outcome to the candidate that follows it [s]."""
         self._outcomes: defaultdict[int, deque[float]] = defaultdict(deque)
-        self._each = [Pretender(each) for each in self.groups]
+        self._each = [Pretender(rank) for (rank,) in self.groups]
         self._now, self._kind, self._since = 0.0, "", process_time()
         self._coming: list[tuple[float, int, int, FromGroup, Callable[[], None]]] = []
         self._said = 0
@@ -163,20 +173,14 @@ class Machine:
     def _obey(self, index: int, message: ToGroup) -> None:
         group = self._each[index]
         if isinstance(message, messages.Setup):
-            for rank in group.ranks:
-                host = f"node{index:04}"
-                wall = self.wall() + 1.0
-                self._say(1.0, index, replace(READY, rank=rank, host=host, data=DATA, wall_seconds=wall))
+            wall = self.wall() + 1.0
+            self._say(1.0, index, replace(READY, rank=group.rank, host=f"node{index:04}", wall_seconds=wall))
         elif isinstance(message, messages.MeasureCeiling):
-            for rank in group.ranks:
-                found = messages.Ceiling(
-                    rank, f"node{index:04}", "a device", "bf16", 2048, RATE, RATE, seed=RATE
-                )
-                self._say(1.0, index, found)
+            where = (group.rank, f"node{index:04}", "a device")
+            self._say(1.0, index, messages.Ceiling(*where, "bf16", 2048, RATE, RATE, seed=RATE))
         elif isinstance(message, messages.MeasureControl):
-            for rank in group.ranks:
-                control = messages.Control(rank, f"node{index:04}", "a device", 8, 5, 1.0, 40.0)
-                self._say(1.0, index, control)
+            where = (group.rank, f"node{index:04}", "a device")
+            self._say(1.0, index, messages.Control(*where, 8, 5, 1.0, 40.0))
         elif isinstance(message, messages.Release):
             self.block_seconds = message.block_seconds
         elif isinstance(message, messages.Assign):
@@ -208,8 +212,8 @@ class Machine:
                 self._step(index, job, rest, blocks + 1)
             else:
                 steps = 7 * (blocks + 1)
-                right = 20_000 + number * 7919 % 20_000
-                closed = Segment(number, attempt, 0, steps, 1024 * steps, 230.0, right, 50_000, 5.3)
+                tally = Classified(50_000, 20_000 + number * 7919 % 20_000)
+                closed = Segment(number, attempt, 0, steps, 1024 * steps, 230.0, tally, 5.3)
                 self._say(
                     CLOSING_SECONDS / 2, index, messages.Validated(closed, 0.0012, "0123456789abcdef" * 4)
                 )
@@ -245,7 +249,6 @@ class Measured:
 
     machine: Machine
     span_seconds: float
-    trials: int
     bytes_of: Counter[str]
     """Of the journal, by the type of the line."""
 
@@ -256,16 +259,11 @@ class Measured:
 
 
 def measured(
-    groups: int,
-    ranks: int,
-    span_seconds: float,
-    trial_seconds: Callable[[int], float],
-    profile: bool,
-    counts: bool = False,
+    groups: int, span_seconds: float, trial_seconds: Callable[[int], float], counts: bool = False
 ) -> Measured:
     with tempfile.TemporaryDirectory() as scratch:
         files = RunFiles(Path(scratch) / "run")
-        machine = Machine(groups, ranks, trial_seconds, files)
+        machine = Machine(groups, trial_seconds, files)
         machine.counts = counts
         with JournalWriter.begin(files) as journal:
             files.weights_directory.mkdir()
@@ -281,27 +279,24 @@ def measured(
 
             def watch(run: Replay, t: float) -> None:
                 span = t - run.leg.released if run.leg.released is not None else -1.0
-                if span >= 0 and not machine.start_seconds:
-                    machine.start_seconds = sum(cost.seconds for cost in machine.costs.values())
                 if span > FILLED_SECONDS and not machine.filled:
                     machine.filled = True
                     machine.start()
                 if span > span_seconds:
                     master.stop(TERMINATED)
 
-            master = Master(ledger, files, machine, Audience(watch, print))
-            profiler = cProfile.Profile()
+            master = Master(ledger, files, machine, Audience(watch, _quiet))
             machine.start()
-            if profile:
-                profiler.runcall(master.run, "now", ("aiperf-hpc",))
-                pstats.Stats(profiler).sort_stats("tottime").print_stats(30)
-            else:
-                master.run("now", ("aiperf-hpc",))
+            master.run("now", ("aiperf-hpc",))
         bytes_of = Counter[str]()
         with files.journal.open("rb") as lines:
             for line in lines:
                 bytes_of[line.split(b'"type":"', 1)[1].split(b'"', 1)[0].decode()] += len(line)
-        return Measured(machine, span_seconds, len(replay.trials), bytes_of)
+        return Measured(machine, span_seconds, bytes_of)
+
+
+def _quiet(line: str) -> None:
+    """For what the master says to its user."""
 
 
 def _config() -> Config:
@@ -309,72 +304,78 @@ def _config() -> Config:
     return with_overrides(load_preset("ranked"), {**changes, "tuning.name": "none"})
 
 
-def steady(groups: int, ranks: int, minutes: float, profile: bool) -> None:
-    run = measured(groups, ranks, 60 * minutes, lambda number: LONG * (0.5 + number * 0.618034 % 1), profile)
+def spread(mean: float) -> Callable[[int], float]:
+    """Seconds of the trial of a number: from half to one and a half times the mean."""
+    return lambda number: mean * (0.5 + number * 0.618034 % 1)
+
+
+STEADY = (
+    "a message, µs",
+    "an outcome with its dispatch, µs",
+    "a new candidate (ResNet-50 and its descendants), ms",
+    "blocks of steps in the journal: MB per hour",
+)
+BURST = "outcomes per second, all at once, one prepared candidate per group"
+SUSTAINED = "outcomes per second, sustained, candidates included"
+ROWS = (*STEADY[:3], BURST, SUSTAINED, STEADY[3])
+
+
+def steady(groups: int) -> dict[str, float]:
+    """By the row of the table."""
+    run = measured(groups, 60 * MINUTES, spread(LONG))
     costs, proposals = run.machine.costs, run.machine.proposals
     heard = ("Steps", "Started", "Validated", "Finished")
     num_messages = sum(costs[kind].messages for kind in heard)
     spent = sum(costs[kind].seconds for kind in (*heard, "wait"))
-    of_steps = run.bytes_of["Stepped"] * 3600 / run.span_seconds
-    of_trials = sum(run.bytes_of[kind] for kind in ("Dispatched", "Began", "Closed", "Ended"))
-    figures = [
-        f"{1e6 * spent / max(1, num_messages):6.1f} us a message",
-        f"{run.microseconds('Steps'):6.1f} us a block of steps",
-        f"{run.microseconds('Finished', 'wait'):6.1f} us an outcome with its dispatch",
-        f"{1e3 * proposals.seconds / max(1, proposals.messages):.2f} ms a proposal",
-        f"{1e6 * run.machine.start_seconds / groups / ranks:7.1f} us a rank to start",
-        f"{of_steps / 1e6:.0f} MB of steps an hour",
-        f"{of_trials / run.trials / 1024:.2f} KiB a trial",
-        f"{num_messages} messages",
-    ]
-    print(f"steady    {groups:5} groups of {ranks}: {', '.join(figures)}", flush=True)
-
-
-def burst(groups: int, profile: bool) -> None:
-    run = measured(groups, 1, 2.5 * EQUAL, lambda number: EQUAL, profile)
-    microseconds = run.microseconds("Finished")
-    print(f"burst     {groups:5} groups: {1e6 / microseconds:,.0f} outcomes a second", flush=True)
-
-
-def sustained(groups: int, profile: bool) -> None:
-    run = measured(groups, 1, 15.0, lambda number: SHORT * (0.5 + number * 0.618034 % 1), profile)
-    costs = run.machine.costs
-    seconds = sum(cost.seconds for cost in costs.values())
-    rate = costs["Finished"].messages / (seconds + run.machine.proposals.seconds)
-    print(f"sustained {groups:5} groups: {rate:,.0f} outcomes a second, proposals included", flush=True)
-
-
-def offered(groups: int, profile: bool) -> None:
-    mean = groups / OFFERED - CLOSING_SECONDS
-    run = measured(groups, 1, 30.0, lambda number: mean * (0.5 + number * 0.618034 % 1), profile, counts=True)
-    delays = quantiles(run.machine.delays, n=100)
-    milliseconds = (
-        f"{1e3 * delays[49]:.2f} ms in the median, {1e3 * delays[98]:.1f} ms at the 99th percentile"
+    figures = (
+        1e6 * spent / num_messages,
+        run.microseconds("Finished", "wait"),
+        1e3 * proposals.seconds / proposals.messages,
+        run.bytes_of["Stepped"] * 3600 / run.span_seconds / 1e6,
     )
-    rate = len(run.machine.delays) / (run.span_seconds - FILLED_SECONDS)
-    print(
-        f"offered   {groups:5} groups, {rate:.0f} outcomes a second: the next candidate after {milliseconds}"
+    return dict(zip(STEADY, figures, strict=True))
+
+
+def pressed(groups: int) -> dict[str, float]:
+    """Outcomes per second, by the row of the table: when all come at once, and all the time."""
+    burst = measured(groups, 2.5 * EQUAL, lambda number: EQUAL).microseconds("Finished")
+    sustained = measured(groups, 15.0, spread(SHORT)).machine
+    seconds = sum(cost.seconds for cost in sustained.costs.values()) + sustained.proposals.seconds
+    return {BURST: 1e6 / burst, SUSTAINED: sustained.costs["Finished"].messages / seconds}
+
+
+def offered(groups: int, span_seconds: float) -> str:
+    run = measured(groups, span_seconds, spread(groups / OFFERED - CLOSING_SECONDS), counts=True)
+    middle, high = (1e3 * quantiles(run.machine.delays, n=100)[at] for at in (49, 98))
+    rate = len(run.machine.delays) / (span_seconds - FILLED_SECONDS)
+    return (
+        f"{groups} groups that offer {rate:.0f} outcomes per second: the next candidate leaves "
+        f"{middle:.2f} ms after an outcome (median; 99th percentile {high:.1f} ms)"
     )
 
 
-def main() -> None:
+def table(figures: dict[int, dict[str, float]]) -> Iterator[str]:
+    """The rows of docs/scaling.md, by groups."""
+    first, *others = figures
+    yield f"| | {' | '.join([f'{first:,} groups', *(f'{groups:,}' for groups in others)])} |"
+    yield f"|-|{'-:|' * len(figures)}"
+    for row in ROWS:
+        cells = [each.get(row) for each in figures.values()]
+        shown = ["–" if cell is None else f"{cell:,.3g}" if cell < 10 else f"{cell:,.0f}" for cell in cells]
+        yield f"| {row} | {' | '.join(shown)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--groups", default="64,512,4096")
-    parser.add_argument("--ranks", type=int, default=1, help="of a group")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of the steady run, on the virtual clock")
-    parser.add_argument("--only", choices=("steady", "burst", "sustained", "offered"))
-    parser.add_argument("--profile", action="store_true")
-    options = parser.parse_args()
-    for groups in map(int, options.groups.split(",")):
-        if options.only in (None, "steady"):
-            steady(groups, options.ranks, options.minutes, options.profile)
-        if options.only in (None, "burst"):
-            burst(groups, options.profile)
-    if options.only in (None, "sustained"):
-        sustained(512, options.profile)
-    if options.only in (None, "offered"):
-        offered(512, options.profile)
+    parser.add_argument("--groups", default="64,512,4096", help="of the steady runs")
+    parser.add_argument("--pressed", type=int, default=512, help="groups of the other runs, above 100")
+    parser.add_argument("--offered-seconds", type=float, default=30.0, help="of the run `offered`, above 2")
+    options = parser.parse_args(arguments)
+    figures = {groups: steady(groups) for groups in map(int, options.groups.split(","))}
+    figures.setdefault(options.pressed, {}).update(pressed(options.pressed))
+    print("\n".join(table(dict(sorted(figures.items())))))
+    print(f"\n{offered(options.pressed, options.offered_seconds)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 from math import inf, nan
 from pathlib import Path
 from time import monotonic
@@ -45,7 +46,7 @@ MORE = 75
 KINDS = ("auto", "cuda", "npu", "xpu", "cpu")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     began = monotonic()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -59,7 +60,7 @@ def main() -> int:
     )
     parser.add_argument("--only", metavar="PART", nargs="+", default=[], help="begin no other part; all: any")
     parser.add_argument("--list", action="store_true", help="list the parts and end")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     for name in (*options.again, *options.only):
         if name not in BY_NAME and name != "all":
             parser.error(f"there is no part {name}; parts: {', '.join(BY_NAME)}")

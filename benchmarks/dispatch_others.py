@@ -2,8 +2,8 @@
 
     python benchmarks/dispatch_others.py mpi4py|ray|dask|parsl WORKERS SECONDS
 
-As many calls are in flight as there are workers; each that ends is followed by a new one. A call does nothing
-but look at the monotonic clock, which all processes of a host share. It prints one line of JSON.
+As many calls, which do nothing, are in flight as there are workers; each that ends is followed by a new one.
+Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,26 +13,18 @@ import queue
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 WARM_SECONDS = 2.0
-Seen = tuple[int, float, float]
-Submit = Callable[[], None]
-Next = Callable[[], Seen]
+Step = Callable[[], object]
+"""Submits a call, or waits for the next one to end."""
 
 
-def noop() -> Seen:
-    """Which process did it, when it began, when it ended. Parsl sends the function without its module."""
-    import os
-    import time
-
-    began = time.monotonic()
-    return os.getpid(), began, time.monotonic()
+def noop() -> None:
+    """The call."""
 
 
 def main() -> None:
@@ -40,47 +32,32 @@ def main() -> None:
     with PROGRAMS[name](workers) as (submit, following):
         for _ in range(workers):
             submit()
-        _replaced(submit, following, WARM_SECONDS)
-        seen, took = _replaced(submit, following, seconds)
+        _replaced(submit, following, min(WARM_SECONDS, seconds))
+        done, took = _replaced(submit, following, seconds)
         for _ in range(workers):
             following()
-    print(json.dumps({"done": len(seen), "seconds": took, "delays": _delays(seen)}), flush=True)
+    print(json.dumps({"done": done, "seconds": took}), flush=True)
 
 
-def _replaced(submit: Submit, following: Next, seconds: float) -> tuple[list[Seen], float]:
-    """What ended in about so many seconds, each end followed by a new call."""
-    seen: list[Seen] = []
-    began = time.monotonic()
+def _replaced(submit: Step, following: Step, seconds: float) -> tuple[int, float]:
+    """How many ended in about so many seconds, each end followed by a new call."""
+    done, began = 0, time.monotonic()
     while time.monotonic() < began + seconds:
-        seen.append(following())
+        following()
         submit()
-    return seen, time.monotonic() - began
+        done += 1
+    return done, time.monotonic() - began
 
 
-def _delays(seen: list[Seen]) -> list[float]:
-    """From the end of a call to the beginning of the next one in the same process."""
-    of: dict[int, list[Seen]] = defaultdict(list)
-    for one in seen:
-        of[one[0]].append(one)
-    return [
-        later[1] - earlier[2]
-        for each in of.values()
-        for earlier, later in pairwise(sorted(each, key=lambda one: one[1]))
-    ]
-
-
-def _by_callback(submit: Callable[[], Future[Seen]]) -> tuple[Submit, Next]:
+def _by_callback(submit: Callable[[], Future[None]]) -> tuple[Step, Step]:
     """Of a program whose futures are those of the standard library."""
-    ended: queue.SimpleQueue[Future[Seen]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
 
-    def following() -> Seen:
-        return ended.get().result()
-
-    return lambda: submit().add_done_callback(ended.put), following
+    return lambda: submit().add_done_callback(ended.put), lambda: ended.get().result()
 
 
 @contextmanager
-def _mpi4py(workers: int) -> Iterator[tuple[Submit, Next]]:
+def _mpi4py(workers: int) -> Iterator[tuple[Step, Step]]:
     from mpi4py.futures import MPIPoolExecutor
 
     with MPIPoolExecutor() as executor:  # the ranks that mpiexec started
@@ -89,7 +66,7 @@ def _mpi4py(workers: int) -> Iterator[tuple[Submit, Next]]:
 
 
 @contextmanager
-def _ray(workers: int) -> Iterator[tuple[Submit, Next]]:
+def _ray(workers: int) -> Iterator[tuple[Step, Step]]:
     import ray
 
     ray.init(num_cpus=workers, include_dashboard=False, logging_level="error", log_to_driver=False)
@@ -99,17 +76,16 @@ def _ray(workers: int) -> Iterator[tuple[Submit, Next]]:
     def submit() -> None:
         flying.append(remote.remote())
 
-    def following() -> Seen:
+    def following() -> None:
         (first,), flying[:] = ray.wait(flying, num_returns=1)
-        seen: Seen = ray.get(first)
-        return seen
+        ray.get(first)
 
     yield submit, following
     ray.shutdown()
 
 
 @contextmanager
-def _dask(workers: int) -> Iterator[tuple[Submit, Next]]:
+def _dask(workers: int) -> Iterator[tuple[Step, Step]]:
     from dask import config
     from distributed import Client, LocalCluster, as_completed
 
@@ -131,7 +107,7 @@ def _dask(workers: int) -> Iterator[tuple[Submit, Next]]:
 
 
 @contextmanager
-def _parsl(workers: int) -> Iterator[tuple[Submit, Next]]:
+def _parsl(workers: int) -> Iterator[tuple[Step, Step]]:
     import parsl
     from parsl.executors import HighThroughputExecutor
     from parsl.providers import LocalProvider

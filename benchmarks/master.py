@@ -88,7 +88,7 @@ class Machine:
     """A world on a virtual clock, which goes on while the master works if it `counts` that."""
 
     def __init__(self, groups: int, trial_seconds: Callable[[int], float], files: RunFiles) -> None:
-        self.groups = tuple((1 + group,) for group in range(groups))
+        self.groups: tuple[tuple[int, ...], ...] = tuple((1 + group,) for group in range(groups))
         self.trial_seconds, self.files = trial_seconds, files
         self.costs: defaultdict[str, Cost] = defaultdict(Cost)
         self.proposals = Cost()

@@ -1,11 +1,10 @@
 """What the program costs beside the work itself: a finished run against bare PyTorch loops.
 
-    python benchmarks/overhead.py [--repeats 5] [--minutes 1] [--threads 1] [--device cpu] [--step eager]
+    python benchmarks/overhead.py [--repeats 5] [--minutes 1] [--trials N] [--seconds 2]
 
 For each distinct network of a run, bare.py (which imports nothing of ours) times a training step and an
-evaluation with the same batch, format and threads. Efficiency = Σ bare seconds of all credited work ÷
-span. Runs and bare loops alternate. The machine should be quiet. The bare loops are eager: with another
-`--step` the figure holds what that engine gains, too.
+evaluation with the same batch and format, on one thread. Efficiency = Σ bare seconds of all credited work ÷
+span. Runs and bare loops alternate. The machine should be quiet. The steps of both are eager.
 """
 
 from __future__ import annotations
@@ -48,17 +47,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=1.0, help="span of each run")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--trials", type=int, help="of each run; default: as many as its minutes allow")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each bare loop")
-    parser.add_argument("--device", default="cpu", help="kind of device, as torch calls it")
-    parser.add_argument("--step", default="eager", help="engine of the run's training steps")
     options = parser.parse_args()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     efficiencies, spreads, rests = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(options.repeats):
             run = _run(Path(folder) / str(repeat), repeat + 1, environment, options)
-            found = compared(run, Path(folder), options.seconds, environment, options.device)
+            found = compared(run, Path(folder), options.seconds, environment, "cpu")
             efficiency = sum(each.bare_seconds for each in found) / run.span_seconds
             spread = statistics.median(each.spread for each in found)
             rest = max(share.rest for share in shares(run))
@@ -79,8 +76,9 @@ def main() -> None:
 
 def _run(directory: Path, seed: int, environment: dict[str, str], options: argparse.Namespace) -> Replay:
     command = [sys.executable, "-m", "aiperf", "run", "--directory", str(directory)]
-    command += ["--random-seed", str(seed), "--device", options.device, "--devices", "1"]
-    command += ["--minutes", str(options.minutes), "--step", options.step]
+    command += ["--random-seed", str(seed), "--device", "cpu", "--devices", "1"]
+    command += ["--minutes", str(options.minutes), "--step", "eager"]
+    command += ["--max-trials", str(options.trials)] if options.trials else []
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     return replay(read_journal(RunFiles(directory).journal))
 

@@ -1,23 +1,25 @@
 """Whether the search earns its time: it against its own seed, at an equal span.
 
-    python benchmarks/quality.py [--data digits|fashion] [--seeds 5] [--seconds 120] [--jobs 2]
+    python benchmarks/quality.py [--data digits|fashion] [--seeds 5] [--seconds 120]
 
 Three arms for each random seed, each with the same span:
   search      the preset's search
   stretched   the seed, trained once with its schedule stretched over the span
   restarted   the seed, trained again and again from new weights by the search's longest schedule, the
               best on validation taken
-The figure is the test error of the network that was best on validation. A second is one of the training
-thread's CPU time, so that arms may run side by side; each has one thread. On a quiet machine it is the
-clock's.
+Prints the column of the table in docs/search.md: the test error of the network that was best on validation,
+its median and, in brackets, the least and the greatest. A second is one of the training thread's CPU time, so
+that arms run side by side, one on each core. On a quiet machine it is the clock's.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -43,7 +45,16 @@ from nas.modules import Network
 from nas.search import SEARCHES, Observation
 from nas.weights import initial
 
-ARMS = ("search", "stretched", "restarted")
+ARMS = {
+    "search": "the search",
+    "stretched": "the seed, trained once, its schedule stretched over the span",
+    "restarted": "the seed, restarted repeatedly with the search's longest schedule",
+}
+"""With the rows of the table."""
+TITLES = {
+    "digits": "digits, 200 training images",
+    "fashion": "Fashion-MNIST, 5,000 training images",
+}
 FASHION = DataConfig(
     name="idx",
     path="/usr/share/datasets/fashion-mnist",
@@ -70,11 +81,7 @@ class Result:
 
     arm: str
     seed: int
-    validation_error: float
     test_error: float
-    trials: int
-    growth: float
-    """Operations of the best network over the seed's."""
 
 
 class Arm:
@@ -90,7 +97,7 @@ class Arm:
         self.rank = Rank(device, data, config.training, Solo())
         self.seed: Graph = starting_graph(config)
         self.pace = Pace(lambda: False, now, now() + seconds)
-        self.best_error, self.best, self.trials = 1.0, None, 0
+        self.best_error, self.best, self.trials = math.inf, None, 0
 
     def fresh(self, random_seed: int) -> Kept:
         return Kept(self.seed, initial(self.seed, random_seed), {})
@@ -150,7 +157,7 @@ class Arm:
         began, self.pace.deadline = now(), float("inf")
         self.trained(0, CALIBRATION_EPOCHS, self.fresh(0), False)
         seconds_an_epoch = (now() - began) / CALIBRATION_EPOCHS
-        self.best_error, self.best, self.trials = 1.0, None, 0
+        self.best_error, self.best, self.trials = math.inf, None, 0
         epochs = max(1, round(self.seconds / seconds_an_epoch))
         self.trained(0, epochs, self.fresh(self.config.random_seed), False)
 
@@ -167,38 +174,35 @@ def run(arm: str, config: Config, seconds: float) -> Result:
     network.load(job.best.weights)
     network.place(job.rank.device.torch)
     tested, _ = evaluate(job.rank, network, job.rank.data.test)
-    growth = job.best.graph.operations / job.seed.operations
-    return Result(arm, config.random_seed, job.best_error, tested.error, job.trials, growth)
+    return Result(arm, config.random_seed, tested.error)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", choices=("digits", "fashion"), default="digits")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     results = list(_results(options))
-    print(f"\n{options.data}, {options.seconds:g} s an arm: test error, median (least to greatest)")
-    for arm in options.arms:
-        errors = sorted(result.test_error for result in results if result.arm == arm)
-        print(f"{arm:<10}{statistics.median(errors):8.2%}  ({errors[0]:.2%} to {errors[-1]:.2%})")
+    print(f"\n| | {TITLES[options.data]} |\n|-|-|")
+    for arm, title in ARMS.items():
+        errors = sorted(100 * result.test_error for result in results if result.arm == arm)
+        print(f"| {title} | {statistics.median(errors):.2f} % ({errors[0]:.2f} to {errors[-1]:.2f}) |")
 
 
 def _results(options: argparse.Namespace) -> Iterator[Result]:
     preset = load_preset("digits")
     if options.data == "fashion":
         preset = with_overrides(replace(preset, data=FASHION), FASHION_ROUNDS)
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor() as pool:
         jobs = [
             pool.submit(run, arm, with_overrides(preset, {"random_seed": seed}), options.seconds)
             for seed in range(1, options.seeds + 1)
-            for arm in options.arms
+            for arm in ARMS
         ]
         for job in jobs:
             result = job.result()
-            print(result, flush=True)
+            print(result, file=sys.stderr, flush=True)
             yield result
 
 

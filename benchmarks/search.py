@@ -10,15 +10,13 @@ The search, the tuner and the training are those of a run; only processes and me
 
   continued   the seed, trained once with its schedule stretched over all operations
   restarted   the seed, trained again and again from new weights, as long as the longest trials
-  random, evolution, foresight, bayesian     with carried weights
+  random, evolution, bayesian     with carried weights
   …-anew      the same, every network from new weights, as long as the preset's longest trials of which the
               operations allow five of the seed
-  …+nni, …+optuna     with hyper-parameters tuned by TPE
+  …+nni       with hyper-parameters tuned by TPE
   …+prepared  of text: a trial is proposed while the one before it is trained, as of images always
-  …+halving   epochs by asynchronous successive halving
   sweep       of text: networks of fixed sizes, each trained once with an equal share of the operations
   best size   of text: the one that was best in the sweep of that seed, trained once with all operations
-  slow…       from a learning rate a tenth of the preset's, to see whether tuning finds it
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -90,11 +88,8 @@ FORMAT = "fp32"
 ANEW = "-anew"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+nni": {"tuning.name": "nni"},
-    "+optuna": {"tuning.name": "optuna"},
-    "+halving": {"training.schedule": "halving"},
     "+prepared": {"search.prepared": 1},
 }
-SLOW = 0.1
 FEWEST = 5
 """Networks from new weights, in one run."""
 SLACK = 0.2
@@ -307,31 +302,20 @@ class Run:
 def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1.0) -> Result:
     """`best_growth`: operations of the sweep's best network over the seed's."""
     share, overrides = DATA[data]
-    name = arm.removeprefix("slow ")
     settings: dict[str, Any] = {"random_seed": seed, "training.format": FORMAT, **overrides}
     preset = load_preset("text" if data == "text" else "digits")
     if data in IMAGES:
         preset = replace(preset, data=IMAGES[data])
     preset = with_overrides(preset, settings)
-    longest = _longest(preset, share * gops)
-    if "+halving" in name:
-        rungs = tuple(sorted({max(1, round(longest * part / 27)) for part in (1, 3, 9, 27)}))
-        preset = with_overrides(preset, {"training.epochs": rungs})
     for suffix, changes in VARIANTS.items():
-        if suffix in name:
+        if suffix in arm:
             preset = with_overrides(preset, changes)
-    if ANEW in name:
+    if ANEW in arm:
+        longest = _longest(preset, share * gops)
         preset = with_overrides(preset, {"training.epochs": (longest,), "training.child_learning_rate": 0.0})
-    base = name.partition("+")[0].removesuffix(ANEW)
+    base = arm.partition("+")[0].removesuffix(ANEW)
     if base in SEARCHES:
         preset = with_overrides(preset, {"search.name": base})
-    if name != arm:
-        training = preset.training
-        slow = {
-            "training.learning_rate": SLOW * training.learning_rate,
-            "training.child_learning_rate": SLOW * training.child_learning_rate,
-        }
-        preset = with_overrides(preset, slow)
     began = time.thread_time()
     run = Run(preset, int(share * gops * 1e9))
     if base == "continued":
@@ -343,14 +327,14 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
     elif base == "best size":
         trials = run.one_size(best_growth)
     else:
-        trials = run.searched(anew=ANEW in name)
+        trials = run.searched(anew=ANEW in arm)
     assert run.best is not None
     error, number, kept = run.best
     network = Network(kept.graph)
     network.load(kept.weights)
     network.place(run.rank.device.torch)
     tested, _ = evaluate(run.rank, network, run.rank.data.test)
-    lineage = run.used[number] if ANEW in name else run.lineage_operations(number)
+    lineage = run.used[number] if ANEW in arm else run.lineage_operations(number)
     return Result(
         data=data,
         arm=arm,
@@ -373,7 +357,7 @@ def _longest(config: Config, gops: float) -> int:
     return max(each for each in config.training.epochs if not images or FEWEST * each * images * image < gops)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--arms", nargs="+", choices=sorted({*ARMS, *TEXT_ARMS}))
@@ -382,7 +366,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("build/search.jsonl"))
     parser.add_argument("--table", type=Path)
     parser.add_argument("--figure", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     path = options.table or options.results
     if not options.table:
         path.parent.mkdir(parents=True, exist_ok=True)

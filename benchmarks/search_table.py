@@ -14,9 +14,7 @@ from aiperf.tally import BITS_OF_A_BYTE
 
 ARMS = (
     *("continued", "restarted", "random", "evolution", "bayesian"),
-    *("random-anew", "evolution-anew", "bayesian-anew"),
-    *("evolution+nni", "evolution+optuna", "bayesian+nni", "evolution+halving", "foresight"),
-    *("slow evolution", "slow evolution+nni"),
+    *("evolution-anew", "evolution+nni"),
 )
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """What a search of text is measured against: in this order, for the best size is that of the sweep."""
@@ -120,7 +118,7 @@ def _row(runs: list[Result], gained: str, goal: float) -> str:
             [
                 runs[0].arm,
                 str(len(runs)),
-                f"{middle} ({low} to {high})",
+                f"{middle} ({low} to {high})" if len(runs) > 1 else middle,
                 gained,
                 _shown(data, statistics.median(run.validation_error for run in runs)),
                 f"{statistics.median(run.trials for run in runs):.0f}",

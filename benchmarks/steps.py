@@ -1,8 +1,9 @@
 """Times the training steps of networks on this processor, eager against fused, in turns of one step each.
 
-    PYTHONPATH=. python benchmarks/steps.py --threads 1 2 --formats fp32 bf16
+    PYTHONPATH=. python benchmarks/steps.py [--threads 1 2] [--formats bf16 fp32] [--networks NAME …]
 
-The grown networks are made from the digits' seed by a fixed draw of morphisms. A ratio above 1 says that
+Prints the table of docs/performance.md. The grown networks are made from the digits' seed by a fixed draw of
+morphisms. A ratio above 1 says that
 fused steps are faster. On one thread the time is the processor's, which other work on the machine changes
 little; on more it is the clock's, for threads that wait for each other use the processor too.
 """
@@ -10,10 +11,8 @@ little; on more it is the clock's, for threads that wait for each other use the 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter, process_time
@@ -27,7 +26,6 @@ from aiperf.measuring.ceiling import measure_products
 from aiperf.measuring.training_step import placed
 from nas.graph import Graph
 from nas.morphisms import MIX, MorphismError
-from nas.record import graph_from_json
 from nas.seeds import residual, resnet50
 
 ROUND_SECONDS = 4.0
@@ -39,7 +37,6 @@ PRODUCT_SECONDS = 0.2
 class Work:
     """A network and the images of one step."""
 
-    name: str
     graph: Graph
     batch_size: int
 
@@ -54,10 +51,6 @@ class Times:
     @property
     def ratio(self) -> float:
         return median(self.eager) / median(self.fused)
-
-    @property
-    def least_ratio(self) -> float:
-        return min(self.eager) / min(self.fused)
 
 
 def grown(seed: int, edits: int) -> Graph:
@@ -117,41 +110,39 @@ def fastest_product(device: Device, format: str) -> float:
     return max(found.rate.fastest for found in measure_products(device, format, PRODUCT_SECONDS)) / 2
 
 
-def works(files: list[Path]) -> list[Work]:
-    if files:
-        return [Work(file.stem, graph_from_json(json.loads(file.read_text())), 50) for file in files]
-    return [
-        *(Work(f"digits, {edits} edits", grown(7, edits), 50) for edits in (0, 4, 8, 12, 16)),
-        Work("ResNet-50", resnet50((3, 224, 224), 1000), 8),
-    ]
+WORKS: Mapping[str, Callable[[], Work]] = {
+    **{
+        f"digits, {edits} edits": lambda edits=edits: Work(grown(7, edits), 50)  # type: ignore[misc]
+        for edits in (0, 4, 8, 12, 16)
+    },
+    "ResNet-50": lambda: Work(resnet50((3, 224, 224), 1000), 8),
+}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("graphs", nargs="*", type=Path, help="graphs as JSON, instead of the usual networks")
+    parser.add_argument("--networks", nargs="+", default=list(WORKS), choices=list(WORKS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--formats", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    parser.add_argument("--formats", nargs="+", default=["bf16", "fp32"], choices=["bf16", "fp32"])
     parser.add_argument("--seconds", type=float, default=ROUND_SECONDS, help="of each row")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     if reason := fused.unavailable():
         raise SystemExit(reason)
     device = bind("cpu", 0)
-    print(
-        "| network | format | threads | eager ms | fused ms | ratio | of the fastest | share of the ceiling |"
-    )
-    print("|-|-|-|-|-|-|-|-|")
-    for threads in asked.threads:
-        torch.set_num_threads(threads)
-        for format in asked.formats:
-            for work in works(asked.graphs):
+    print("| network | format | threads | eager ms | fused ms | ratio | share of the ceiling |")
+    print("|-|-|-|-|-|-|-|")
+    for format in asked.formats:
+        for threads in asked.threads:
+            torch.set_num_threads(threads)
+            for name in asked.networks:
+                work = WORKS[name]()
                 ceiling = fastest_product(device, format)
                 found = time(step_of(work, format, device), asked.seconds)
                 ceiling = max(ceiling, fastest_product(device, format))
                 share = work.batch_size * work.graph.cost.train.mac / median(found.fused) / ceiling
                 print(
-                    f"| {work.name} | {format} | {threads} | {1e3 * median(found.eager):.1f} "
-                    f"| {1e3 * median(found.fused):.1f} | {found.ratio:.2f} | {found.least_ratio:.2f} "
-                    f"| {100 * share:.0f} % |",
+                    f"| {name} | {format} | {threads} | {1e3 * median(found.eager):.1f} "
+                    f"| {1e3 * median(found.fused):.1f} | {found.ratio:.2f} | {100 * share:.0f} % |",
                     flush=True,
                 )
 

@@ -2,7 +2,7 @@
 
     python benchmarks/text/marks.py [file or folder]
 
-Without a path it is the bundled text. The figures stand in docs/data.md.
+Without a path it is the bundled text. Prints columns of the table in docs/data.md.
 """
 
 from __future__ import annotations
@@ -83,19 +83,17 @@ def marks(text: bytes) -> Iterator[tuple[str, float]]:
     for order in range(3):
         yield f"order {order}, counted in training", backed_off(*arrays, order)
     share = 8 / len(tested)
-    yield "gzip -9", len(gzip.compress(tested, 9, mtime=0)) * share
-    yield "xz -9e", xz(tested) * share
-    yield "xz -9e, after training", (xz(training + tested) - xz(training)) * share
+    yield "gzip -9, the test part alone", len(gzip.compress(tested, 9, mtime=0)) * share
+    yield "xz -9e, the test part alone", xz(tested) * share
+    yield "xz -9e, the test part after training", (xz(training + tested) - xz(training)) * share
 
 
-def main(path: str | None) -> None:
+def main(path: str | None = None) -> None:
     text: Text = text_at(Path(path)) if path else bundled_text()
-    whole = b"".join(text.chunks())
-    tested = TextWindows(text.bytes, 1).parts[2]
-    print(f"{text.where}: {text.bytes:,} bytes, {len(tested):,} of them the test part")
-    for name, bits in marks(whole):
-        print(f"{name:30}{bits:7.3f} bits per byte   error {bits / 8:.4f}", flush=True)
+    print(f"| model | {Path(path).name if path else 'bundled text'} | error |\n|-|-|-|")
+    for name, bits in marks(b"".join(text.chunks())):
+        print(f"| {name} | {bits:.3f} | {bits / 8:.4f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    main(*sys.argv[1:])

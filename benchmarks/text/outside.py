@@ -1,8 +1,9 @@
 """The outside mark of language: a GPT of nanoGPT's size, trained by this program and by a loop of its own.
 
-    python benchmarks/text/outside.py FILE [--repeats 3] [--steps 2000] [--threads 1] [--format fp32]
+    python benchmarks/text/outside.py FILE [--repeats 3] [--steps 2000]
 
-Both train the same network on the same text with the same steps, in turns; the loop is loop.py. Of
+Both train the same network in fp32 on one thread, on the same text with the same steps, in turns; the loop is
+loop.py. Of
 the program it is one trial of a run, and seconds are those of its steps. nanoGPT's README
 (github.com/karpathy/nanoGPT) states a validation loss of 1.88 nats a character for tiny Shakespeare after
 2,000 such steps.
@@ -52,36 +53,32 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--format", default="fp32")
     options = parser.parse_args()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     windows = options.steps * BATCH // EPOCHS
     found = []
     for seed in range(1, options.repeats + 1):
-        own = _own(options.file, windows, seed, options.format, environment)
+        own = _own(options.file, windows, seed, environment)
         bare = _bare(options.file, options.steps, seed, environment)
         found.append((*own, *bare))
         print(
-            f"seed {seed}: program {own[0]:.4f} nats a byte in {own[1]:.1f} s, "
+            f"seed {seed}: program {own[0]:.4f} nats per byte in {own[1]:.1f} s, "
             f"loop {bare[0]:.4f} in {bare[1]:.1f} s",
             flush=True,
         )
     difference = statistics.mean(each[0] - each[2] for each in found)
     ratio = statistics.median(each[3] / each[1] for each in found)
     print(
-        f"mean difference {difference:+.4f} nats a byte; the program is {ratio:.3f} times as fast (medians)"
+        f"mean difference {difference:+.4f} nats per byte; the program is {ratio:.3f} times as fast (medians)"
     )
 
 
-def _own(
-    file: Path, windows: int, seed: int, format: str, environment: dict[str, str]
-) -> tuple[float, float]:
+def _own(file: Path, windows: int, seed: int, environment: dict[str, str]) -> tuple[float, float]:
     """Nats a byte of its validation part, and the seconds of its steps."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "aiperf", "run", "--preset", "text", "--data", str(file)]
         command += ["--seed", "gpt-4x128", "--directory", folder + "/run", "--random-seed", str(seed)]
-        command += ["--format", format, "--device", "cpu", "--devices", "1"]
+        command += ["--format", "fp32", "--device", "cpu", "--devices", "1"]
         settings = {**SETTINGS, "data.training_examples": windows}
         settings["training.validate_every_examples"] = EPOCHS * windows
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

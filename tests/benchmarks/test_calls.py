@@ -1,4 +1,4 @@
-"""Calls of benchmarks/device.py that are ended, that meet in one folder, or that meet another machine's."""
+"""Calls of benchmarks/device.py that are ended, or that meet in one folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from time import monotonic, sleep
 import psutil
 import pytest
 
-from benchmarks.on_device.parts import BY_NAME, Setting
+from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.runner import identify
-from benchmarks.on_device.state import DONE, Measured, StateError
-from tests.benchmarks.test_device import called, measured_as
+from benchmarks.on_device.state import Measured, StateError
+from tests.benchmarks.test_device import called
 from tests.house.tree import ROOT
 
 SECONDS = 30.0
@@ -62,9 +62,15 @@ def is_part(process: psutil.Process) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_part_ends_with_its_call(tmp_path: Path, number: signal.Signals) -> None:
+    """While it is at work, a second call in the folder is refused."""
     with at_work(tmp_path) as (call, part):
+        second = called(tmp_path, "--only", "machine")
+        assert (second.returncode, second.stdout) == (2, "")
+        told = f"another call is at work in {tmp_path}; wait for it, or give another --out"
+        assert second.stderr == f"benchmarks/device.py: {told}\n"
+        assert part[0].is_running()
         call.send_signal(number)
         assert psutil.wait_procs(part, timeout=SECONDS)[1] == []
         output = call.communicate(timeout=SECONDS)[0]
@@ -75,32 +81,6 @@ def test_a_part_ends_with_its_call(tmp_path: Path, number: signal.Signals) -> No
     assert call.returncode == 128 + number
     assert output.splitlines()[-1] == f"benchmarks/device.py: ended by {number.name}; call again to go on"
     assert "Traceback" not in output
-
-
-def test_a_second_call_in_the_folder_is_refused(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (_, part):
-        second = called(tmp_path, "--only", "machine")
-        assert part[0].is_running()
-    assert (second.returncode, second.stdout) == (2, "")
-    assert second.stderr == (
-        f"benchmarks/device.py: another call is at work in {tmp_path}; wait for it, or give another --out\n"
-    )
-
-
-@pytest.mark.parametrize("names", [["machine"], list(BY_NAME)])
-def test_another_machines_figures_are_refused(tmp_path: Path, names: list[str]) -> None:
-    """Before a part is begun, and before it says that all are done."""
-    parts = measured_as(tmp_path, **dict.fromkeys(names, DONE)).parts
-    Measured(tmp_path, {"device": "cpu", "span": 60.0}, {"device": "A device"}, parts).save("")
-    before = (tmp_path / "device.json").read_bytes()
-    ended = called(tmp_path, "--only", "formats")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    start = f"benchmarks/device.py: {tmp_path / 'device.json'} is of device 'A device', this is '"
-    assert ended.stderr.startswith(start)
-    assert ended.stderr.count("\n") == 1
-    assert ended.stderr.endswith("give another --out, or --again all\n")
-    assert (tmp_path / "device.json").read_bytes() == before
-    assert {path.stem for path in (tmp_path / "logs").iterdir()} == {"identity"}
 
 
 def test_a_device_that_cannot_be_identified_is_told(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,17 +16,20 @@ from typing import Any
 import pytest
 
 from aiperf.device import bind
+from aiperf.warned import heeded
+from benchmarks import device
 from benchmarks.on_device.__main__ import identify as identity_of
 from benchmarks.on_device.page import WIDTH, page, shown
 from benchmarks.on_device.parts import BY_NAME, PARTS, Setting
 from benchmarks.on_device.rows import figures, row
 from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
-from tests.house.tree import ROOT
+from tests.house.tree import ROOT, tracked
 
 SETTINGS = {"device": "cpu", "span": 6.0}
 KEYS = {"title", "state", "began", "seconds", "figures", "error"}
 MORE = 75
+BAD_SECONDS = [("--span", "nan"), ("--span", "-5"), ("--span", "a"), ("--seconds", "0")]
 
 
 def called(out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -93,62 +98,40 @@ def test_it_continues_and_a_failure_is_told(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
-@pytest.mark.torch
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_the_whole_of_it_in_calls_that_continue(tmp_path: Path) -> None:
-    """A short call first, then some that leave each part its time on a loaded machine, too."""
-    out, calls = tmp_path / "out", 0
-    status = called(out, "--span", "6", "--seconds", "40").returncode
-    assert status == MORE
-    while status == MORE and calls < 6:
-        status, calls = called(out, "--span", "6", "--seconds", "480").returncode, calls + 1
-    assert status == 0, (out / "device.txt").read_text(encoding="utf-8")
-    parts = record(out)["parts"]
-    assert parts.keys() == BY_NAME.keys()
-    assert {part["state"] for part in parts.values()} == {DONE}
-    left_out = {name for name, part in parts.items() if part["figures"]["left_out"]}
-    assert {"digits-graphed", "synthetic-graphed"} <= left_out
-    assert not {name for name in left_out if name.endswith(("-auto", "-eager"))}
-    for name in ("digits-auto", "synthetic-auto", "digits-eager"):
-        verdict = parts[name]["figures"]["rows"][0]
-        assert (verdict["what"], verdict["found"]) == ("verdict", "VALID, class smoke")
-    text = (out / "device.txt").read_text(encoding="utf-8")
-    assert max(map(len, text.splitlines())) <= WIDTH
-    assert text.count("smaller here: ") >= 8
-
-
 def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     measured_as(tmp_path, machine=DONE).save("")
     assert opened(tmp_path, SETTINGS).state("machine") == DONE
     with pytest.raises(StateError, match=r"measured with span 6\.0, not 60\.0; give --span 6\.0, or another"):
         opened(tmp_path, {**SETTINGS, "span": 60.0})
-    with pytest.raises(StateError, match="is of device 'A device', this is 'Another'; give another --out"):
-        opened(tmp_path, SETTINGS).identify({"device": "Another"})
-    (tmp_path / "device.json").write_text("{")
-    with pytest.raises(StateError, match=r"cannot be read .*; give another --out"):
-        opened(tmp_path, SETTINGS)
-    (tmp_path / "device.json").write_text("[]")
-    with pytest.raises(StateError, match=f"is not of the form {FORM}"):
-        opened(tmp_path, SETTINGS)
+    for text, fault in (
+        ("{", r"cannot be read .*; give another --out"),
+        ("[]", f"is not of the form {FORM}"),
+    ):
+        (tmp_path / "device.json").write_text(text)
+        with pytest.raises(StateError, match=fault):
+            opened(tmp_path, SETTINGS)
+
+
+NO_SETTINGS, NO_IDENTITY = "its settings are not device and span", "its identity is not of names and texts"
+MACHINE = ("parts", "machine")
 
 
 @pytest.mark.parametrize(
     ("path", "value", "fault"),
     [
-        (("settings",), [], "its settings are not device and span"),
-        (("settings", "more"), 1, "its settings are not device and span"),
-        (("identity",), {}, "its identity is not of names and texts"),
-        (("identity", "device"), 7, "its identity is not of names and texts"),
+        (("settings",), [], NO_SETTINGS),
+        (("settings", "more"), 1, NO_SETTINGS),
+        (("identity",), {}, NO_IDENTITY),
+        (("identity", "device"), 7, NO_IDENTITY),
         (("parts",), [], "its parts are not by name"),
-        (("parts", "machine"), None, "its part machine is damaged"),
-        (("parts", "machine", "state"), "well", "its part machine is damaged"),
-        (("parts", "machine", "seconds"), "20", "its part machine is damaged"),
-        (("parts", "machine", "figures"), [], "its part machine is damaged"),
-        (("parts", "machine", "figures", "rows"), [{}], "its part machine is damaged"),
-        (("parts", "machine", "figures", "rows", 0, "found"), [], "its part machine is damaged"),
-        (("parts", "machine", "figures", "notes"), "none", "its part machine is damaged"),
-        (("parts", "machine", "seconds"), float("nan"), "cannot be read (NaN is not a finite number)"),
+        (MACHINE, None, "its part machine is damaged"),
+        ((*MACHINE, "state"), "well", "its part machine is damaged"),
+        ((*MACHINE, "seconds"), "20", "its part machine is damaged"),
+        ((*MACHINE, "figures"), [], "its part machine is damaged"),
+        ((*MACHINE, "figures", "rows"), [{}], "its part machine is damaged"),
+        ((*MACHINE, "figures", "rows", 0, "found"), [], "its part machine is damaged"),
+        ((*MACHINE, "figures", "notes"), "none", "its part machine is damaged"),
+        ((*MACHINE, "seconds"), float("nan"), "cannot be read (NaN is not a finite number)"),
     ],
 )
 def test_what_was_edited_by_hand_is_told(
@@ -166,42 +149,68 @@ def test_what_was_edited_by_hand_is_told(
         opened(tmp_path, SETTINGS)
 
 
-@pytest.mark.torch
-def test_a_damaged_file_gets_one_line(tmp_path: Path) -> None:
-    text = json.dumps({"form": FORM, "settings": SETTINGS, "identity": {"device": "A"}, "parts": []})
-    (tmp_path / "device.json").write_text(text)
-    ended = called(tmp_path, "--span", "6")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    fault = "its parts are not by name; restore it, or give another --out"
-    assert ended.stderr == f"benchmarks/device.py: {tmp_path / 'device.json'}: {fault}\n"
-    assert (tmp_path / "device.json").read_text() == text
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """The exit code of a call in this process, on a device that calls itself Other."""
+
+    def call(*words: object) -> int:
+        try:
+            return device.main(["--device", "cpu", *map(str, words)])
+        except SystemExit as ended:  # of argparse
+            return int(ended.code or 0)
+
+    monkeypatch.setattr(device, "identify", lambda measured, setting: measured.identify({"device": "Other"}))
+    kept = {number: signal.getsignal(number) for number in heeded()}
+    yield call
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
-@pytest.mark.torch
-def test_only_all_is_every_part(tmp_path: Path) -> None:
-    ended = called(tmp_path, "--only", "all", "--seconds", "1")
-    assert ended.returncode == MORE, ended.stderr
-    waiting = ended.stdout.splitlines()[0]
+NO_SECONDS = "is not a number of seconds above 0"
+ANOTHER = "is of device 'A device', this is 'Other'; give another --out, or --again all"
+
+
+@pytest.mark.parametrize(
+    ("words", "had", "line"),
+    [
+        (["--only", "sensor"], None, "there is no part sensor; parts: machine,"),
+        *(([name, value], None, f"argument {name}: {value} {NO_SECONDS}") for name, value in BAD_SECONDS),
+        (["--device", "npu"], None, "torch sees no npu device; `aiperf-hpc doctor` looks for what hides it"),
+        ([], [], "its parts are not by name; restore it, or give another --out"),
+        (["--only", "formats"], ["machine"], ANOTHER),  # before a part is begun
+        ([], list(BY_NAME), ANOTHER),  # before it says that all are done
+    ],
+)
+def test_what_cannot_be_begun_gets_one_line(
+    tmp_path: Path,
+    typed: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    had: list[str] | None,
+    line: str,
+) -> None:
+    """`had`: the parts in its folder, of another machine; an empty list is damage."""
+    file = tmp_path / "out/device.json"
+    if had is not None:
+        file.parent.mkdir()
+        measured_as(file.parent, **dict.fromkeys(had, DONE)).save("")
+        file.write_text(file.read_text() if had else file.read_text().replace('"parts": {}', '"parts": []'))
+    before = file.read_bytes() if had is not None else None
+    assert typed("--out", file.parent, "--span", "6", *words) == 2
+    output = capsys.readouterr()
+    assert (output.out, line in output.err.splitlines()[-1]) == ("", True), output.err
+    assert (file.read_bytes() if file.parent.exists() else None) == before
+
+
+def test_only_all_is_every_part(
+    tmp_path: Path, typed: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("--out", tmp_path, "--only", "all", "--seconds", "1") == MORE
+    waiting, *_, last = capsys.readouterr().out.splitlines()
     assert [name for name in BY_NAME if f" {name} (" not in waiting] == []
-
-
-@pytest.mark.torch
-def test_bad_options_get_one_line(tmp_path: Path) -> None:
-    ended = called(tmp_path / "out", "--only", "sensor")
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith(
-        "device.py: error: there is no part sensor; parts: machine,"
-    )
-    for name, value in (("--span", "nan"), ("--span", "-5"), ("--span", "a"), ("--seconds", "0")):
-        ended = called(tmp_path / "out", name, value)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        line = f"device.py: error: argument {name}: {value} is not a number of seconds above 0"
-        assert ended.stderr.splitlines()[-1] == line
-    assert not (tmp_path / "out").exists()
-    wanted = [sys.executable, str(ROOT / "benchmarks/device.py"), "--device", "npu", "--out", str(tmp_path)]
-    ended = subprocess.run(wanted, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("benchmarks/device.py: torch sees no npu device;")
+    assert last == "a part needs about 150 s: call with --seconds 170 or more"
+    assert typed("--list") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*BY_NAME]
 
 
 def test_no_part_is_begun_that_does_not_fit(tmp_path: Path) -> None:
@@ -290,19 +299,14 @@ def test_a_figure_is_shown_with_its_unit(value: float | str | None, unit: str, t
     assert shown(value, unit) == text
 
 
-def test_every_part_has_its_module() -> None:
-    folder = ROOT / "benchmarks/on_device"
+def test_every_part_has_its_module_and_leaves_time_for_others(tmp_path: Path) -> None:
+    folder, accelerator = ROOT / "benchmarks/on_device", Setting("cuda", tmp_path, 60.0)
     assert [part.name for part in PARTS if not (folder / f"{part.module}.py").is_file()] == []
     assert len(BY_NAME) == len(PARTS)
     assert all(not part.after or part.after in BY_NAME for part in PARTS)
-
-
-def test_no_part_takes_a_whole_call(tmp_path: Path) -> None:
-    accelerator = Setting("cuda", tmp_path, 60.0)
     assert max(part.needs(accelerator) for part in PARTS) <= 240  # half of the 480 s of a call
 
 
 def test_the_checkout_is_small_enough() -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
-    files = [ROOT / path for path in listed.stdout.split("\0") if path]
-    assert sum(file.stat().st_size for file in files if file.is_file()) < 60 << 20
+    """As a person carries it to a machine without a network."""
+    assert sum((ROOT / path).stat().st_size for path in tracked()) < 60 << 20

@@ -1,4 +1,4 @@
-"""What the parts of benchmarks/device.py compute that no processor can show: vendors' tools, energy."""
+"""The parts of benchmarks/device.py on a processor, at sizes of seconds, and what no processor can show."""
 
 from __future__ import annotations
 
@@ -7,74 +7,49 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 from aiperf.device.cpu import Cpu
-from benchmarks.on_device import counting, machine, memory, number_formats, sensors
+from aiperf.engines.made import KINDS
+from benchmarks.on_device import (
+    ceilings,
+    control,
+    counting,
+    engines,
+    loops,
+    machine,
+    memory,
+    number_formats,
+    runs,
+    sensors,
+    suite,
+)
 from benchmarks.on_device.page import page
 from benchmarks.on_device.parts import Setting
-from benchmarks.on_device.rows import Figures
 from benchmarks.on_device.sensors import Reading, _compared, joules, of_amd, of_nvidia
 from benchmarks.on_device.state import Measured
 from nas.seeds import residual
 from tests.aiperf.telemetry.fakes import pynvml as fake
 
 # nvidia-smi --query-gpu=power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used
-LINE = "652.31, 1980, 3201, 61, 100, 70123\n"
-
-
-def test_a_line_of_nvidia_smi() -> None:
-    assert of_nvidia(LINE) == {
+LINE = {
+    "652.31, 1980, 3201, 61, 100, 70123\n": {
         "power_watts": 652.31,
         "clock_hertz": 1980e6,
         "memory_clock_hertz": 3201e6,
         "temperature_celsius": 61.0,
         "utilisation": 1.0,
         "memory_bytes": 70123 * 2**20,
-    }
-    assert of_nvidia("[N/A], 1980, 3201, 61, [Not Supported], 1\n").keys() == {
-        "clock_hertz",
-        "memory_clock_hertz",
-        "temperature_celsius",
-        "memory_bytes",
-    }
-    assert of_nvidia("") == {}
-
-
-def test_rocm_smi() -> None:
-    text = (
-        '{"card0": {"Temperature (Sensor junction) (C)": "54.0", "Temperature (Sensor memory) (C)": "40.0",'
-        ' "Current Socket Graphics Package Power (W)": "143.0"}}'
-    )
-    assert of_amd(text) == {"power_watts": 143.0, "temperature_celsius": 54.0}
-    assert of_amd("") == {}
-
-
-def readings(own_watts: float, told_watts: float) -> list[Reading]:
-    return [
-        Reading(
-            float(second),
-            {"power_watts": own_watts, "energy_joules": 1000 + own_watts * second},
-            {"power_watts": told_watts},
-        )
-        for second in range(11)
-    ]
-
-
-def test_energy_is_compared_with_power_and_time() -> None:
-    assert joules(readings(300.0, 310.0)) == (3000.0, pytest.approx(3100.0))
-    assert joules(readings(300.0, 310.0)[:1]) == (None, None)
-
-
-def test_a_sensor_that_differs_from_the_tool_is_a_fault() -> None:
-    idle = readings(60.0, 60.0)
-    assert _compared(idle, readings(300.0, 310.0), "nvidia-smi")[1] == []
-    faults = _compared(idle, readings(300.0, 600.0), "nvidia-smi")[1]
-    assert faults == [
-        "power_watts, at work: 300 here, 600 by the vendor's tool",
-        "energy_joules, of the work: 3000 here, 6000 by the vendor's tool",
-    ]
+    },
+    "[N/A], 1980, [N/A], [N/A], [Not Supported], 1\n": {"clock_hertz": 1980e6, "memory_bytes": 2**20},
+    "": {},
+}
+RADEON = (
+    '{"card0": {"Temperature (Sensor junction) (C)": "54.0", "Temperature (Sensor memory) (C)": "40.0",'
+    ' "Current Socket Graphics Package Power (W)": "143.0"}}'
+)
 
 
 @pytest.fixture
@@ -82,10 +57,72 @@ def setting(tmp_path: Path) -> Setting:
     return Setting("cpu", tmp_path, 6.0)
 
 
+def test_vendors_tools_are_read() -> None:
+    assert {line: of_nvidia(line) for line in LINE} == LINE
+    assert (of_amd(RADEON), of_amd("")) == ({"power_watts": 143.0, "temperature_celsius": 54.0}, {})
+
+
+def test_a_sensor_that_differs_from_the_tool_is_a_fault() -> None:
+    """Energy is compared with power and time."""
+
+    def readings(own_watts: float, told_watts: float) -> list[Reading]:
+        own = [{"power_watts": own_watts, "energy_joules": 1000 + own_watts * at} for at in range(11)]
+        return [Reading(float(at), each, {"power_watts": told_watts}) for at, each in enumerate(own)]
+
+    assert joules(readings(300.0, 310.0)) == pytest.approx((3000.0, 3100.0))
+    assert joules(readings(300.0, 310.0)[:1]) == (None, None)
+    idle = readings(60.0, 60.0)
+    assert _compared(idle, readings(300.0, 310.0), "nvidia-smi")[1] == []
+    assert _compared(idle, readings(300.0, 600.0), "nvidia-smi")[1] == [
+        "power_watts, at work: 300 here, 600 by the vendor's tool",
+        "energy_joules, of the work: 3000 here, 6000 by the vendor's tool",
+    ]
+
+
+@dataclass(frozen=True)
+class WithSensors(Cpu):
+    """A processor that is read as a device of NVIDIA is."""
+
+    @property
+    def sensors(self) -> str:
+        return "nvidia"
+
+    @property
+    def identity(self) -> str:
+        return fake.UUID
+
+
+@pytest.mark.parametrize(("watts", "faults"), [(fake.WATTS, 0), (2 * fake.WATTS, 1)])
+def test_sensors_beside_the_vendors_tool(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watts: float, faults: int
+) -> None:
+    """NVML and nvidia-smi are stand-ins, and the clock is fast; work, readings and comparison are real."""
+    tool = tmp_path / "nvidia-smi"
+    clock = fake.nvmlDeviceGetClockInfo(None, fake.NVML_CLOCK_SM)
+    tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\necho "{watts}, {clock}, 1, 61, 87, 102400"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(sensors, "bind", lambda kind, index: WithSensors(0, "A device", 8 << 30))
+    monkeypatch.setattr(sensors, "monotonic", lambda: 20 * monotonic())
+    monkeypatch.setattr(sensors, "sleep", lambda seconds: sleep(seconds / 20))
+    for name, value in {"WORK_SECONDS": 0.01, "SIDE": 256, "SETTLED": 1, "LOAD_SECONDS": 10.0}.items():
+        monkeypatch.setattr(sensors, name, value)
+    found = sensors.measure(setting)
+    power = [row for row in found["rows"] if row["what"] == "power, at work"]
+    assert [(row["found"], row["expected"]) for row in power] == [(fake.WATTS, watts)]
+    assert [fault for fault in found["faults"] if fault.startswith("power")] == (
+        [f"power_watts, at work: {fake.WATTS:.4g} here, {watts:.4g} by the vendor's tool"] * faults
+    )
+    assert f"-i {fake.UUID}\n" in (tmp_path / "asked").read_text()
+    assert len(found["readings"]["at_work"]) > sensors.SETTLED
+    part = {"state": "done", "began": "", "seconds": 1.0, "figures": found, "error": ""}
+    assert len(page(Measured(tmp_path, {}, {}, {"sensors": part})).splitlines()) > 15
+
+
 def test_a_machine_that_has_what_a_run_needs(setting: Setting) -> None:
     found = machine.measure(setting)
-    assert found["faults"] == []
-    assert found["rows"][0]["found"] == 1
+    assert (found["faults"], found["rows"][0]["found"]) == ([], 1)
 
 
 def test_formats_are_right_on_a_processor(setting: Setting) -> None:
@@ -106,7 +143,7 @@ def test_a_count_that_is_not_the_counters_is_a_fault(
     assert faults[0].startswith("digits' seed, backward: 3,089,024 operations here, ")
 
 
-def test_memory_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_seen() -> None:
     watch = memory._Watch()
     with mmap.mmap(-1, 64 << 20) as block:  # fresh from the system: malloc may still have some
         for _ in range(64):
@@ -114,45 +151,55 @@ def test_memory_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 0.9 * len(block) < watch.end() < 2 * len(block)
 
 
-@dataclass(frozen=True)
-class WithSensors(Cpu):
-    """A processor that is read as a device of NVIDIA is."""
-
-    @property
-    def sensors(self) -> str:
-        return "nvidia"
-
-    @property
-    def identity(self) -> str:
-        return fake.UUID
-
-
-@pytest.mark.parametrize(("watts", "faults"), [(fake.WATTS, 0), (2 * fake.WATTS, 1)])
-def test_sensors_beside_the_vendors_tool(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watts: float, faults: int
+@pytest.mark.parametrize("words", [(), ("ddp",)])
+def test_engines_make_the_eager_step(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """NVML and nvidia-smi are stand-ins; the work, the readings and the comparison are real."""
-    tool = tmp_path / "nvidia-smi"
-    clock = fake.nvmlDeviceGetClockInfo(None, fake.NVML_CLOCK_SM)
-    tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\necho "{watts}, {clock}, 1, 61, 87, 102400"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.setattr(sensors, "bind", lambda kind, index: WithSensors(0, "A device", 8 << 30))
-    short = {"IDLE_SECONDS": 0.5, "LOAD_SECONDS": 5.0, "SETTLED": 1, "WORK_SECONDS": 0.1, "SIDE": 256}
-    for name, value in short.items():  # a loaded machine makes few readings
-        monkeypatch.setattr(sensors, name, value)
-    found = sensors.measure(setting)
-    power = [row for row in found["rows"] if row["what"] == "power, at work"]
-    assert [(row["found"], row["expected"]) for row in power] == [(fake.WATTS, watts)]
-    assert [fault for fault in found["faults"] if fault.startswith("power")] == (
-        [f"power_watts, at work: {fake.WATTS:.4g} here, {watts:.4g} by the vendor's tool"] * faults
-    )
-    assert f"-i {fake.UUID}\n" in (tmp_path / "asked").read_text()
-    assert len(found["readings"]["at_work"]) > sensors.SETTLED
-    assert len(page(Measured(tmp_path, {}, {}, {"sensors": part(found)})).splitlines()) > 15
+    """Without the compiler, which takes a processor minutes."""
+    monkeypatch.setattr(engines, "KINDS", {name: KINDS[name] for name in ("eager", "graphed", "fused")})
+    monkeypatch.setattr(engines, "resnet18", lambda input, classes: residual(input, classes))
+    found = engines.measure(setting, *words)
+    states = {row["what"].split(":")[0]: row["found"].split(",")[0].split(":")[0] for row in found["rows"]}
+    assert (found["faults"], states) == ([], {"graphed": "cannot be used", "fused": "same"})
 
 
-def part(found: Figures) -> dict[str, object]:
-    """As it stands in the JSON."""
-    return {"state": "done", "began": "", "seconds": 1.0, "figures": found, "error": ""}
+@pytest.mark.slow
+def test_the_control_and_the_memory_of_a_step_are_measured(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "SMALL_ROUND_SECONDS", 0.1)
+    monkeypatch.setattr(control, "resnet50", lambda input, classes: residual((3, 32, 32), 10))
+    monkeypatch.setattr(memory, "resnet18", lambda input: residual((3, 32, 32)))
+    for part, what in ((control, "eager: tensor OPS"), (memory, "digits' seed, 400 images, eager")):
+        found = part.measure(setting)
+        (row,) = (each for each in found["rows"] if each["what"] == what)
+        assert (found["faults"], row["ratio"] > 0) == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_ceilings_a_run_and_its_overhead_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = Setting("cpu", tmp_path, 3.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(ceilings, "SMALL_SECONDS", 1.0)
+    monkeypatch.setattr(loops, "SMALL_TRIALS", 1)
+    monkeypatch.setattr(loops, "SMALL_SECONDS", 0.1)
+    assert ceilings.measure(setting)["faults"] == []
+    assert runs.measure(setting, "digits", "graphed")["left_out"].endswith("cannot be captured")
+    found = runs.measure(setting, "digits", "auto")
+    assert (found["faults"], found["rows"][0]["found"]) == ([], "VALID, class smoke")
+    assert loops.measure(setting, "digits-auto")["rows"][0]["found"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_doctor_and_tests_are_started(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "ON_CPU", (*suite.ON_CPU, "--collect-only"))
+    found = suite.measure(setting)
+    doctor, tests = found["rows"]
+    assert (found["faults"], doctor["found"]) == ([], "fit")
+    assert "tests collected" in tests["found"]

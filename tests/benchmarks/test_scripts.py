@@ -1,0 +1,221 @@
+"""Each script of benchmarks/ runs at its smallest size, and prints columns and rows as its page has them."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from benchmarks import large_runs, master, search, steps, stream
+from benchmarks.on_device.parts import BY_NAME
+from benchmarks.text import bundled, marks, optimizers
+from tests.house.tree import ROOT
+
+Table = list[list[str]]
+
+
+def tables(text: str) -> list[Table]:
+    """The tables of a page, by rows of cells, with their heads and without the lines below these."""
+    runs = groupby(text.splitlines(), lambda line: line.startswith("|"))
+    found = [
+        [[cell.strip() for cell in line.split("|")[1:-1]] for line in run] for is_one, run in runs if is_one
+    ]
+    return [[head, *rows] for head, _, *rows in found]
+
+
+def of_page(name: str) -> list[Table]:
+    return tables((ROOT / "docs" / name).read_text(encoding="utf-8"))
+
+
+def column(table: Table, index: int = 0) -> list[str]:
+    return [row[index] for row in table]
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> Table:
+    (table,) = tables(capsys.readouterr().out)
+    return table
+
+
+def shape(line: str) -> str:
+    """With one # for each number, and one space between words."""
+    return re.sub(r"[-+]?\d(?:[\d,.]*\d)?", "#", " ".join(line.split()))
+
+
+def started(script: str, *words: object) -> str:
+    """What a script prints that a user starts from the checkout. Fails with all that it said."""
+    command = [sys.executable, f"benchmarks/{script}", *map(str, words)]
+    # Short vectors: with them oneDNN had killed the bare loop, `nas.layers.convolutions.TOO_FEW_CHANNELS`.
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+def test_every_script_is_run_here() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    scripts = [path for path in (ROOT / "benchmarks").rglob("*.py") if "__main__" in path.read_text("utf-8")]
+    by_others = ("bare.py", "dispatch_others.py", "dispatch_rank.py", "loop.py", "process.py", "__main__.py")
+    assert [each.name for each in scripts if each.name not in by_others and each.stem not in tests] == []
+
+
+@pytest.mark.slow
+def test_the_page_of_scaling_has_the_masters_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    master.main(["--groups", "4", "--pressed", "104", "--offered-seconds", "3"])
+    output = capsys.readouterr().out
+    (table,) = tables(output)
+    assert table[0] == ["", "4 groups", "104"]
+    assert column(table) in map(column, of_page("scaling.md"))
+    assert [row.count("–") for row in table] == [0, 1, 1, 1, 1, 1, 1]
+    assert shape(output.splitlines()[-1]) == (
+        "# groups that offer # outcomes per second: the next candidate leaves # ms after an outcome "
+        "(median; #th percentile # ms)"
+    )
+
+
+@pytest.mark.slow
+def test_the_page_of_scaling_has_the_columns_of_pretending_workers() -> None:
+    output = started("pretending.py", 2, "--minutes", 0.05)
+    (table,) = tables(output)
+    assert table[0] in [each[0] for each in of_page("scaling.md")]
+    assert len(table[1]) == len(table[0])
+    assert output.splitlines()[-1].endswith("none missing; rules of integrity that failed: none")
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_the_page_of_scaling_has_the_rows_of_dispatching_programs() -> None:
+    """Of the other programs, the tests' own environment has mpi4py."""
+    output = started("dispatch.py", "--groups", 2, "--rounds", 1, "--seconds", 0.3, "--others", sys.prefix)
+    (table,) = tables(output)
+    assert column(table) in map(column, of_page("scaling.md"))
+    assert [cell == "–" for cell in column(table, 1)[1:]] == [False, False, False, True, True, True]
+    assert shape(output.splitlines()[-1]) == (
+        "# groups that offer # outcomes per second: # arrived per second, the next candidate followed "
+        "after # ms (median; #th percentile # ms)"
+    )
+
+
+@pytest.mark.slow
+def test_the_page_of_scaling_has_the_commands_of_a_large_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert large_runs.main(["--trials", "40", "--groups", "4", "--directory", str(tmp_path / "run")]) == 0
+    (table,) = tables(capfd.readouterr().out)
+    assert column(table) in map(column, of_page("scaling.md"))
+    assert table[0] == ["command", "CPU time", "memory", "goal"]
+
+
+@pytest.mark.slow
+def test_the_page_of_performance_has_the_columns_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    steps.main(["--networks", "digits, 0 edits", "--threads", "1", "--formats", "fp32", "--seconds", "0"])
+    head, row = printed(capsys)
+    (page,) = (each for each in of_page("performance.md") if each[0] == head)
+    assert row[:3] in [each[:3] for each in page]
+    assert set(column(page)[1:]) == set(steps.WORKS)
+
+
+def test_the_page_of_performance_has_the_parts_of_a_device() -> None:
+    (page,) = (each for each in of_page("performance.md") if each[0][:2] == ["part", "measured"])
+    named = re.findall(r"`([\w-]+)(…?)`", " ".join(column(page)))
+    assert [
+        part for part in BY_NAME if (part, "") not in named and (f"{part.split('-')[0]}-", "…") not in named
+    ] == []
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_programs_work_is_compared_with_bare_loops() -> None:
+    run, median = started("overhead.py", "--repeats", 1, "--trials", 1, "--seconds", 0.05).splitlines()
+    assert shape(run) == (
+        "run #: efficiency #, bare loops' own spread ±#%, #% of the span neither training nor validating"
+    )
+    assert (
+        shape(median) == "median of #: efficiency # (goal ≥ #), spread ±#%, rest #% at the most (goal ≤ # %)"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_text_is_learned_by_the_program_and_by_a_loop_of_its_own(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bundled_text_of(40_000))
+    seed, mean = started("text/outside.py", text, "--repeats", 1, "--steps", 6).splitlines()
+    assert shape(seed) == "seed #: program # nats per byte in # s, loop # in # s"
+    assert shape(mean) == "mean difference # nats per byte; the program is # times as fast (medians)"
+
+
+def bundled_text_of(size: int) -> bytes:
+    packed = ROOT / "aiperf/data/texts/python_docs.txt.xz"
+    with lzma.open(packed) as file:
+        return file.read(size)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
+    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 2))
+    (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
+    assert column(table) == column(page)
+
+
+@pytest.mark.parametrize("name", ["search.jsonl", "search_longer.jsonl"])
+def test_the_page_of_search_has_the_tables_of_its_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    search.main(["--table", str(ROOT / "docs" / name)])
+    pages = of_page("search.md")
+    assert [table for table in tables(capsys.readouterr().out) if table not in pages] == []
+
+
+@pytest.mark.slow
+def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was measured is not measured again, and other operations are not added to it."""
+    words = ["--data", "digits", "--arms", "evolution", "--seeds", "1", "--results", f"{tmp_path}/results"]
+    search.main([*words, "--gops", "30"])
+    table = printed(capsys)
+    heads = [each[0][:-1] for each in of_page("search.md")]
+    assert table[0][:-1] in heads
+    assert column(table) == ["arm", "evolution"]
+    search.main([*words, "--gops", "30", "--figure", str(tmp_path / "figure.svg")])
+    assert printed(capsys) == table
+    assert "</svg>" in (tmp_path / "figure.svg").read_text("utf-8")
+    with pytest.raises(SystemExit, match=r"evolution on digits had 30 GOP, not 60; remedy: another file"):
+        search.main([*words, "--gops", "60"])
+
+
+def test_optimizers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    optimizers.main(["--seeds", "1", "--steps", "1"])
+    seed, muon = capsys.readouterr().out.splitlines()
+    assert shape(seed) == "seed #: adamw #, muon # bits per byte"
+    assert shape(muon) == (
+        "muon # bits per byte (# to #); its steps take # times the processor time (median; # to #)"
+    )
+
+
+def test_images_are_read_as_fast_as_by_a_plain_index(capsys: pytest.CaptureFixture[str]) -> None:
+    stream.main(["--steps", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [*map(shape, lines)] == [
+        f"{name} # µs per step of # (# to #)" for name in ("bare index", "stream")
+    ]
+
+
+@pytest.mark.slow
+def test_the_page_of_data_has_the_marks_of_the_bundled_text(capsys: pytest.CaptureFixture[str]) -> None:
+    marks.main()
+    table = printed(capsys)
+    assert table in [[row[:3] for row in each] for each in of_page("data.md")]
+
+
+def test_the_bundled_text_is_small_files_in_an_order_of_their_names_alone(tmp_path: Path) -> None:
+    """By sha256sum of a name: zip.rst.txt 1e0a…, c/d.rst.txt 948d…, about.rst.txt f809…"""
+    (tmp_path / "c").mkdir()
+    for name in ("about.rst.txt", "zip.rst.txt", "c/d.rst.txt", "other.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "large.rst.txt").write_bytes(bytes(bundled.LARGEST_FILE + 1))
+    bundled.main(tmp_path, tmp_path / "text.xz")
+    assert lzma.decompress((tmp_path / "text.xz").read_bytes()) == b"zip.rst.txtc/d.rst.txtabout.rst.txt"

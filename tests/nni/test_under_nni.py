@@ -17,10 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
+from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.on_nni.messages import call
 from aiperf.rules.ending import ERROR
 from aiperf.trial import State
 
@@ -28,6 +30,8 @@ pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
 
 TRIALS = 4
 SECONDS = 1200  # on a busy machine; a quiet one needs a minute and a half
+STOP_SECONDS = 300  # likewise; a quiet one needs seconds
+COMMAND = str(Path(sys.executable).parent / "aiperf-hpc")
 # `nnictl` itself, with more patience than its own four seconds for its manager to answer.
 NNICTL = """
 import sys
@@ -56,6 +60,23 @@ class Nni:
         )
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
         return done.stdout
+
+    def begin(self, *options: str) -> RunFiles:
+        """Starts a run with these options; where its journal will be."""
+        files = RunFiles(self.folder / "run")
+        where = ("--minutes", "60", "--device", "cpu", "--directory", str(files.directory))
+        config = self.folder / "config.yml"
+        config.write_text(self.run(COMMAND, "nni", "config", *options, *where), encoding="utf-8")
+        self.ctl("create", "--config", str(config), "--port", str(self.port))
+        return files
+
+    def is_gone(self) -> bool:
+        """Whether no process of it is left some time after it was stopped."""
+        self.ctl("stop", "--all")
+        until = time.monotonic() + STOP_SECONDS
+        while self.processes() and time.monotonic() < until:
+            time.sleep(0.5)
+        return not self.processes()
 
     def shown(self, what: str) -> Any:
         """What its web page asks its manager for."""
@@ -94,13 +115,7 @@ def nni(tmp_path: Path) -> Iterator[Nni]:
 
 
 def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
-    files = RunFiles(nni.folder / "run")
-    command = str(Path(sys.executable).parent / "aiperf-hpc")
-    short = ["--set", "training.epochs=[1]", "--minutes", "60", "--max-trials", str(TRIALS)]
-    config = nni.run(command, "nni", "config", *short, "--device", "cpu", "--directory", str(files.directory))
-    (nni.folder / "config.yml").write_text(config, encoding="utf-8")
-    nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
-
+    files = nni.begin("--set", "training.epochs=[1]", "--max-trials", str(TRIALS))
     until = time.monotonic() + SECONDS
     while (status := nni.shown("check-status")["status"]) not in ("DONE", "ERROR", "STOPPED"):
         assert time.monotonic() < until, nni.logs()
@@ -129,14 +144,9 @@ def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
     # What NNI's page shows is what the journal says.
     assert told == {number: pytest.approx(1 - (s.error or 0)) for number, s in found.trials.items()}
 
-    assert "VALID" in nni.run(command, "validate", str(files.directory))
-    assert "sustained OPS" in nni.run(command, "score", str(files.directory))
-
-    nni.ctl("stop", "--all")
-    gone = time.monotonic() + 60
-    while nni.processes() and time.monotonic() < gone:
-        time.sleep(0.5)
-    assert not nni.processes()
+    assert "VALID" in nni.run(COMMAND, "validate", str(files.directory))
+    assert "sustained OPS" in nni.run(COMMAND, "score", str(files.directory))
+    assert nni.is_gone()
 
 
 LONG = ("--set", "training.epochs=[1000]", "--set", "training.step=eager")
@@ -156,21 +166,13 @@ def test_stopped_it_has_what_was_done(
     word: str, options: tuple[str, ...], reason: str, state: State | None, nni: Nni
 ) -> None:
     """`state`: of the first trial, if it began. The master outlives NNI's manager where it is slow."""
-    files = RunFiles(nni.folder / "run")
-    command = str(Path(sys.executable).parent / "aiperf-hpc")
-    where = ["--device", "cpu", "--directory", str(files.directory)]
-    config = nni.run(command, "nni", "config", *options, "--minutes", "60", *where)
-    (nni.folder / "config.yml").write_text(config, encoding="utf-8")
-    nni.ctl("create", "--config", str(nni.folder / "config.yml"), "--port", str(nni.port))
+    files = nni.begin(*options)
     until = time.monotonic() + SECONDS
     while f'"{word}"' not in (text := files.journal.read_text("utf-8") if files.journal.exists() else ""):
         assert '"LegEnded"' not in text, text
         assert time.monotonic() < until, nni.logs()
         time.sleep(0.2)
-    nni.ctl("stop", "--all")
-    while nni.processes():
-        assert time.monotonic() < until, nni.logs()
-        time.sleep(0.5)
+    assert nni.is_gone(), nni.logs()
     found = replay(read_journal(files.journal))
     assert not found.faults
     assert found.leg.ended is not None, nni.logs()
@@ -183,9 +185,6 @@ def test_stopped_it_has_what_was_done(
 
 
 def test_without_a_run_a_trial_says_so(tmp_path: Path) -> None:
-    from aiperf.errors import WorldError
-    from aiperf.on_nni.messages import call
-
     with pytest.raises(WorldError, match="no run under NNI is active here"):
         call(RunFiles(tmp_path))
 

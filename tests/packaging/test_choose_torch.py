@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from tests.house.tree import ROOT
 
 SCRIPT = ROOT / ".ci/choose_torch.py"
+PYTHON = "PYTHON"
+"""The machine's own."""
 
 
 class Machine:
@@ -34,28 +37,27 @@ class Machine:
         told = "echo 'ERROR: No matching distribution found' >&2; exit 1"
         self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) {told};;\nesac\n')
 
-    def torch_says(self, *true: str) -> None:
+    def torch_says(self, true: str) -> None:
         """Of what its torch is asked, only this is true."""
-        cases = "".join(f"  *'if {each} else'*) exit 0;;\n" for each in true)
-        self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) echo 2.13.0+cpu >&2; exit 1;;\nesac\n')
+        case = f"  *'if {true} else'*) exit 0;;\n  *) echo 2.13.0+cpu >&2; exit 1;;\n"
+        self._write("python", f'#!/bin/sh\ncase "$*" in\n{case}esac\n')
 
-    def choose(
-        self, *arguments: str, accelerator: str = "", typed: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """`typed` at a terminal; None: there is no terminal."""
+    def choose(self, *options: str, accelerator: str = "", typed: str | None = None) -> tuple[int, str, str]:
+        """The exit code, output and errors. `typed` at a terminal; None: there is no terminal."""
         environment = {"PATH": str(self.folder), "ACCELERATOR": accelerator}
-        command = [sys.executable, str(SCRIPT), *(arguments or [str(self.folder / "python")])]
+        words = [str(self.folder / "python") if option == PYTHON else option for option in options]
         person, terminal = os.openpty()
         os.write(person, f"{typed}\n".encode())
         try:
-            return subprocess.run(
-                command,
+            answer = subprocess.run(
+                [sys.executable, str(SCRIPT), *words],
                 stdin=subprocess.DEVNULL if typed is None else terminal,
                 capture_output=True,
                 text=True,
                 env=environment,
                 timeout=60,
             )
+            return answer.returncode, answer.stdout, answer.stderr
         finally:
             os.close(person)
             os.close(terminal)
@@ -70,108 +72,78 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_an_accelerator_the_cpu_build_is_taken_where_there_is_one(machine: Machine) -> None:
-    machine.offers("torch==2.13.0+cpu")
-    answer = machine.choose()
-    assert answer.stdout == "torch==2.13.0+cpu\n"
-    assert answer.stderr == "accelerator: none; torch 2.13.0: its CPU build, 2 MB\n"
+DEFAULT, CPU, DEVICE = "torch==2.13.0\n", "torch==2.13.0+cpu\n", "torch==2.13.0,!=2.13.0+cpu\n"
+DEVICES = {"nvidia-smi": "GPU 0: NVIDIA H100", "rocm-smi": "GPU[0] : 0x740f", "npu-smi": "Total Count : 8"}
+NONE, TO_BUILD = "accelerator: none; torch 2.13.0: its CPU build, 2 MB\n", "its build for this device, .*MB\n"
+NVIDIA = f"accelerator: nvidia; torch 2.13.0: {TO_BUILD}"
+ELSEWHERE = "sbatch is here: if the compute nodes have an accelerator that this machine lacks, .*\n"
+NO_ROCM = r"the default index has no torch .* \(rocm\); .* make PIP_ARGS='--extra-index-url .*\n"
+NOT_BUILT = r"torch 2.13.0\+cpu is not built for the accelerator \(rocm\); give an index .*\n"
+UNKNOWN = "ACCELERATOR is '{}'; it is one of nvidia, rocm, npu, xpu, none\n"
+UNSAID = r"a wheelhouse .*; say it: make wheelhouse ACCELERATOR=nvidia \(nvidia, rocm, npu, xpu or none\)\n"
+ASKED = r"Accelerator of the machines that will install .* \(nvidia, rocm, npu, xpu or none\): "
+VERIFY, HOUSE = "--verify", "--wheelhouse"
 
 
-def test_without_a_cpu_build_the_size_of_the_default_build_is_said(machine: Machine) -> None:
-    answer = machine.choose()
-    assert answer.stdout == "torch==2.13.0\n"
-    assert "no CPU build for this Python, so the default build, " in answer.stderr
-    assert "MB; to avoid it" in answer.stderr or "not known beforehand; to avoid it" in answer.stderr
-
-
-def test_a_device_takes_any_build_but_the_one_without_devices(machine: Machine) -> None:
-    machine.offers("torch==2.13.0+cpu")
-    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    answer = machine.choose()
-    assert answer.stdout == "torch==2.13.0,!=2.13.0+cpu\n"
-    assert answer.stderr.startswith("accelerator: nvidia; torch 2.13.0: its build for this device, ")
+@pytest.mark.parametrize(
+    ("here", "accelerator", "words", "code", "chosen", "told"),
+    [
+        ("", "", [], 0, CPU, NONE),
+        ("nvidia-smi", "", [], 0, DEVICE, NVIDIA),
+        ("nvidia-smi", "none", [], 0, CPU, NONE),
+        ("nvidia-smi", "gpu", [], 1, "", UNKNOWN.format("gpu")),
+        ("npu-smi", "", [], 0, CPU, NONE.replace("none", "npu")),  # beside the CPU build
+        ("rocm-smi", "", [], 1, "", NO_ROCM),
+        ("rocm-smi", "", [PYTHON, "-i", "file:///"], 0, DEVICE, f"accelerator: rocm; .*{TO_BUILD}"),
+        ("sbatch", "", [], 0, CPU, NONE + ELSEWHERE),
+        ("sbatch", "none", [], 0, CPU, NONE),
+        ("sbatch nvidia-smi", "", [], 0, DEVICE, NVIDIA),
+        (
+            "nvidia-smi",
+            "",
+            [VERIFY, PYTHON],
+            1,
+            "",
+            ".*but torch .* does not see it; give an index.*\n",
+        ),
+        ("nvidia-smi", "none", [VERIFY, PYTHON], 0, "", ""),
+        ("", "nvidia", [VERIFY, PYTHON], 0, "", ""),  # a login node
+        ("", "rocm", [VERIFY, PYTHON], 1, "", NOT_BUILT),
+        ("nvidia-smi", "", [HOUSE, PYTHON], 1, "", UNSAID),
+        ("nvidia-smi", "none", [HOUSE, PYTHON], 0, CPU, NONE),
+    ],
+)
+def test_torch_is_chosen_by_accelerator_and_index_and_must_see_its_device(
+    machine: Machine, here: str, accelerator: str, words: list[str], code: int, chosen: str, told: str
+) -> None:
+    machine.offers(CPU.strip())
+    if VERIFY in words:
+        machine.torch_says("torch.version.cuda")
+    for tool in here.split():
+        machine.has(tool, DEVICES.get(tool, ""))
+    answer = machine.choose(*(words or [PYTHON]), accelerator=accelerator)
+    assert answer[:2] == (code, chosen)
+    assert re.fullmatch(told, answer[2]), answer[2]
 
 
 @pytest.mark.parametrize(("prints", "code"), [("", 0), ("No devices were found", 6)])
 def test_a_tool_without_a_device_is_no_accelerator(machine: Machine, prints: str, code: int) -> None:
+    """And without a CPU build, the size of the default build is stated."""
     machine.has("nvidia-smi", prints, code)
-    assert "accelerator: none" in machine.choose().stderr
-
-
-def test_what_is_found_can_be_overridden(machine: Machine) -> None:
-    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    assert "accelerator: none" in machine.choose(accelerator="none").stderr
-    wrong = machine.choose(accelerator="gpu")
-    assert wrong.stderr == "ACCELERATOR is 'gpu'; it is one of nvidia, rocm, npu, xpu, none\n"
-    assert wrong.returncode == 1
-
-
-def test_a_device_that_the_default_index_has_no_build_for_needs_another_index(machine: Machine) -> None:
-    machine.has("rocm-smi", "GPU[0] : 0x740f")
-    assert "PIP_ARGS='--extra-index-url" in machine.choose().stderr
-    given = machine.choose(str(machine.folder / "python"), "--extra-index-url", "file:///rocm")
-    assert given.stdout == "torch==2.13.0,!=2.13.0+cpu\n"
-
-
-def test_an_npu_stands_beside_the_cpu_build(machine: Machine) -> None:
-    machine.offers("torch==2.13.0+cpu")
-    machine.has("npu-smi", "Total Count : 8")
-    assert machine.choose().stdout == "torch==2.13.0+cpu\n"
-
-
-def test_a_torch_that_does_not_see_the_device_is_refused(machine: Machine) -> None:
-    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    machine.torch_says("torch.version.cuda")
-    answer = machine.choose("--verify", str(machine.folder / "python"))
-    assert answer.returncode == 1
-    assert "but torch 2.13.0+cpu does not see it; give an index" in answer.stderr
-    assert machine.choose("--verify", str(machine.folder / "python"), accelerator="none").returncode == 0
-
-
-def test_on_a_login_node_torch_is_built_for_devices_that_are_elsewhere(machine: Machine) -> None:
-    machine.torch_says("torch.version.cuda")
-    verify = ("--verify", str(machine.folder / "python"))
-    assert machine.choose(*verify, accelerator="nvidia").returncode == 0
-    answer = machine.choose(*verify, accelerator="rocm")
-    assert answer.returncode == 1
-    assert answer.stderr.startswith("torch 2.13.0+cpu is not built for the accelerator (rocm); give an index")
-
-
-def test_where_jobs_are_submitted_the_compute_nodes_are_thought_of(machine: Machine) -> None:
-    machine.offers("torch==2.13.0+cpu")
-    machine.has("sbatch", "")
-    told = "sbatch is here: if the compute nodes have an accelerator that this machine lacks, name it"
-    assert told in machine.choose().stderr
-    assert told not in machine.choose(accelerator="none").stderr
-    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    assert told not in machine.choose().stderr
-
-
-def test_a_wheelhouse_is_for_an_accelerator_that_is_named(machine: Machine) -> None:
-    machine.has("nvidia-smi", "GPU 0: NVIDIA H100")
-    wheelhouse = ("--wheelhouse", str(machine.folder / "python"))
-    refused = machine.choose(*wheelhouse)
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    assert "say it: make wheelhouse ACCELERATOR=nvidia (nvidia, rocm, npu, xpu or none)" in refused.stderr
-    assert machine.choose(*wheelhouse, accelerator="none").stdout == "torch==2.13.0\n"
+    _, chosen, told = machine.choose(PYTHON)
+    assert chosen == DEFAULT
+    assert re.fullmatch("accelerator: none; .*no CPU build .*default build, .* MB; to avoid it, .*\n", told)
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted", "told"),
-    [
-        ("nvidia", "torch==2.13.0,!=2.13.0+cpu\n", "accelerator: nvidia; torch 2.13.0: its build for"),
-        ("none", "torch==2.13.0+cpu\n", "accelerator: none; torch 2.13.0: its CPU build, 2 MB"),
-        ("", "", "ACCELERATOR is ''; it is one of nvidia, rocm, npu, xpu, none"),
-    ],
+    ("typed", "chosen", "told"),
+    [("nvidia", DEVICE, NVIDIA), ("none", CPU, NONE), ("", "", UNKNOWN.format(""))],
 )
-def test_at_a_terminal_it_is_asked_for(machine: Machine, typed: str, wanted: str, told: str) -> None:
-    machine.offers("torch==2.13.0+cpu")
-    answer = machine.choose("--wheelhouse", str(machine.folder / "python"), typed=typed)
-    question = (
-        "Accelerator of the machines that will install from the wheelhouse (nvidia, rocm, npu, xpu or none): "
-    )
-    assert answer.stderr.startswith(question + told)
-    assert answer.stdout == wanted
+def test_at_a_terminal_it_is_asked_for(machine: Machine, typed: str, chosen: str, told: str) -> None:
+    machine.offers(CPU.strip())
+    answer = machine.choose(HOUSE, PYTHON, typed=typed)
+    assert answer[:2] == (int(not chosen), chosen)
+    assert re.fullmatch(ASKED + told, answer[2]), answer[2]
 
 
 def test_the_size_that_is_said_is_that_of_the_pinned_version() -> None:

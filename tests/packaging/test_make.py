@@ -68,10 +68,3 @@ def test_what_is_installed_is_installed_again_when_something_else_is_stated(
         os.utime(path, (moment + later, moment + later))
         answer = make(clone, "--question", str(stamp), f"VENV={made}", "ACCELERATOR=")
         assert answer.returncode == later, answer.stderr
-
-
-def test_a_wheelhouse_is_not_made_for_an_accelerator_that_nobody_named(made: Path) -> None:
-    answer = make(ROOT, "wheelhouse", f"VENV={made}", "ACCELERATOR=")
-    complaint, _, rest = answer.stderr.partition("\n")
-    assert "make wheelhouse ACCELERATOR=nvidia (nvidia, rocm, npu, xpu or none)" in complaint
-    assert rest.startswith("make: ***")

@@ -85,28 +85,12 @@ def test_reframe_fails_what_is_not_valid(
     assert figures == {}
 
 
-@pytest.fixture
-def jube(tmp_path: Path, environment: dict[str, str]) -> list[dict[str, str]]:
-    """The rows of the table of a short run, with its columns' names."""
-    recipe = FOLDER / "jube/aiperf-hpc.xml"
-    said(
-        tool("jube"),
-        "run",
-        recipe,
-        "-t",
-        "quick",
-        "-r",
-        "--outpath",
-        "runs",
-        cwd=tmp_path,
-        environment=environment,
-    )
+def test_jube_makes_a_table_of_the_figures(tmp_path: Path, environment: dict[str, str]) -> None:
+    quick = (FOLDER / "jube/aiperf-hpc.xml", "-t", "quick", "-r", "--outpath", "runs")
+    said(tool("jube"), "run", *quick, cwd=tmp_path, environment=environment)
     lines = (tmp_path / "runs/000000/result/result.dat").read_text(encoding="utf-8").splitlines()
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
-    return [dict(zip(table[0], row)) for row in table[2:]]
-
-
-def test_jube_makes_a_table_of_the_figures(tmp_path: Path, jube: list[dict[str, str]]) -> None:
+    jube = [dict(zip(table[0], row)) for row in table[2:]]
     written = next((tmp_path / "runs").rglob("result.json"))
     score = json.loads(written.read_text(encoding="utf-8"))["score"]
     assert jube == [

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,37 +109,28 @@ class Job:
     def told_so_far(self) -> str:
         """What Slurm and the job say, for whoever has to find out why it waits."""
         nodes = self.cluster.run("sinfo", "-hN", "-o", "%n %T %E")
-        controller = (self.cluster.work / "slurm/log/slurmctld.log").read_text(
-            encoding="utf-8", errors="replace"
-        )
-        lines = controller.splitlines()[-30:]
-        return "\n".join([self.output, self.cluster.run("scontrol", "show", "job", self.id), nodes, *lines])
+        log = (self.cluster.work / "slurm/log/slurmctld.log").read_text(encoding="utf-8", errors="replace")
+        job = self.cluster.run("scontrol", "show", "job", self.id)
+        return "\n".join([self.output, job, nodes, *log.splitlines()[-30:]])
 
     def wait_for(self, words: str, count: int = 1) -> None:
-        """Until so many lines of the journal hold these words."""
-        journal = RunFiles(self.directory).journal
-        self.wait_until(
-            lambda: journal.exists() and journal.read_text(encoding="utf-8").count(words) >= count, words
-        )
-
-    def wait_until(self, so: Callable[[], bool], what: str) -> None:
-        """Until it is so. Fails when the job ends before, or after WAIT_SECONDS."""
-        until = time.monotonic() + WAIT_SECONDS
-        while not so():
-            assert time.monotonic() < until, f"no {what}; {self.told_so_far()}"
-            assert self.field("JobState") not in ENDED, f"it ended before {what}; {self.told_so_far()}"
+        """Until so many lines of the journal hold these words. Fails when the job ends before."""
+        journal, until = RunFiles(self.directory).journal, time.monotonic() + WAIT_SECONDS
+        while not journal.exists() or journal.read_text(encoding="utf-8").count(words) < count:
+            assert time.monotonic() < until, f"no {words}; {self.told_so_far()}"
+            assert self.field("JobState") not in ENDED, f"it ended before {words}; {self.told_so_far()}"
             time.sleep(0.5)
 
     def wait_for_state(self, *states: str) -> str:
         until = time.monotonic() + WAIT_SECONDS
-        while (state := self.field("JobState")) not in states:
+        while (state := self.field("JobState")) not in (states or ENDED):
             assert time.monotonic() < until, f"{state}, never {states}; {self.told_so_far()}"
             time.sleep(1.0)
         return state
 
     def end(self) -> str:
         """Its last state."""
-        return self.wait_for_state(*ENDED)
+        return self.wait_for_state()
 
 
 @contextmanager

@@ -55,18 +55,6 @@ def test_no_rank_goes_on_before_the_last_has_come(cluster: Cluster) -> None:
         assert rank == "1" or min(map(float, held)) > fence.LATE_SECONDS / 2, told
 
 
-def test_a_warned_job_is_queued_again_and_goes_on(cluster: Cluster) -> None:
-    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 0.5)
-    job.wait_for('"type":"Ended"')
-    cluster.run("scancel", "--signal=USR1", job.id)
-    job.wait_for('"reason":"terminated"')
-    told = finished(job)
-    assert job.field("Restarts") == "1"
-    assert told.num_legs == 2
-    assert told.span_seconds == pytest.approx(30, abs=0.5)
-    assert "stopped, to be continued" in job.output
-
-
 def test_a_cancelled_job_stays_cancelled(cluster: Cluster) -> None:
     """Its run stops in time, too; Slurm would take the job back if it were asked to queue it again."""
     job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 5)

@@ -29,7 +29,7 @@ def tracking(request: pytest.FixtureRequest) -> Cluster:
 
 
 @pytest.mark.parametrize("whom", [(), ("--full",)], ids=["steps", "full"])
-def test_a_warning_stops_the_trials_in_flight_and_loses_none(
+def test_a_warned_job_loses_no_trial_in_flight_is_queued_again_and_goes_on(
     tracking: Cluster, whom: tuple[str, ...]
 ) -> None:
     script = tracking.edited("one_node.sbatch", nodes=1, devices=2)
@@ -48,5 +48,7 @@ def test_a_warning_stops_the_trials_in_flight_and_loses_none(
     assert State.STOPPED in states
     assert State.LOST not in states
     assert job.field("Restarts") == "1"
+    assert "stopped, to be continued" in job.output
+    assert (told.num_legs, told.span_seconds) == pytest.approx((2, 30), abs=0.5)
     assert told.tested is not None
     assert judge(told, RunFiles(job.directory)).valid

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from hypothesis import strategies as st
 
 import nas.layers
 from nas.graph import INPUT, Graph, Node
+from nas.head import Classes, Head
 from nas.layers import (
     AdaptiveAveragePool,
     Add,
@@ -69,25 +72,37 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
 }
 
 
+@dataclass
+class Draft:
+    """Nodes one after the other; each reads the one before unless told otherwise."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def put(self, name: str, layer: Layer, *inputs: str) -> str:
+        above = self.nodes[-1].name if self.nodes else INPUT
+        self.nodes.append(Node(name, layer, inputs or (above,)))
+        return name
+
+    def graph(self, *input: int, head: Head = Classes()) -> Graph:  # noqa: B008 - it is frozen
+        return Graph(input, tuple(self.nodes), head=head)
+
+
 def chain(*layers: Layer, input: Shape = IMAGE) -> Graph:
     """Layers one after the other, named by type and place."""
-    nodes: list[Node] = []
+    draft = Draft()
     for place, layer in enumerate(layers):
-        above = nodes[-1].name if nodes else INPUT
-        nodes.append(Node(f"{type(layer).__name__}.{place}", layer, (above,)))
-    return Graph(input, tuple(nodes))
+        draft.put(f"{type(layer).__name__}.{place}", layer)
+    return draft.graph(*input)
 
 
-def grouped(classes: int = 20) -> Graph:
+def grouped(classes: int = 20, side: int = 24) -> Graph:
     """A small ResNeXt (Xie et al., CVPR 2017): two bottlenecks whose 3×3 convolution has 8 groups, with
     squeeze-excite in the second, after a stem of as many groups as channels. A `DepthwiseConv2d` reads that
     stem, and ends the second."""
-    names = iter(range(1000))
-    nodes: list[Node] = []
+    draft = Draft()
 
     def put(layer: Layer, *inputs: str) -> str:
-        nodes.append(Node(f"node{next(names)}.{type(layer).__name__}", layer, inputs))
-        return nodes[-1].name
+        return draft.put(f"node{len(draft.nodes)}.{type(layer).__name__}", layer, *inputs)
 
     def conv(entry: str, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
         return put(BatchNorm(), put(Conv2d(channels, kernel, stride, groups), entry))
@@ -103,7 +118,7 @@ def grouped(classes: int = 20) -> Graph:
     z = put(Dense(128), put(ReLU(), put(Dense(32), put(GlobalPool(), branch))))
     two = put(ReLU(), put(Add(), put(Gate(), branch, z), conv(one, 128, 1, 2)))
     put(Dense(classes), put(GlobalPool(), two))
-    return Graph((3, 24, 24), tuple(nodes))
+    return draft.graph(3, side, side)
 
 
 @st.composite

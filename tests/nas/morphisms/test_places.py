@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -40,31 +36,7 @@ from nas.morphisms.channels import Channels, follow
 from nas.products import least_products
 from nas.seeds import residual, resnet50
 from tests.nas.graphs import chain
-from tests.nas.grown import KINDS, PARENTS, applies, joined, plain, proposals, randomised
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_applies_and_carries_whole_or_is_refused(kind: type[Morphism]) -> None:
-    """Morphisms moved to other nodes, and those of another graph."""
-    found: Counter[bool] = Counter()
-    foreign: list[Morphism] = []
-    for name in PARENTS:
-        parent = PARENTS[name]()
-        weights = randomised(parent, 0)
-        own = proposals(parent, kind, 2)
-        nodes = [*random.Random(0).sample(list(parent.node), 6), INPUT, "nowhere"]
-        moved = [replace(morphism, node=node) for morphism in own for node in nodes]  # type: ignore[call-arg]
-        foreign, others = own, foreign
-        for morphism in own + moved + others:
-            try:
-                child = morphism.apply(parent)
-                assert set(morphism.carry(parent, weights)) == {*child.weights, *child.statistics}
-                success = True
-            except (MorphismError, ShapeError):
-                success = False
-            found[success] += 1
-    assert min(found[True], found[False]) >= 3, found
-
+from tests.nas.grown import applies, joined, plain, proposals
 
 STEM = residual((1, 8, 8), 4, (4, 8))
 
@@ -149,11 +121,11 @@ def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
     graph = plain()
-    assert not applies(WidenByCopies("0.Conv2d", 16, 0), graph)
-    assert applies(Widen("0.Conv2d", 16, 0), graph)
-    assert applies(WidenByCopies("4.Conv2d", 12, 0), graph)
-    assert not applies(WidenByCopies("15.Dense", 40, 0), graph)  # its dropout is that of the features
-    assert not applies(DeepenBasic("0.Conv2d", 8, 0), graph)
+    assert not applies(WidenByCopies("Conv2d.0", 16, 0), graph)
+    assert applies(Widen("Conv2d.0", 16, 0), graph)
+    assert applies(WidenByCopies("Conv2d.4", 12, 0), graph)
+    assert not applies(WidenByCopies("Dense.15", 40, 0), graph)  # its dropout is that of the features
+    assert not applies(DeepenBasic("Conv2d.0", 8, 0), graph)
 
 
 def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
@@ -227,4 +199,4 @@ def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_functio
         follow(grouped, grouped, {read: backwards})
     assert follow(grouped, grouped, {}) == {}
     with pytest.raises(MorphismError, match="it tears copies of a channel apart"):
-        follow(plain(), plain(), {"0.Conv2d": Channels(np.arange(8), np.full(8, 0.5))})
+        follow(plain(), plain(), {"Conv2d.0": Channels(np.arange(8), np.full(8, 0.5))})

@@ -1,0 +1,162 @@
+"""Every morphism as an edit of a graph: what it names, how it is recorded, where it applies, its speed."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nas.graph import INPUT, Graph
+from nas.layers import ShapeError
+from nas.morphisms import (
+    MIX,
+    TEXT_MIX,
+    DeepenBasic,
+    DeepenBottleneck,
+    EnlargeKernel,
+    Morphism,
+    MorphismError,
+    Skip,
+    Widen,
+    WidenByCopies,
+    WidenTrunk,
+    WidenTrunkByCopies,
+)
+from nas.morphisms.text import DeepenPlain, Upcycle
+from nas.record import decode, encode, graph_from_json, graph_to_json
+from nas.seeds import residual, resnet50
+from nas.text_seeds import TEXT_SEEDS
+from nas.weights import digest
+from tests.nas.grown import cases, grown, kinds_for, parents_of, proposals, randomised, standard
+
+WIDENINGS = (Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies)
+every_kind = pytest.mark.parametrize("kind", [*MIX, *TEXT_MIX])
+
+
+@every_kind
+def test_what_is_proposed_applies_is_recorded_and_leaves_its_parent_alone(kind: type[Morphism]) -> None:
+    places: Counter[str] = Counter()
+    for name, parent, morphism in cases(kind, 5):
+        places[name] += 1
+        assert type(morphism) is kind
+        weights, shown = randomised(parent, 1), repr(parent)
+        before = digest(weights)
+        child = morphism.apply(parent)
+        assert child.key != parent.key
+        assert (child.input, child.classes, child.head) == (parent.input, parent.classes, parent.head)
+        # Names survive, in their order; new ones are short however long the lineage.
+        kept = [node.name for node in child.nodes if node.name in parent.node]
+        assert kept == [name for name in parent.node if name in child.node]
+        assert (len(kept) < len(parent.nodes)) == (kind is Upcycle)
+        assert max(map(len, child.node.keys() - parent.node.keys()), default=0) < 24
+        assert morphism.apply(Graph(parent.input, parent.nodes, head=parent.head)) == child
+        assert decode(Morphism, json.loads(json.dumps(encode(morphism)))) == morphism
+        assert graph_from_json(json.dumps(graph_to_json(child))) == child
+        carried = morphism.carry(parent, weights)
+        shapes = {tensor: values.shape for tensor, values in carried.items()}
+        assert shapes == {**child.weights, **child.statistics}
+        assert {values.dtype for values in carried.values()} == {next(iter(weights.values())).dtype}
+        momentum = morphism.carry_state(parent, weights)
+        assert {tensor: values.shape for tensor, values in momentum.items()} == dict(child.weights)
+        assert digest(morphism.carry(parent, weights)) == digest(carried)
+        assert (repr(parent), digest(weights)) == (shown, before)
+    assert len(places) >= 2
+    assert kind in TEXT_MIX or sum(num >= 2 for num in places.values()) >= 2, places
+
+
+@every_kind
+def test_it_applies_and_carries_whole_or_is_refused(kind: type[Morphism]) -> None:
+    """Morphisms moved to other nodes, and those of another graph."""
+    found: Counter[bool] = Counter()
+    foreign: list[Morphism] = []
+    for build in parents_of(kind).values():
+        parent = build()
+        weights = randomised(parent, 0)
+        own = proposals(parent, kind, 2)
+        nodes = [*random.Random(0).sample(list(parent.node), 6), INPUT, "nowhere"]
+        moved = [replace(morphism, node=node) for morphism in own for node in nodes]  # type: ignore[call-arg]
+        for morphism in own + moved + foreign:
+            try:
+                child = morphism.apply(parent)
+            except (MorphismError, ShapeError):
+                found[False] += 1
+                continue
+            assert set(morphism.carry(parent, weights)) == {*child.weights, *child.statistics}
+            found[True] += 1
+        foreign = own
+    assert min(found[True], found[False]) >= 3, found
+
+
+@every_kind
+def test_networks_of_the_other_task_and_layer_norms_are_refused_in_one_line(kind: type[Morphism]) -> None:
+    others = {"": standard("gated")}
+    if kind in TEXT_MIX:
+        others = {"symbol": residual((1, 8, 8), 5, (4, 8)), "RMSNorm": TEXT_SEEDS["gpt-4x128"]((8,))}
+    _, _, morphism = next(cases(kind, 1))
+    for word, other in others.items():
+        with pytest.raises(MorphismError, match=f"^.*{word}.*$"):
+            kind.propose(other, random.Random(0))
+        with pytest.raises(MorphismError, match=f"^.*{word}.*$"):
+            morphism.apply(other)
+
+
+def test_new_names_count_on() -> None:
+    graph = seed = residual((1, 8, 8), 4, (4, 8))
+    for _ in range(11):
+        graph = DeepenBasic("stem.relu", 4, 0).apply(graph)
+    assert {name.split(".")[0] for name in graph.node.keys() - seed.node.keys()} == {
+        f"block{number}" for number in range(1, 12)
+    }
+    child = Skip("stem.relu", "stage2.block1.2.bn", 0).apply(graph)
+    assert sorted(child.node.keys() - graph.node.keys()) == ["skip1.add", "skip1.bn", "skip1.conv"]
+
+
+def test_small_networks_grow_fast() -> None:
+    """Widths by half or double, in multiples of 8, or of 4 below 8; kernels by two."""
+    graph = residual((1, 32, 32), 10, (4, 8, 16))
+    for kind in WIDENINGS:
+        for morphism in proposals(graph, kind, 40):
+            assert isinstance(morphism, WIDENINGS)
+            width = graph.shapes[morphism.node][0]
+            assert 1.5 * width <= morphism.channels <= 2 * width
+            assert morphism.channels % (8 if width > 4 else 4) == 0
+    assert {m.kernel for m in proposals(graph, EnlargeKernel, 20) if isinstance(m, EnlargeKernel)} == {5}
+
+
+def test_the_mixes_are_all_there_is() -> None:
+    assert [sum(MIX.values()), sum(TEXT_MIX.values())] == pytest.approx([1, 1])
+    assert not MIX.keys() & TEXT_MIX.keys()
+    assert {*MIX, *TEXT_MIX} == set(Morphism.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("build", "deepen"),
+    [(lambda: resnet50((3, 64, 64), 10), DeepenBottleneck), (TEXT_SEEDS["llama-4x128"], DeepenPlain)],
+    ids=["images", "text"],
+)
+def test_a_step_of_a_search_takes_milliseconds(build: Callable[[], Graph], deepen: type[Morphism]) -> None:
+    """Proposing and applying, for a child of 250 nodes; measured beside other work, so by processor time."""
+    parent, rng, seconds = build(), random.Random(3), []
+    while len(parent.nodes) < 250:
+        parent = deepen.propose(parent, rng).apply(parent)
+    for kind in kinds_for(parent) * 5:
+        fresh = Graph(parent.input, parent.nodes, head=parent.head)
+        began = time.process_time()
+        try:
+            kind.propose(fresh, rng).apply(fresh)
+        except MorphismError:
+            continue
+        seconds.append(time.process_time() - began)
+    assert statistics.median(seconds) < 0.005
+
+
+@pytest.mark.parametrize("root", [None, standard("plain")], ids=["images", "text"])
+def test_a_lineage_can_be_replayed(root: Graph | None) -> None:
+    assert grown(5, 8, root) == grown(5, 8, root)
+    assert grown(5, 8, root) != grown(6, 8, root)

@@ -1,15 +1,23 @@
-"""Every layer's shape, weights and operations, against figures worked out by hand."""
+"""Every layer's shape, weights and operations, against figures worked out by hand and loops that count."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from itertools import product
-from math import inf, nan
+from keyword import iskeyword
+from math import inf, nan, prod
+from typing import Any
 
 import pytest
 
+from nas.graph import INPUT, Graph, Node
+from nas.head import Classes, Head, NextSymbol
 from nas.layers import (
+    GELU,
     AdaptiveAveragePool,
     Add,
+    Attention,
     AveragePool,
     BatchNorm,
     Concat,
@@ -17,18 +25,31 @@ from nas.layers import (
     Dense,
     DepthwiseConv2d,
     Dropout,
+    Embedding,
+    Experts,
     Flatten,
     Gate,
     GlobalPool,
+    Layer,
+    LayerNorm,
+    Linear,
     MaxPool,
+    Positions,
+    Product,
     ReLU,
+    RMSNorm,
+    Shape,
     ShapeError,
     Windows,
     softmax_cross_entropy,
 )
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
-from tests.nas.text.samples import TEXT_SAMPLES
+from tests.nas.text.naive import Tallies, Tally, cross_entropy, log_probability, naive
+from tests.nas.text.samples import TEXT, TEXT_SAMPLES
+
+ALL = {**SAMPLES, **TEXT_SAMPLES}
+NONE = Ops()
 
 
 def alike(row: str, operations: Ops) -> dict[str, Cost]:
@@ -36,8 +57,22 @@ def alike(row: str, operations: Ops) -> dict[str, Cost]:
     return {row: Cost(operations, operations, operations, operations)}
 
 
+def of(row: str, forward: Ops, input_grad: Ops = NONE, weight_grad: Ops = NONE) -> dict[str, Cost]:
+    """Validation makes the forward pass."""
+    return {row: Cost(forward, input_grad, weight_grad, forward)}
+
+
+def sums(row: str, number: int) -> dict[str, Cost]:
+    return of(row, Ops(add=number), weight_grad=Ops(add=number))
+
+
+def each(**numbers: int) -> Ops:
+    """Of what is made at every one of 5 positions."""
+    return Ops(**numbers) * 5
+
+
 # (4, 6, 5) has 120 elements on areas of 30; strides of 2 leave (3, 3), windows of 2 leave (3, 2).
-BY_HAND = {
+BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     # 5·5 taps of 4 channels for each of 8·30 elements
     "conv": ((8, 6, 5), alike("conv", Ops(mac=24_000))),
     # 3·3 taps of 4 channels for each of 8·9
@@ -47,10 +82,7 @@ BY_HAND = {
     # 3·3 taps of 1 channel for each of 4·9
     "conv, depthwise": ((4, 3, 3), alike("conv", Ops(mac=324))),
     # 3·3 taps of 4 channels for each of 8·30, and a sum for each
-    "conv, bias": (
-        (8, 6, 5),
-        {**alike("conv", Ops(mac=8_640)), "bias": Cost(Ops(add=240), Ops(), Ops(add=240), Ops(add=240))},
-    ),
+    "conv, bias": ((8, 6, 5), {**alike("conv", Ops(mac=8_640)), **sums("bias", 240)}),
     # 3·3 taps of 2 channels for each of 8·12
     "conv, unpadded": ((8, 4, 3), alike("conv", Ops(mac=1_728))),
     # 1·3 taps of 4 channels for each of 8·21
@@ -58,14 +90,8 @@ BY_HAND = {
     # 2·2 taps of 4 channels for each of 8·6
     "conv, even": ((8, 3, 2), alike("conv", Ops(mac=768))),
     # 3·3 taps of 1 channel for each of 4·4
-    "conv, depthwise, bias": (
-        (4, 2, 2),
-        {**alike("conv", Ops(mac=144)), "bias": Cost(Ops(add=16), Ops(), Ops(add=16), Ops(add=16))},
-    ),
-    "dense": (
-        (10,),
-        {**alike("dense", Ops(mac=160)), "bias": Cost(Ops(add=10), Ops(), Ops(add=10), Ops(add=10))},
-    ),
+    "conv, depthwise, bias": ((4, 2, 2), {**alike("conv", Ops(mac=144)), **sums("bias", 16)}),
+    "dense": ((10,), {**alike("dense", Ops(mac=160)), **sums("bias", 10)}),
     "dense, no bias": ((10,), alike("dense", Ops(mac=160))),
     "batch norm": (
         IMAGE,
@@ -75,86 +101,196 @@ BY_HAND = {
             )
         },
     ),
-    "ReLU": (IMAGE, {"relu": Cost(Ops(cmp=120), Ops(cmp=120), Ops(), Ops(cmp=120))}),
+    "ReLU": (IMAGE, of("relu", Ops(cmp=120), Ops(cmp=120))),
     # with 0 and with 6
-    "ReLU6": (IMAGE, {"relu6": Cost(Ops(cmp=240), Ops(cmp=240), Ops(), Ops(cmp=240))}),
+    "ReLU6": (IMAGE, of("relu6", Ops(cmp=240), Ops(cmp=240))),
     # 8 comparisons for each of 4·9
-    "max-pool": ((4, 3, 3), {"maxpool": Cost(Ops(cmp=288), Ops(add=36), Ops(), Ops(cmp=288))}),
+    "max-pool": ((4, 3, 3), of("maxpool", Ops(cmp=288), Ops(add=36))),
     # 3 comparisons for each of 4·6
-    "max-pool, even": ((4, 3, 2), {"maxpool": Cost(Ops(cmp=72), Ops(add=24), Ops(), Ops(cmp=72))}),
+    "max-pool, even": ((4, 3, 2), of("maxpool", Ops(cmp=72), Ops(add=24))),
     # 8 comparisons for each of 4·4
-    "max-pool, unpadded": ((4, 2, 2), {"maxpool": Cost(Ops(cmp=128), Ops(add=16), Ops(), Ops(cmp=128))}),
+    "max-pool, unpadded": ((4, 2, 2), of("maxpool", Ops(cmp=128), Ops(add=16))),
     # 8 comparisons for each of 4·6
-    "max-pool, ceil": ((4, 3, 2), {"maxpool": Cost(Ops(cmp=192), Ops(add=24), Ops(), Ops(cmp=192))}),
+    "max-pool, ceil": ((4, 3, 2), of("maxpool", Ops(cmp=192), Ops(add=24))),
     # windows overlap: 9 gradients gathered for each of 36
-    "average pool": (
-        (4, 3, 3),
-        {"avgpool": Cost(Ops(add=288, div=36), Ops(mul=120, add=324), Ops(), Ops(add=288, div=36))},
-    ),
-    "average pool, apart": (
-        (4, 3, 2),
-        {"avgpool": Cost(Ops(add=72, div=24), Ops(mul=120), Ops(), Ops(add=72, div=24))},
-    ),
+    "average pool": ((4, 3, 3), of("avgpool", Ops(add=288, div=36), Ops(mul=120, add=324))),
+    "average pool, apart": ((4, 3, 2), of("avgpool", Ops(add=72, div=24), Ops(mul=120))),
     # windows of 2·3 overlap along the width: 6 gradients gathered for each of 4·12
-    "average pool, rectangular": (
-        (4, 4, 3),
-        {"avgpool": Cost(Ops(add=240, div=48), Ops(mul=120, add=288), Ops(), Ops(add=240, div=48))},
-    ),
+    "average pool, rectangular": ((4, 4, 3), of("avgpool", Ops(add=240, div=48), Ops(mul=120, add=288))),
     # down 0-2 1-3 3-5 4-6, which are 8; right 0-3 2-5, which are 6; 4·8·6 taps in 4·8 windows
-    "adaptive pool": (
-        (4, 4, 2),
-        {"avgpool": Cost(Ops(add=160, div=32), Ops(mul=120, add=192), Ops(), Ops(add=160, div=32))},
-    ),
+    "adaptive pool": ((4, 4, 2), of("avgpool", Ops(add=160, div=32), Ops(mul=120, add=192))),
     # down 0-2 2-4 4-6; right each by itself
-    "adaptive pool, apart": (
-        (4, 3, 5),
-        {"avgpool": Cost(Ops(add=60, div=60), Ops(mul=120), Ops(), Ops(add=60, div=60))},
-    ),
+    "adaptive pool, apart": ((4, 3, 5), of("avgpool", Ops(add=60, div=60), Ops(mul=120))),
     # down 0-1 0-2 1-3 2-4 3-5 4-6 5-6, which are 12; right 0-1 0-2 1-3 2-3 2-4 3-5 4-5, which are 11
-    "adaptive pool, larger": (
-        (4, 7, 7),
-        {"avgpool": Cost(Ops(add=332, div=196), Ops(mul=120, add=528), Ops(), Ops(add=332, div=196))},
-    ),
+    "adaptive pool, larger": ((4, 7, 7), of("avgpool", Ops(add=332, div=196), Ops(mul=120, add=528))),
     # 29 sums for each of 4 channels
-    "global pool": ((4,), {"avgpool": Cost(Ops(add=116, div=4), Ops(mul=120), Ops(), Ops(add=116, div=4))}),
-    "add": (IMAGE, {"add": Cost(Ops(add=240), Ops(), Ops(), Ops(add=240))}),
+    "global pool": ((4,), of("avgpool", Ops(add=116, div=4), Ops(mul=120))),
+    "add": (IMAGE, of("add", Ops(add=240), Ops())),
     "concat": ((7, 6, 5), {"concat": Cost()}),
     "concat of vectors": ((7,), {"concat": Cost()}),
     "flatten": ((120,), {"flatten": Cost()}),
     "dropout": (IMAGE, {"dropout": Cost(Ops(mul=120), Ops(mul=120))}),
     # dx: mul 2·120 + 3·4; add 29·4 + 4
-    "gate": (
-        IMAGE,
+    "gate": (IMAGE, of("gate", Ops(exp=4, add=4, div=4, mul=124), Ops(mul=252, add=120))),
+    # (5, 12) has 60 elements; of 5 positions a head has 15 pairs.
+    "embedding": (TEXT, {"embedding": Cost(weight_grad=Ops(add=60))}),
+    "positions": (TEXT, sums("positions", 60)),
+    "linear": ((5, 8), alike("linear", Ops(mac=480))),
+    "linear, bias": ((5, 8), {**alike("linear", Ops(mac=480)), **sums("bias", 40)}),
+    "RMSNorm": (
+        TEXT,
+        of(
+            "rms_norm", each(mul=36, add=12, div=2, sqrt=1), each(mul=48, add=23, div=1), each(mul=12, add=12)
+        ),
+    ),
+    "LayerNorm": (
+        TEXT,
+        of(
+            "layer_norm",
+            each(mul=36, add=47, div=3, sqrt=1),
+            each(mul=48, add=46, div=2),
+            each(mul=12, add=24),
+        ),
+    ),
+    # 3 heads of 4 features: 45 pairs in 15 rows
+    "attention": (
+        TEXT,
+        of("attention", Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45), Ops(mac=720, mul=135, add=75)),
+    ),
+    # 6 heads of 2 features: 90 pairs in 30 rows; 4 further heads, 2 · 4 · 5 · 2 sums
+    "attention, grouped": (
+        TEXT,
+        of(
+            "attention", Ops(mac=360, mul=90, cmp=60, add=150, exp=90, div=90), Ops(mac=720, mul=270, add=230)
+        ),
+    ),
+    # 3 heads read one group: 2 · 2 · 5 · 4 sums; 80 elements are turned
+    "attention, rotary": (
+        TEXT,
         {
-            "gate": Cost(
-                Ops(exp=4, add=4, div=4, mul=124),
-                Ops(mul=252, add=120),
-                Ops(),
-                Ops(exp=4, add=4, div=4, mul=124),
-            )
+            **of(
+                "attention",
+                Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45),
+                Ops(mac=720, mul=135, add=155),
+            ),
+            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
         },
     ),
+    # Router of 60: 5 + 3 add, 4 + 3 cmp, 2 exp, 2 div; 4 mul, 3 add. Experts of 3 · 6 · 12: 24 mul, 12 add;
+    # 48 mul, 22 + 48 add; SiLU and product of 12: 12 exp, 12 add, 12 div, 24 mul; 60 mul, 24 add.
+    "experts": (
+        TEXT,
+        {
+            **of(
+                "router", each(mac=60, add=8, cmp=7, exp=2, div=2), each(mac=60, mul=4, add=3), each(mac=60)
+            ),
+            **of(
+                "experts",
+                each(mac=432, mul=48, add=24, exp=12, div=12),
+                each(mac=432, mul=108, add=94),
+                each(mac=432),
+            ),
+        },
+    ),
+    # Router of 48: 4 + 5 add, 3 + 2 + 1 cmp, 3 exp, 3 div; 6 mul, 5 add. Experts of 2 · 8 · 12: 36 mul, 24
+    # add; 72 mul, 33 + 36 add; GELU of 24: 72 mul, 24 add, 24 exp; 120 mul, 24 add, 24 exp.
+    "experts, plain": (
+        TEXT,
+        {
+            **of(
+                "router", each(mac=48, add=9, cmp=6, exp=3, div=3), each(mac=48, mul=6, add=5), each(mac=48)
+            ),
+            **of(
+                "experts",
+                each(mac=576, mul=108, add=48, exp=24),
+                each(mac=576, mul=192, add=93, exp=24),
+                each(mac=576),
+            ),
+        },
+    ),
+    "GELU": (TEXT, of("gelu", Ops(mul=180, add=60, exp=60), Ops(mul=300, add=60, exp=60))),
+    "SiLU": (TEXT, of("silu", Ops(exp=60, add=60, div=60, mul=60), Ops(mul=180, add=120))),
+    "squared ReLU": (TEXT, of("squared_relu", Ops(cmp=60, mul=60), Ops(mul=120))),
+    "product": (TEXT, of("product", Ops(mul=60), Ops(mul=120))),
+    "add of text": (TEXT, of("add", Ops(add=60))),
+    "ReLU of text": (TEXT, of("relu", Ops(cmp=60), Ops(cmp=60))),
 }
 
 
-def test_every_layer_has_a_sample_and_figures_by_hand():
-    assert {type(layer) for layer, _ in [*SAMPLES.values(), *TEXT_SAMPLES.values()]} == LAYERS
-    assert BY_HAND.keys() == SAMPLES.keys()
+def test_every_layer_has_a_sample_and_figures_by_hand() -> None:
+    assert {type(layer) for layer, _ in ALL.values()} == LAYERS
+    assert BY_HAND.keys() == ALL.keys()
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_shape_and_operations_by_hand(name):
-    layer, inputs = SAMPLES[name]
+@pytest.mark.parametrize("name", ALL)
+def test_shape_and_operations_by_hand(name: str) -> None:
+    layer, inputs = ALL[name]
     assert (layer.shape(*inputs), dict(layer.costs(*inputs))) == BY_HAND[name]
 
 
-def test_loss_by_hand():
-    assert softmax_cross_entropy(10) == Cost(
-        Ops(cmp=9, add=21, exp=11, div=10), Ops(add=10, mul=10), Ops(), Ops(cmp=9)
-    )
+def test_losses_by_hand() -> None:
+    forward, gradient = Ops(cmp=9, add=21, exp=11, div=10), Ops(add=10, mul=10)
+    assert softmax_cross_entropy(10) == Cost(forward, gradient, Ops(), Ops(cmp=9))
+    asked = Ops(cmp=27, add=60, exp=33)
+    assert NextSymbol().loss((3, 10)) == Cost(forward * 3, gradient * 3, Ops(), asked)
 
 
-def test_weights_and_statistics():
+def drawn(rng: random.Random, shape: Shape) -> Any:
+    if not shape:
+        return rng.gauss(0, 1)
+    return [drawn(rng, shape[1:]) for _ in range(shape[0])]
+
+
+def made(layer: Layer, inputs: tuple[Shape, ...]) -> Cost:
+    """What loops over single numbers made of one example."""
+    rng, tallies = random.Random(0), Tallies()
+    tensors = {**layer.weights(*inputs), **layer.statistics(*inputs)}
+    own = {name: drawn(rng, shape) for name, shape in tensors.items()}
+    before = {name: drawn(rng, shape) for name, shape in layer.weights(*inputs).items()}
+    reads = [drawn(rng, shape) for shape in inputs]
+    if isinstance(layer, Embedding):
+        reads = [[rng.randrange(layer.symbols) for _ in reads[0]]]
+    _, backward = naive(layer, tallies, own, before, *reads)
+    backward(drawn(rng, layer.shape(*inputs)))
+    return tallies.cost
+
+
+@pytest.mark.parametrize("name", TEXT_SAMPLES)
+def test_as_many_operations_as_loops_make(name: str) -> None:
+    layer, inputs = TEXT_SAMPLES[name]
+    assert made(layer, inputs) == sum(layer.costs(*inputs).values(), Cost())
+
+
+@pytest.mark.parametrize("rotary", [0.0, 100.0])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(1, 1, 2), (4, 2, 2), (6, 1, 4), (6, 3, 2)])
+@pytest.mark.parametrize("positions", [1, 2, 3, 7])
+def test_the_triangle_is_what_a_loop_over_pairs_makes(
+    positions: int, heads: int, groups: int, width: int, rotary: float
+) -> None:
+    layer, narrow = Attention(heads, groups, rotary), (positions, groups * width)
+    inputs = ((positions, heads * width), narrow, narrow)
+    assert made(layer, inputs) == sum(layer.costs(*inputs).values(), Cost())
+    counted, masked = layer.costs(*inputs)["attention"], layer.masked(*inputs)
+    for found, more in (
+        (counted.forward, masked.forward),
+        (counted.input_grad, masked.input_grad),
+        (counted.evaluate, masked.evaluate),
+    ):
+        assert (found.mac + more.mac) * (positions + 1) == found.mac * 2 * positions
+
+
+@pytest.mark.parametrize(("positions", "symbols"), [(1, 2), (3, 5), (4, 1)])
+def test_the_loss_is_what_a_loop_over_symbols_makes(positions: int, symbols: int) -> None:
+    rng, tallies, evaluation = random.Random(1), Tallies(), Tally()
+    for _ in range(positions):
+        logits, right = drawn(rng, (symbols,)), rng.randrange(symbols)
+        loss, _ = cross_entropy(tallies, logits, right)
+        assert log_probability(evaluation, logits, right) == pytest.approx(-loss, abs=1e-12)
+    expected = Cost(tallies.forward.ops, tallies.input_grad.ops, Ops(), evaluation.ops)
+    assert NextSymbol().loss((positions, symbols)) == expected
+
+
+def test_weights_and_statistics() -> None:
     assert Conv2d(8, 3, 1, groups=2).weights(IMAGE) == {"weight": (8, 2, 3, 3)}
     assert Conv2d(8, (1, 3), bias=True).weights(IMAGE) == {"weight": (8, 4, 1, 3), "bias": (8,)}
     assert DepthwiseConv2d().weights(IMAGE) == {"weight": (4, 1, 3, 3)}
@@ -162,129 +298,187 @@ def test_weights_and_statistics():
     assert Dense(10, bias=False).weights((16,)) == {"weight": (10, 16)}
     assert BatchNorm().weights(IMAGE) == {"weight": (4,), "bias": (4,)}
     assert BatchNorm().statistics(IMAGE) == {"running_mean": (4,), "running_var": (4,)}
-    for layer, inputs in SAMPLES.values():
-        if not isinstance(layer, (Conv2d, DepthwiseConv2d, Dense, BatchNorm)):
-            assert not layer.weights(*inputs)
-        if not isinstance(layer, BatchNorm):
-            assert not layer.statistics(*inputs)
+    assert Embedding(7, 12).weights((5,)) == {"weight": (7, 12)}
+    assert Positions().weights(TEXT) == {"weight": (5, 12)}
+    assert Linear(8).weights(TEXT) == {"weight": (8, 12)}
+    assert Linear(8, bias=True).weights(TEXT) == {"weight": (8, 12), "bias": (8,)}
+    assert RMSNorm().weights(TEXT) == {"weight": (12,)}
+    assert LayerNorm().weights(TEXT) == {"weight": (12,), "bias": (12,)}
+    experts = {"router": (3, 12), "up": (3, 8, 12), "down": (3, 12, 8)}
+    assert Experts(3, 2, 8, gated=False).weights(TEXT) == experts
+    assert Experts(3, 2, 8).weights(TEXT) == {**experts, "gate": (3, 8, 12)}
+    assert Experts(3, 2, 8).statistics(TEXT) == {"balance": (3,)}
+    trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear, RMSNorm, LayerNorm)
+    for layer, inputs in ALL.values():
+        weights, statistics = layer.weights(*inputs), layer.statistics(*inputs)
+        assert bool(weights) == isinstance(layer, (*trained, Experts))
+        assert bool(statistics) == isinstance(layer, (BatchNorm, Experts))
+        for tensor in (*weights, *statistics):  # torch.compile writes it into a program
+            assert tensor.isidentifier()
+            assert not iskeyword(tensor)
 
 
-def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was():
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        (Conv2d(8), "Conv2d(channels=8, kernel=3, stride=1, groups=1)"),
+        (Conv2d(8, (3, 3), (1, 1), padding=(1, 1)), "Conv2d(channels=8, kernel=3, stride=1, groups=1)"),
+        (
+            Conv2d(8, (1, 3), padding=0, bias=True),
+            "Conv2d(channels=8, kernel=(1, 3), stride=1, groups=1, padding=0, bias=True)",
+        ),
+        (DepthwiseConv2d(5, 2), "DepthwiseConv2d(kernel=5, stride=2)"),
+        (MaxPool(3, 2), "MaxPool(kernel=3, stride=2)"),
+        (MaxPool(2, 2, padding=0), "MaxPool(kernel=2, stride=2)"),
+        (Attention(4, 2, 10000), "Attention(heads=4, groups=2, rotary=10000.0)"),
+        (Attention(4, 2), "Attention(heads=4, groups=2, rotary=10000.0)"),
+    ],
+)
+def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was(layer: Layer, text: str) -> None:
     """Of the text of its layers an architecture's key is made, and journals hold keys."""
-    assert repr(Conv2d(8)) == "Conv2d(channels=8, kernel=3, stride=1, groups=1)"
-    assert repr(DepthwiseConv2d(5, 2)) == "DepthwiseConv2d(kernel=5, stride=2)"
-    assert repr(MaxPool(3, 2)) == "MaxPool(kernel=3, stride=2)"
-    assert repr(Conv2d(8, (3, 3), (1, 1), padding=(1, 1))) == repr(Conv2d(8))
-    assert repr(MaxPool(2, 2, padding=0)) == "MaxPool(kernel=2, stride=2)"
-    assert repr(Conv2d(8, (1, 3), padding=0, bias=True)) == (
-        "Conv2d(channels=8, kernel=(1, 3), stride=1, groups=1, padding=0, bias=True)"
-    )
+    assert repr(layer) == text
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, (6, 2)])
-def test_adaptive_windows_of_one_size_cost_what_an_average_pool_does(size):
+def test_adaptive_windows_of_one_size_cost_what_an_average_pool_does(size: Any) -> None:
     shape = (4, 6, 6)
-    side = AdaptiveAveragePool(size).shape(shape)[1:]
-    kernel = tuple(6 // each for each in side)
+    _, height, width = AdaptiveAveragePool(size).shape(shape)
+    kernel = (6 // height, 6 // width)
     assert AdaptiveAveragePool(size).costs(shape) == AveragePool(kernel, kernel, padding=0).costs(shape)
     assert AdaptiveAveragePool(1).costs(IMAGE) == GlobalPool().costs(IMAGE)
 
 
-def test_an_image_of_one_element_goes_through_every_window():
+def test_an_image_of_one_element_goes_through_every_window() -> None:
     for layer in (Conv2d(2, 7, 2), MaxPool(3, 2), AveragePool(5, 1)):
         assert layer.shape((3, 1, 1))[1:] == (1, 1)
 
 
-SIZE = "not a whole number from 1 to 2^31 − 1"
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        *((Conv2d, {"channels": value}) for value in (0, -8, True, 8.0, 2**31)),
+        *((Conv2d, {"channels": 8, field: 0}) for field in ("kernel", "stride", "groups")),
+        *((Conv2d, {"channels": 8, "kernel": kernel}) for kernel in ((3, 0), (3, 3, 3))),
+        *((kind, {"kernel": 2, "stride": 0}) for kind in (MaxPool, AveragePool)),
+        *((kind, {"stride": 1, "kernel": 0}) for kind in (MaxPool, DepthwiseConv2d)),
+        *((kind, {"features": 0}) for kind in (Dense, Linear)),
+        (AdaptiveAveragePool, {"size": 0}),
+        (Embedding, {"features": 4, "symbols": 0}),
+        (Embedding, {"symbols": 4, "features": 2**31}),
+        (Attention, {"heads": 0}),
+    ],
+)
+def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, Any]) -> None:
+    *_, (field, value) = fields.items()
+    with pytest.raises(ShapeError) as raised:
+        kind(**fields)
+    name = getattr(kind, "__name__", "")
+    assert str(raised.value) == f"{name}: {field} is {value}, not a whole number from 1 to 2^31 − 1"
+
+
+OF_IMAGES = (Conv2d(8), DepthwiseConv2d(), BatchNorm(), MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool())
+OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "reads", "shape"),
+    [
+        *product((*OF_IMAGES, Flatten()), ["(channels, height, width)"], [(4,), TEXT]),
+        *product(OF_TEXT, ["(positions, features)"], [(12,), IMAGE]),
+        *product([Dense(8)], ["(features,)"], [IMAGE, TEXT]),
+        (Embedding(7, 4), "(positions,)", TEXT),
+    ],
+    ids=str,
+)
+def test_what_a_layer_cannot_read_is_named(layer: Layer, reads: str, shape: Shape) -> None:
+    with pytest.raises(ShapeError) as raised:
+        layer.shape(shape)
+    assert str(raised.value) == f"{type(layer).__name__}: reads {reads}, not {shape}"
+
+
+EVEN = "is even; use an odd one, or state its padding"
+ROTARY = "is neither 0 nor a base from 1 up"
+TWO_OR_MORE = "needs two or more inputs of one"
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Conv2d(0), f"Conv2d: channels is 0, {SIZE}"),
-        (lambda: Conv2d(-8), f"Conv2d: channels is -8, {SIZE}"),
-        (lambda: Conv2d(True), f"Conv2d: channels is True, {SIZE}"),
-        (lambda: Conv2d(8.0), f"Conv2d: channels is 8.0, {SIZE}"),
-        (lambda: Conv2d(2**31), f"Conv2d: channels is 2147483648, {SIZE}"),
-        (lambda: Conv2d(10**4000), f"Conv2d: channels is 1{'0' * 39}, {SIZE}"),
-        (lambda: Conv2d(8, kernel=0), f"Conv2d: kernel is 0, {SIZE}"),
-        (lambda: Conv2d(8, stride=0), f"Conv2d: stride is 0, {SIZE}"),
-        (lambda: Conv2d(8, groups=0), f"Conv2d: groups is 0, {SIZE}"),
-        (lambda: Conv2d(8, kernel=4), "Conv2d: kernel 4 is even; use an odd one, or state its padding"),
-        (lambda: Conv2d(8, (1, 2)), "Conv2d: kernel (1, 2) is even; use an odd one, or state its padding"),
-        (lambda: Conv2d(8, (3, 0)), f"Conv2d: kernel is (3, 0), {SIZE}"),
-        (lambda: Conv2d(8, (3, 3, 3)), f"Conv2d: kernel is (3, 3, 3), {SIZE}"),
-        (lambda: Conv2d(8, padding=-1), f"Conv2d: padding is -1, {SIZE.replace('1', '0', 1)}"),
+        (lambda: Conv2d(10**4000), f"Conv2d: channels is 1{'0' * 39}, not a whole number from 1 to 2^31 − 1"),
+        (lambda: Conv2d(8, kernel=4), f"Conv2d: kernel 4 {EVEN}"),
+        (lambda: Conv2d(8, (1, 2)), f"Conv2d: kernel (1, 2) {EVEN}"),
+        (lambda: DepthwiseConv2d(4), f"DepthwiseConv2d: kernel 4 {EVEN}"),
+        (lambda: Conv2d(8, padding=-1), "Conv2d: padding is -1, not a whole number from 0 to 2^31 − 1"),
         (lambda: Conv2d(8, padding=3), "Conv2d: with padding 3, a kernel of 3 would see padding only"),
         (lambda: Conv2d(8, 5, padding=0).shape((4, 4, 9)), "Conv2d: kernel 5 on an area of [4, 9]"),
         (lambda: Conv2d(8, groups=3), "Conv2d: 8 channels in 3 groups"),
         (lambda: Conv2d(9, groups=3).shape(IMAGE), "Conv2d: 4 channels in, 3 groups"),
-        (
-            lambda: DepthwiseConv2d(4),
-            "DepthwiseConv2d: kernel 4 is even; use an odd one, or state its padding",
-        ),
-        (lambda: DepthwiseConv2d(3, 0), f"DepthwiseConv2d: stride is 0, {SIZE}"),
-        (lambda: DepthwiseConv2d().shape((4,)), "DepthwiseConv2d: reads (channels, height, width), not (4,)"),
-        (lambda: Conv2d(8).shape((4,)), "Conv2d: reads (channels, height, width), not (4,)"),
         (lambda: Conv2d(8).shape(IMAGE, IMAGE), "Conv2d: reads one input, not 2"),
-        (lambda: Dense(0), f"Dense: features is 0, {SIZE}"),
-        (lambda: Dense(8).shape(IMAGE), "Dense: reads (features,), not (4, 6, 5)"),
-        (lambda: BatchNorm().shape((4,)), "BatchNorm: reads (channels, height, width), not (4,)"),
         (lambda: ReLU().shape(), "ReLU: reads one input, not 0"),
-        (lambda: MaxPool(0, 1), f"MaxPool: kernel is 0, {SIZE}"),
-        (lambda: MaxPool(2, 0), f"MaxPool: stride is 0, {SIZE}"),
         (lambda: MaxPool(8, 1).shape((4, 1, 9)), "MaxPool: kernel 8 on an area of [1, 9]"),
         (lambda: MaxPool(3, 2, padding=2), "MaxPool: padding 2 is more than half a kernel of 3"),
-        (lambda: AdaptiveAveragePool(0), f"AdaptiveAveragePool: size is 0, {SIZE}"),
-        (
-            lambda: AdaptiveAveragePool(2).shape((4,)),
-            "AdaptiveAveragePool: reads (channels, height, width), not (4,)",
-        ),
-        (lambda: AveragePool(2, 0), f"AveragePool: stride is 0, {SIZE}"),
         (lambda: AveragePool(2, 2).shape((4, 1, 1)), "AveragePool: kernel 2 on an area of [1, 1]"),
-        (lambda: GlobalPool().shape((4,)), "GlobalPool: reads (channels, height, width), not (4,)"),
-        (
-            lambda: Add().shape(IMAGE),
-            "Add: needs two or more inputs of one shape, reads [(4, 6, 5)]",
-        ),
-        (
-            lambda: Add().shape(IMAGE, (5, 6, 5)),
-            "Add: needs two or more inputs of one shape, reads [(4, 6, 5), (5, 6, 5)]",
-        ),
+        (lambda: Add().shape(IMAGE), f"Add: {TWO_OR_MORE} shape, reads [(4, 6, 5)]"),
+        (lambda: Add().shape(IMAGE, (5, 6, 5)), f"Add: {TWO_OR_MORE} shape, reads [(4, 6, 5), (5, 6, 5)]"),
         (
             lambda: Concat().shape(IMAGE, (4, 5, 6)),
-            "Concat: needs two or more inputs of one area, reads [(4, 6, 5), (4, 5, 6)]",
+            f"Concat: {TWO_OR_MORE} area, reads [(4, 6, 5), (4, 5, 6)]",
         ),
-        (
-            lambda: Concat().shape((4,), IMAGE),
-            "Concat: needs two or more inputs of one area, reads [(4,), (4, 6, 5)]",
-        ),
+        (lambda: Concat().shape((4,), IMAGE), f"Concat: {TWO_OR_MORE} area, reads [(4,), (4, 6, 5)]"),
         (
             lambda: Concat().shape((4, 5), (3, 5)),
             "Concat: reads images or vectors, not (positions, features) as (4, 5)",
         ),
-        (lambda: Flatten().shape((4,)), "Flatten: reads (channels, height, width), not (4,)"),
-        (lambda: Dropout(0.0), "Dropout: rate 0.0 is not between 0 and 1"),
-        (lambda: Dropout(1.0), "Dropout: rate 1.0 is not between 0 and 1"),
-        (lambda: Dropout(nan), "Dropout: rate nan is not between 0 and 1"),
-        (lambda: Dropout(inf), "Dropout: rate inf is not between 0 and 1"),
+        *(
+            (lambda rate=rate: Dropout(rate), f"Dropout: rate {rate} is not between 0 and 1")
+            for rate in (0.0, 1.0, nan, inf)
+        ),
+        *(
+            (
+                lambda shapes=shapes: Gate().shape(*shapes),
+                f"Gate: needs (channels, height, width), (channels,); reads {[*shapes]}",
+            )
+            for shapes in ((IMAGE, (5,)), ((4,), (4,)), (TEXT, (5,)))
+        ),
+        (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
+        (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
+        (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),
+        (lambda: Attention(4, 3), "Attention: 4 heads in 3 groups"),
+        (lambda: Attention(2, rotary=0.5), f"Attention: rotary 0.5 {ROTARY}"),
+        (lambda: Attention(2, rotary=inf), f"Attention: rotary inf {ROTARY}"),
+        (lambda: Attention(2, rotary=True), f"Attention: rotary True {ROTARY}"),
         (
-            lambda: Gate().shape(IMAGE, (5,)),
-            "Gate: needs (channels, height, width), (channels,); reads [(4, 6, 5), (5,)]",
+            lambda: Attention(3).shape(TEXT),
+            "Attention: needs q, k, v of (positions, features), reads [(5, 12)]",
+        ),
+        (lambda: Attention(5).shape(TEXT, TEXT, TEXT), "Attention: 12 features of queries in 5 heads"),
+        *(
+            (
+                lambda k=k, v=v: Attention(3, 3).shape(TEXT, k, v),
+                f"Attention: 3 groups need k and v of (5, 12), not {k} and {v}",
+            )
+            for k, v in ((TEXT, (5, 8)), ((4, 12), (4, 12)))
         ),
         (
-            lambda: Gate().shape((4,), (4,)),
-            "Gate: needs (channels, height, width), (channels,); reads [(4,), (4,)]",
+            lambda: Attention(4, 4).shape(TEXT, TEXT, TEXT),
+            "Attention: rotary positions turn pairs, and a head has 3 features",
         ),
+        (lambda: Experts(4, 1, 8), "Experts: 1 chosen of 4; 2 or more, and no more than all"),
+        (lambda: Experts(4, 5, 8), "Experts: 5 chosen of 4; 2 or more, and no more than all"),
+        (
+            lambda: Product().shape(TEXT, (5, 8)),
+            "Product: needs two inputs of one shape, reads [(5, 12), (5, 8)]",
+        ),
+        (lambda: Product().shape(TEXT), "Product: needs two inputs of one shape, reads [(5, 12)]"),
     ],
 )
-def test_refused_in_one_line(build, message):
+def test_refused_in_one_line(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ShapeError) as raised:
         build()
     assert str(raised.value) == message
 
 
-def test_windows_see_what_they_see_one_by_one():
+def test_windows_see_what_they_see_one_by_one() -> None:
     """Kernels, strides, padding and sides that a page of paper holds."""
     for kernel, stride, side in product(range(1, 7), range(1, 7), range(1, 9)):
         for padding in range(kernel):
@@ -296,3 +490,73 @@ def test_windows_see_what_they_see_one_by_one():
             assert windows.num == len(starts)
             assert windows.taps_on_image == sum(map(sum, seen))
             assert windows.all_taps_see == all(map(any, seen)), windows
+
+
+def test_layers_of_any_shape_read_sequences() -> None:
+    assert {layer.shape(TEXT) for layer in (ReLU(), GELU(), Dropout(0.5))} == {TEXT}
+    assert Add().shape(TEXT, TEXT, TEXT) == TEXT
+
+
+EMBEDDED = Node("embedding", Embedding(7, 12), (INPUT,))
+GOOD = (EMBEDDED, Node("symbols", Linear(7), ("embedding",)))
+
+
+@pytest.mark.parametrize(
+    ("input", "nodes", "head", "message"),
+    [
+        ((5,), GOOD, Classes(), "the output has the shape (5, 7), not (classes,)"),
+        (
+            (5,),
+            (*GOOD, Node("a", Dense(4), ("b",))),
+            NextSymbol(),
+            "a reads 'b', which does not come before it",
+        ),
+        (
+            (3, 4, 4),
+            (Node("pool", GlobalPool(), (INPUT,)),),
+            NextSymbol(),
+            "the input is (3, 4, 4); the next symbol is asked of (positions,)",
+        ),
+        (
+            (5,),
+            (Node("relu", ReLU(), (INPUT,)),),
+            NextSymbol(),
+            "the output has the shape (5,), not (5, symbols)",
+        ),
+        (
+            (5,),
+            (Node("wide", Dense(5), (INPUT,)), Node("embedding", Embedding(7, 12), ("wide",))),
+            NextSymbol(),
+            "wide: Dense: reads numbers; embed the symbols of 'input'",
+        ),
+        (
+            (4, 3, 3),
+            (Node("pool", GlobalPool(), (INPUT,)), Node("embedding", Embedding(7, 12), ("pool",))),
+            Classes(),
+            "the output has the shape (4, 12), not (classes,)",
+        ),
+        (
+            (5,),
+            (
+                EMBEDDED,
+                Node("relu", ReLU(), (INPUT,)),
+                Node("again", Embedding(7, 12), ("relu",)),
+                Node("sum", Add(), ("embedding", "again")),
+            ),
+            NextSymbol(),
+            "relu: ReLU: reads numbers; embed the symbols of 'input'",
+        ),
+    ],
+)
+def test_a_graph_of_text_is_refused_in_one_line(
+    input: Shape, nodes: tuple[Node, ...], head: Head, message: str
+) -> None:
+    with pytest.raises(ShapeError) as raised:
+        Graph(input, nodes, head=head)
+    assert str(raised.value) == message
+
+
+def test_a_window_of_one_position_is_a_graph() -> None:
+    graph = Graph((1,), GOOD, head=NextSymbol())
+    assert graph.classes == 7
+    assert graph.num_activations == prod((1, 12)) + 7

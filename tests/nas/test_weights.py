@@ -6,39 +6,40 @@ import numpy as np
 import pytest
 
 from nas.graph import Graph
-from nas.layers import BatchNorm, Conv2d, Dense, Flatten, GlobalPool, ReLU
+from nas.layers import BatchNorm, Conv2d, Dense, Flatten, GlobalPool, Layer, ReLU, Shape
 from nas.seeds import resnet18
-from nas.weights import Weights, digest, generator, initial
+from nas.text_seeds import gpt_4x128, llama_4x128
+from nas.weights import Weights, digest, generator, initial, starts
 from tests.nas.graphs import SAMPLES, chain, grouped
+from tests.nas.text.samples import TEXT_SAMPLES
 
 
-def test_every_tensor_is_there_in_its_shape() -> None:
-    graph = grouped()
+@pytest.mark.parametrize("graph", [grouped(), gpt_4x128()], ids=["images", "text"])
+def test_every_tensor_is_there_in_its_shape(graph: Graph) -> None:
     found = initial(graph, 3)
     assert {name: values.shape for name, values in found.items()} == {**graph.weights, **graph.statistics}
     assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_every_layer_has_a_start(sample: str) -> None:
-    layer, reads = SAMPLES[sample]
-    if len(reads) > 1:
-        assert not layer.weights(*reads), "a layer with weights that reads several tensors needs a case here"
-        return
-    first = Conv2d(reads[0][0], 1) if len(reads[0]) == 3 else Flatten()
-    input = reads[0] if len(reads[0]) == 3 else (*reads[0], 1, 1)
-    last = [] if len(layer.shape(*reads)) == 1 else [GlobalPool()]
-    graph = chain(first, layer, *last, input=input)
-    assert set(initial(graph, 0)) == {*graph.weights, *graph.statistics}
+@pytest.mark.parametrize("sample", [*SAMPLES.values(), *TEXT_SAMPLES.values()], ids=str)
+def test_every_tensor_of_a_layer_has_a_start(sample: tuple[Layer, tuple[Shape, ...]]) -> None:
+    layer, reads = sample
+    for tensor, shape in {**layer.weights(*reads), **layer.statistics(*reads)}.items():
+        values = starts(layer, tensor, shape, reads, np.random.default_rng(0))
+        assert (values.shape, values.dtype) == (shape, np.float32)
+
+
+def test_matrices_of_text_are_normal_and_norms_change_nothing() -> None:
+    for name, values in initial(gpt_4x128(), 1).items():
+        if values.ndim == 2:
+            assert values.std() == pytest.approx(0.02, rel=0.03), name
+        else:
+            assert set(values.tolist()) == {float("norm" in name and name.endswith("weight"))}, name
 
 
 def test_convolutions_are_normal_by_the_fan_out() -> None:
     found = initial(resnet18((3, 32, 32), 10), 1)
-    for name, fan_out in (
-        ("stem", 64 * 49),
-        ("stage2.block1.1", 128 * 9),
-        ("stage4.block1.2", 512 * 9),
-    ):
+    for name, fan_out in (("stem", 64 * 49), ("stage2.block1.1", 128 * 9), ("stage4.block1.2", 512 * 9)):
         values = found[f"{name}.conv.weight"]
         assert values.std() == pytest.approx((2 / fan_out) ** 0.5, rel=0.02)
         assert abs(values.mean()) < 5 * values.std() / values.size**0.5
@@ -77,10 +78,12 @@ def test_a_tensor_depends_on_the_seed_and_its_name_alone() -> None:
     assert generator(1, "23").random() != generator(12, "3").random()
 
 
-def test_the_fingerprint_sees_names_types_shapes_and_values_but_no_order() -> None:
+def test_the_fingerprint_sees_names_types_shapes_and_values_but_neither_order_nor_layout() -> None:
     found = {"a.weight": np.arange(6, dtype=np.float32), "b.weight": np.ones(2, np.float32)}
     same = {name: np.array(found[name]) for name in reversed(found)}
     assert digest(found) == digest(same)
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert digest({"a": rows}) == digest({"a": np.asfortranarray(rows)})
     others: list[Weights] = [
         {"a.weight": found["a.weight"], "c.weight": found["b.weight"]},
         {**found, "a.weight": found["a.weight"].reshape(2, 3)},
@@ -93,13 +96,17 @@ def test_the_fingerprint_sees_names_types_shapes_and_values_but_no_order() -> No
     assert len({digest(found), *map(digest, others)}) == 1 + len(others)
 
 
-def test_the_fingerprint_reads_rows_whatever_their_layout() -> None:
-    values = np.arange(12, dtype=np.float32).reshape(3, 4)
-    assert digest({"a": values}) == digest({"a": np.asfortranarray(values)})
-
-
-def test_the_fingerprint_of_a_seed_is_pinned() -> None:
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (
+            chain(Conv2d(4), BatchNorm(), GlobalPool(), Dense(3)),
+            "46639c07b99ce665c6a874821a31eee16231f532f660fc5ad46f01017f8e16fe",
+        ),
+        (llama_4x128(), "0eab0352a7cdae8ed9222662e69d6d24d43071e3967e89e9e811bc0a154f1ec8"),
+    ],
+    ids=["images", "text"],
+)
+def test_the_fingerprint_of_a_seed_is_pinned(graph: Graph, expected: str) -> None:
     """It stands in the journal; numpy promises its random streams for one version only."""
-    graph: Graph = chain(Conv2d(4), BatchNorm(), GlobalPool(), Dense(3))
-    expected = "46639c07b99ce665c6a874821a31eee16231f532f660fc5ad46f01017f8e16fe"
     assert digest(initial(graph, 1)) == expected

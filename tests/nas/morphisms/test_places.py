@@ -6,17 +6,7 @@ import numpy as np
 import pytest
 
 from nas.graph import INPUT, Graph, Node
-from nas.layers import (
-    Add,
-    Concat,
-    Conv2d,
-    Dense,
-    DepthwiseConv2d,
-    Dropout,
-    GlobalPool,
-    ReLU,
-    ShapeError,
-)
+from nas.layers import Add, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, GlobalPool, ReLU, ShapeError
 from nas.morphisms import (
     BranchSplit,
     ConcatSkip,

@@ -43,8 +43,8 @@ TEXT_SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "SiLU": (SiLU(), (TEXT,)),
     "squared ReLU": (SquaredReLU(), (TEXT,)),
     "product": (Product(), (TEXT, TEXT)),
-    "add": (Add(), (TEXT, TEXT)),
-    "ReLU": (ReLU(), (TEXT,)),
+    "add of text": (Add(), (TEXT, TEXT)),
+    "ReLU of text": (ReLU(), (TEXT,)),
 }
 
 

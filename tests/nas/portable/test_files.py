@@ -1,0 +1,226 @@
+"""A network as ONNX and as a Python file: others answer what our own modules answer."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from safetensors.numpy import save_file
+
+from nas.graph import Graph, Node
+from nas.layers import (
+    AdaptiveAveragePool,
+    AveragePool,
+    Conv2d,
+    Dense,
+    Flatten,
+    GlobalPool,
+    Layer,
+    MaxPool,
+    ReLU,
+)
+from nas.portable.names import TAKEN, PortableError, identifiers
+from nas.portable.onnx_draft import write
+from nas.portable.onnx_file import onnx_file
+from nas.portable.torch_file import torch_file, torch_state
+from nas.portable.torch_lines import line_of
+from nas.seeds import residual
+from nas.text_seeds import TEXT_SEEDS
+from nas.weights import Array
+from tests.nas.graphs import LAYERS, chain, graphs, grouped
+from tests.nas.networks import examples, network, random_weights
+from tests.nas.text.samples import texts
+
+
+def session(graph: Graph) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    content = onnx_file(graph, random_weights(graph), {"trial": "3"})
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def written(graph: Graph, folder: Path) -> Path:
+    path = folder / "network.py"
+    path.write_text(torch_file(graph, {"network": "trial 3"}), encoding="utf-8")
+    save_file(torch_state(graph, random_weights(graph)), path.with_suffix(".safetensors"))
+    return path
+
+
+def loaded(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load()
+
+
+def by_onnx(graph: Graph, folder: Path) -> Array:
+    name = "symbols" if graph.head.symbols_in else "images"
+    (logits,) = session(graph).run(["logits"], {name: examples(graph).numpy()})
+    return logits  # type: ignore[no-any-return]
+
+
+@torch.inference_mode()
+def by_torch(graph: Graph, folder: Path) -> Array:
+    return loaded(written(graph, folder)).double()(examples(graph, kind=torch.float64)).numpy()  # type: ignore[no-any-return]
+
+
+@torch.inference_mode()
+def answers(graph: Graph) -> Array:
+    return network(graph, torch.float64).eval()(examples(graph, kind=torch.float64)).numpy()  # type: ignore[no-any-return]
+
+
+every_form = pytest.mark.parametrize(("by", "noise"), [(by_onnx, 1e-4), (by_torch, 1e-9)])
+By = Callable[[Graph, Path], Array]
+
+
+def compare(by: By, noise: float, graph: Graph, folder: Path) -> None:
+    found, right = by(graph, folder), answers(graph)
+    assert found.shape == right.shape
+    np.testing.assert_allclose(found, right, rtol=noise, atol=noise * max(1.0, np.abs(right).max()))
+
+
+@every_form
+def test_any_network(tmp_path_factory: pytest.TempPathFactory, by: By, noise: float) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(graphs() | texts())
+    def compared(graph: Graph) -> None:
+        compare(by, noise, graph, folder)
+
+    folder = tmp_path_factory.mktemp("network")
+    compared()
+
+
+# Shapes of which oneDNN's own gradients are wrong: see nas/modules/images.py.
+WIDE_STRIDES = chain(
+    *(
+        Conv2d(4, 1, 2),
+        Conv2d(6, (3, 1), 9),
+        Conv2d(6, 3, 5, padding=2),
+        MaxPool(1, 2),
+        GlobalPool(),
+        Dense(3),
+    ),
+    input=(3, 9, 9),
+)
+
+
+@every_form
+@pytest.mark.parametrize(
+    "graph",
+    [
+        grouped(5, 12),
+        *(TEXT_SEEDS[name]((16,)) for name in ("gpt-4x128", "llama-4x128")),
+        WIDE_STRIDES,
+        # The last window may end beyond the padding. Its mean is over what lies before that end: torch
+        # divides by fewer taps there.
+        *(
+            chain(Conv2d(2), pool, Flatten(), Dense(3), input=(1, 6, 7))
+            for pool in (
+                AveragePool(3, 2, padding=1, ceil_mode=True),
+                AveragePool((2, 3), 2, padding=1, ceil_mode=True),
+                AdaptiveAveragePool((4, 5)),
+            )
+        ),
+    ],
+)
+def test_a_network(tmp_path: Path, by: By, noise: float, graph: Graph) -> None:
+    compare(by, noise, graph, tmp_path)
+
+
+def test_it_trains_where_a_stride_is_wider_than_the_image(tmp_path: Path) -> None:
+    made = loaded(written(WIDE_STRIDES, tmp_path))
+    made(examples(WIDE_STRIDES)).sum().backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in made.parameters())
+
+
+def test_what_the_file_says_of_itself() -> None:
+    found = session(residual())
+    (images,), (logits,) = found.get_inputs(), found.get_outputs()
+    assert (images.name, images.type, images.shape) == ("images", "tensor(float)", ["batch", 1, 32, 32])
+    assert (logits.name, logits.type, logits.shape) == ("logits", "tensor(float)", ["batch", 10])
+    about = found.get_modelmeta()
+    assert (about.producer_name, about.custom_metadata_map) == ("aiperf-hpc", {"trial": "3"})
+
+
+ALONE = """
+import sys; sys.path = [p for p in sys.path if p]; import network, torch, pathlib
+images = torch.frombuffer(bytearray(pathlib.Path('images').read_bytes()), dtype=torch.float64)
+logits = network.load().double()(images.view(-1, 1, 32, 32)).tolist()
+ours = {'nas', 'aiperf', 'analysis', 'launch'}
+print([logits, sorted(ours & {name.partition('.')[0] for name in sys.modules})])
+"""
+
+
+def test_it_runs_where_this_program_is_not(tmp_path: Path) -> None:
+    graph = residual()
+    written(graph, tmp_path)
+    (tmp_path / "images").write_bytes(examples(graph, kind=torch.float64).numpy().tobytes())
+    environment = {"PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "-c", ALONE]
+    ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    logits, ours = ast.literal_eval(ran.stdout)
+    assert ours == []
+    np.testing.assert_allclose(logits, answers(graph), rtol=1e-9, atol=1e-9)
+
+
+def test_as_a_program_it_shows_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(written(residual(), tmp_path)), run_name="__main__")
+    assert capsys.readouterr().out.startswith("tensor([[")
+
+
+def test_the_whole_file() -> None:
+    graph = chain(Conv2d(2, 3, 2), ReLU(), GlobalPool(), Dense(3), input=(1, 4, 4))
+    text = torch_file(graph, {"network": 'trial 3 of "a\nrun"', "test": "3 of 4 wrong"})
+    assert text == (Path(__file__).parent / "small.py.txt").read_text(encoding="utf-8")
+
+
+def test_a_strangers_names_are_names_only() -> None:
+    names = ["input.1", "train", "a.b", "a_b", "import os;#", "__init__", "9", "é", "logits", "…"]
+    layers: list[Layer] = [Conv2d(2), *[ReLU()] * (len(names) - 3), GlobalPool(), Dense(2)]
+    reads = ["input", *names]
+    graph = Graph((1, 4, 4), tuple(Node(n, layer, (r,)) for n, layer, r in zip(names, layers, reads)))
+    safe = "images input_1 train_2 a_b a_b_2 import_os init node_9 node logits_2 node_2"
+    assert list(identifiers(graph).values()) == safe.split()
+    assert '"' not in re.sub(r'"""|"\.safetensors"|"__main__"', "", torch_file(graph, {"x": 'x"""\\'}))
+
+
+def test_no_name_of_a_module_is_taken_and_every_layer_is_known() -> None:
+    assert {name for name in dir(torch.nn.Module()) if not name.startswith("_")} <= TAKEN
+    assert line_of.registry.keys() >= LAYERS
+    assert write.registry.keys() >= LAYERS
+
+
+@dataclass(frozen=True)
+class Unheard:
+    """Behaves as a ReLU. Not a subclass of Layer: of these all are known to whoever reads a graph, in every
+    test of this process."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ReLU(), name)
+
+
+@pytest.mark.parametrize(
+    ("form", "made"),
+    [("PyTorch", torch_file), ("ONNX", lambda graph, told: onnx_file(graph, random_weights(graph), told))],
+)
+def test_a_layer_of_somebody_else_is_refused_by_name(form: str, made: Callable[..., object]) -> None:
+    graph = chain(Conv2d(2), Unheard(), GlobalPool(), input=(1, 4, 4))  # type: ignore[arg-type]
+    message = rf"^Unheard is not known to nas\.portable: it cannot be written for {form}$"
+    with pytest.raises(PortableError, match=message):
+        made(graph, {})

@@ -6,13 +6,12 @@ import random
 from collections.abc import Callable
 from itertools import product
 from keyword import iskeyword
-from math import inf, nan, prod
+from math import inf, nan
 from typing import Any
 
 import pytest
 
-from nas.graph import INPUT, Graph, Node
-from nas.head import Classes, Head, NextSymbol
+from nas.head import NextSymbol
 from nas.layers import (
     GELU,
     AdaptiveAveragePool,
@@ -495,68 +494,3 @@ def test_windows_see_what_they_see_one_by_one() -> None:
 def test_layers_of_any_shape_read_sequences() -> None:
     assert {layer.shape(TEXT) for layer in (ReLU(), GELU(), Dropout(0.5))} == {TEXT}
     assert Add().shape(TEXT, TEXT, TEXT) == TEXT
-
-
-EMBEDDED = Node("embedding", Embedding(7, 12), (INPUT,))
-GOOD = (EMBEDDED, Node("symbols", Linear(7), ("embedding",)))
-
-
-@pytest.mark.parametrize(
-    ("input", "nodes", "head", "message"),
-    [
-        ((5,), GOOD, Classes(), "the output has the shape (5, 7), not (classes,)"),
-        (
-            (5,),
-            (*GOOD, Node("a", Dense(4), ("b",))),
-            NextSymbol(),
-            "a reads 'b', which does not come before it",
-        ),
-        (
-            (3, 4, 4),
-            (Node("pool", GlobalPool(), (INPUT,)),),
-            NextSymbol(),
-            "the input is (3, 4, 4); the next symbol is asked of (positions,)",
-        ),
-        (
-            (5,),
-            (Node("relu", ReLU(), (INPUT,)),),
-            NextSymbol(),
-            "the output has the shape (5,), not (5, symbols)",
-        ),
-        (
-            (5,),
-            (Node("wide", Dense(5), (INPUT,)), Node("embedding", Embedding(7, 12), ("wide",))),
-            NextSymbol(),
-            "wide: Dense: reads numbers; embed the symbols of 'input'",
-        ),
-        (
-            (4, 3, 3),
-            (Node("pool", GlobalPool(), (INPUT,)), Node("embedding", Embedding(7, 12), ("pool",))),
-            Classes(),
-            "the output has the shape (4, 12), not (classes,)",
-        ),
-        (
-            (5,),
-            (
-                EMBEDDED,
-                Node("relu", ReLU(), (INPUT,)),
-                Node("again", Embedding(7, 12), ("relu",)),
-                Node("sum", Add(), ("embedding", "again")),
-            ),
-            NextSymbol(),
-            "relu: ReLU: reads numbers; embed the symbols of 'input'",
-        ),
-    ],
-)
-def test_a_graph_of_text_is_refused_in_one_line(
-    input: Shape, nodes: tuple[Node, ...], head: Head, message: str
-) -> None:
-    with pytest.raises(ShapeError) as raised:
-        Graph(input, nodes, head=head)
-    assert str(raised.value) == message
-
-
-def test_a_window_of_one_position_is_a_graph() -> None:
-    graph = Graph((1,), GOOD, head=NextSymbol())
-    assert graph.classes == 7
-    assert graph.num_activations == prod((1, 12)) + 7

@@ -1,38 +1,45 @@
-"""The starting architectures, by name and from files."""
+"""The starting architectures, by name and from files, and the counts of those of text by hand."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from nas.graph import Graph
-from nas.layers import Conv2d, ShapeError
+from nas.layers import Conv2d, Shape, ShapeError
+from nas.ops import OPS, TENSOR_OPS, Cost, Ops
+from nas.products import all_pairs, least_products
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, SeedError, residual, resnet18, resnet50, resnet50_v1, resolve_seed
+from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128, llama_4x128
 
 
-def test_the_names():
+def test_the_names() -> None:
     assert list(SEEDS) == ["resnet50", "resnet50-v1", "resnet18", "residual-4-8-16"]
+    llamas = ["llama-1x64", "llama-2x64", "llama-4x128", "llama-12x768"]
+    assert list(TEXT_SEEDS) == [*llamas, "gpt-4x128", "gpt2-small-bytes"]
 
 
 def strides(graph: Graph, kernel: int) -> list[str]:
+    asked = (2, kernel)
+    layers = {node.name: node.layer for node in graph.nodes}
     return [
-        node.name
-        for node in graph.nodes
-        if isinstance(node.layer, Conv2d) and (node.layer.stride, node.layer.kernel) == (2, kernel)
+        name
+        for name, each in layers.items()
+        if isinstance(each, Conv2d) and (each.stride, each.kernel) == asked
     ]
 
 
-def test_where_the_stride_of_a_bottleneck_stands():
+def test_where_the_stride_of_a_bottleneck_stands() -> None:
     shortcuts = [f"stage{stage}.block1.shortcut.conv" for stage in (2, 3, 4)]
     assert strides(resnet50(), 3) == [f"stage{stage}.block1.2.conv" for stage in (2, 3, 4)]
     assert strides(resnet50(), 1) == shortcuts
     assert strides(resnet50_v1(), 3) == []
-    assert sorted(strides(resnet50_v1(), 1)) == sorted(
-        [f"stage{stage}.block1.1.conv" for stage in (2, 3, 4)] + shortcuts
-    )
+    first = [f"stage{stage}.block1.1.conv" for stage in (2, 3, 4)]
+    assert sorted(strides(resnet50_v1(), 1)) == sorted(first + shortcuts)
 
 
 @pytest.mark.parametrize(
@@ -46,52 +53,189 @@ def test_where_the_stride_of_a_bottleneck_stands():
         (residual(), 5_142, 9),
     ],
 )
-def test_parameters_and_convolutions(graph, parameters, convolutions):
+def test_parameters_and_convolutions(graph: Graph, parameters: int, convolutions: int) -> None:
     assert graph.num_parameters == parameters
     assert graph.rows["conv"].num == graph.rows["bn"].num == convolutions
 
 
-def test_stages_of_the_small_seed():
+def test_stages_of_the_small_seed() -> None:
     graph = residual((1, 28, 28))
     shapes = Counter(graph.shapes[node.name] for node in graph.nodes if node.name.endswith(".add"))
     assert shapes == {(4, 28, 28): 1, (8, 14, 14): 1, (16, 7, 7): 1}
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_every_seed_takes_images_and_classes(name):
+def test_every_seed_takes_images_and_classes(name: str) -> None:
     graph = SEEDS[name]((3, 64, 48), 7)
     assert (graph.input, graph.classes) == ((3, 64, 48), 7)
     assert SEEDS[name]((1, 1, 1), 1).classes == 1
 
 
-def test_resolve_by_name():
+def test_gpt2_small_by_hand() -> None:
+    """12 blocks of 12 heads and width 768 = 12 · 64, MLPs of 3,072, at 1,024 positions of 256 symbols."""
+    graph, positions, d, blocks, heads, symbols = gpt2_small_bytes(), 1024, 768, 12, 12, 256
+    matrices = blocks * (4 * d * d + 2 * d * 4 * d) + d * symbols
+    biases = blocks * (4 * d + 4 * d + d)
+    norms = 2 * blocks + 1
+    assert (
+        graph.num_parameters == symbols * d + positions * d + matrices + biases + norms * 2 * d == 86_235_648
+    )
+    pairs, rows, x = heads * positions * (positions + 1) // 2, heads * positions, positions * d
+    assert pairs == 6_297_600
+    linear = matrices * positions
+    forward = Ops(
+        mac=linear + blocks * 2 * pairs * 64,
+        # positions, biases, norms, softmax, residuals, GELU, loss
+        add=x
+        + positions * biases
+        + norms * positions * (4 * d - 1)
+        + blocks * (2 * pairs - rows)
+        + 2 * blocks * x
+        + blocks * 4 * x
+        + positions * (2 * symbols + 1),
+        # norms, scale of the scores, GELU
+        mul=norms * 3 * x + blocks * pairs + blocks * 3 * 4 * x,
+        # norms, softmax, loss
+        div=norms * 3 * positions + blocks * pairs + positions * symbols,
+        sqrt=norms * positions,
+        # softmax, erf, loss
+        exp=blocks * pairs + blocks * 4 * x + positions * (symbols + 1),
+        cmp=blocks * (pairs - rows) + positions * (symbols - 1),
+    )
+    input_grad = Ops(
+        mac=linear + blocks * 4 * pairs * 64,
+        # norms, softmax, GELU, loss; and where the trunk (both norms, both sums) or a norm (q, k, v) is read
+        # by several: 2 in front of each of 24 sums, 3 behind each first norm
+        add=norms * positions * (4 * d - 2)
+        + blocks * (2 * pairs - rows)
+        + blocks * 4 * x
+        + positions * symbols
+        + blocks * (1 + 1 + 2) * x,
+        mul=norms * 4 * x + blocks * 3 * pairs + blocks * 5 * 4 * x + positions * symbols,
+        div=norms * 2 * positions,
+        exp=blocks * 4 * x,
+    )
+    weight_grad = Ops(
+        mac=linear,
+        # embedding, positions, biases, norms
+        add=x + x + positions * biases + norms * 2 * x,
+        mul=norms * x,
+    )
+    # The loss is not computed, but log p is: no division, and a sum less.
+    evaluate = forward + Ops(add=-positions, div=-positions * symbols)
+    assert graph.cost == Cost(forward, input_grad, weight_grad, evaluate)
+    assert graph.cost.train.price(TENSOR_OPS) == 581_085_167_616
+    assert graph.operations == graph.cost.train.price(OPS) == 584_240_935_936
+
+
+def test_grouped_keys_and_a_gated_mlp_by_hand() -> None:
+    """4 blocks, 4 heads of 32 in 2 groups, MLPs of 352, at 256 positions of 256 symbols."""
+    graph, positions, d, blocks = llama_4x128(), 256, 128, 4
+    attention = 2 * d * d + 2 * d * 64
+    mlp = 3 * d * 352
+    matrices = blocks * (attention + mlp) + d * 256
+    assert graph.num_parameters == 256 * d + matrices + 9 * d == 803_968
+    pairs, rows = 4 * 256 * 257 // 2, 4 * 256
+    assert graph.rows["linear"].cost.forward == Ops(mac=positions * matrices)
+    assert graph.rows["attention"].cost == Cost(
+        Ops(mac=2 * pairs * 32, mul=pairs, add=2 * pairs - rows, cmp=pairs - rows, exp=pairs, div=pairs) * 4,
+        Ops(mac=4 * pairs * 32, mul=3 * pairs, add=2 * pairs - rows + 2 * 2 * positions * 32) * 4,
+        Ops(),
+        Ops(mac=2 * pairs * 32, mul=pairs, add=2 * pairs - rows, cmp=pairs - rows, exp=pairs, div=pairs) * 4,
+    )
+    turned = (4 + 2) * positions * 32
+    turn = Ops(mul=2 * turned, add=turned) * 4
+    assert graph.rows["rotary"].cost == Cost(turn, turn, Ops(), turn)
+    hidden = positions * 352
+    silu = Ops(exp=hidden, add=hidden, div=hidden, mul=hidden) * 4
+    assert graph.rows["silu"].cost == Cost(silu, Ops(mul=3 * hidden, add=2 * hidden) * 4, Ops(), silu)
+    product = Ops(mul=hidden) * 4
+    assert graph.rows["product"].cost == Cost(product, product * 2, Ops(), product)
+    assert graph.cost.train.price(TENSOR_OPS) == 1_384_906_752
+
+
+def test_what_published_mfu_counts() -> None:
+    """Of a position: 6 for each weight that multiplies, 12 · layers · width · positions (PaLM, app. B)."""
+    graph = gpt2_small_bytes()
+    multiplying = 12 * 12 * 768 * 768 + 768 * 256
+    pairs = all_pairs(graph)
+    assert pairs is not None
+    assert pairs.train.price(TENSOR_OPS) == 1024 * (6 * multiplying + 12 * 12 * 768 * 1024)
+    assert pairs.evaluate.price(TENSOR_OPS) * 3 == pairs.train.price(TENSOR_OPS)
+    assert all_pairs(resolve_seed("resnet18")) is None
+
+
+def test_nothing_of_a_text_can_be_left_out() -> None:
+    cost = gpt_4x128().cost
+    assert least_products(gpt_4x128()) == (cost.train.mac, cost.evaluate.mac)
+
+
+@pytest.mark.parametrize(
+    ("graph", "key"),
+    [
+        (residual(), "c67412bb711b9889d2836169e940c00a6394f88f92b279a103bfa05686f64430"),
+        (gpt_4x128(), "624e85900c1474f74b626036f7d998275fad1437959face1d83f65e4580ad1f0"),
+    ],
+)
+def test_the_key_of_a_seed_stays(graph: Graph, key: str) -> None:
+    """Journals hold it: a change of this text makes every earlier run unreadable."""
+    assert graph.key == key
+
+
+def test_resolved_by_name_and_by_file(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    for name, graph in {
+        "resnet50": resnet50(),
+        "residual-4-8-16": residual((3, 28, 28), 7),
+        "gpt-4x128": gpt_4x128((128,), 100),
+    }.items():
+        assert resolve_seed(name, graph.input, graph.classes) == graph
+        path.write_text(json.dumps(graph_to_json(graph)))
+        assert resolve_seed(str(path), graph.input, graph.classes) == resolve_seed(str(path)) == graph
     assert resolve_seed("resnet50") == resnet50()
     assert resolve_seed("residual-4-8-16", (3, 28, 28)) == residual((3, 28, 28))
-    assert resolve_seed("residual-4-8-16", (3, 28, 28), 7) == residual((3, 28, 28), 7)
+    assert resolve_seed("gpt-4x128") == gpt_4x128()
 
 
-def test_resolve_by_file(tmp_path):
-    path = tmp_path / "graph.json"
-    graph = residual((3, 28, 28), 7)
-    path.write_text(json.dumps(graph_to_json(graph)))
-    assert resolve_seed(str(path)) == graph
-    assert resolve_seed(str(path), (3, 28, 28), 7) == graph
+KNOWN = f"seeds: {', '.join([*SEEDS, *TEXT_SEEDS])}"
+GIVE = "give the JSON file of a graph, or a seed"
+
+
+@pytest.mark.parametrize(
+    ("name", "input", "classes", "message"),
+    [
+        ("gpt-4x128", (1, 32, 32), 10, "gpt-4x128 is for text, not for images of (1, 32, 32)"),
+        ("resnet18", (64,), None, "resnet18 is for images, not for text of 64 positions"),
+        ("TEXT", (1, 32, 32), None, "TEXT is for text of 32 positions, not for images of (1, 32, 32)"),
+        ("TEXT", (64,), None, "TEXT is for text of 32 positions, not (64,)"),
+        ("TEXT", (32,), 10, "TEXT is for 256 symbols, not 10"),
+        ("IMAGES", (3, 32, 32), 7, "IMAGES is for images of (3, 28, 28), not (3, 32, 32)"),
+        ("IMAGES", None, 10, "IMAGES is for 7 classes, not 10"),
+        (
+            "resnet51",
+            None,
+            None,
+            f"'resnet51' is neither a seed nor a file; did you mean 'resnet50'? {KNOWN}",
+        ),
+        (".", None, None, f".: it is a directory, not a file; {GIVE}"),
+        ("/dev/zero", None, None, f"/dev/zero: it is a device, not a file; {GIVE}"),
+        ("a\0b", None, None, "a\0b: embedded null byte"),
+    ],
+)
+def test_other_examples_and_names_are_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    input: Shape | None,
+    classes: int | None,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("TEXT").write_text(json.dumps(graph_to_json(llama_4x128((32,)))))
+    Path("IMAGES").write_text(json.dumps(graph_to_json(residual((3, 28, 28), 7))))
     with pytest.raises(SeedError) as raised:
-        resolve_seed(str(path), (3, 32, 32), 7)
-    assert str(raised.value) == f"{path} is for images of (3, 28, 28), not (3, 32, 32)"
-    with pytest.raises(SeedError) as raised:
-        resolve_seed(str(path), classes=10)
-    assert str(raised.value) == f"{path} is for 7 classes, not 10"
-
-
-def test_an_unknown_name_lists_the_seeds():
-    with pytest.raises(SeedError) as raised:
-        resolve_seed("resnet51")
-    assert str(raised.value) == (
-        "'resnet51' is neither a seed nor a file; did you mean 'resnet50'? "
-        "seeds: resnet50, resnet50-v1, resnet18, residual-4-8-16, "
-        "llama-1x64, llama-2x64, llama-4x128, llama-12x768, gpt-4x128, gpt2-small-bytes"
-    )
+        resolve_seed(name, input, classes)
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(
@@ -101,9 +245,10 @@ def test_an_unknown_name_lists_the_seeds():
         (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (b"{}", "Graph lacks input, nodes"),
         (b'{"input": [1, 4, 4], "nodes": []}', "a graph needs at least one node"),
+        (b'{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}', "not valid JSON: 'input' appears twice"),
     ],
 )
-def test_a_file_that_holds_no_graph(tmp_path, content, message):
+def test_a_file_that_holds_no_graph(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
     with pytest.raises(SeedError) as raised:
@@ -111,27 +256,7 @@ def test_a_file_that_holds_no_graph(tmp_path, content, message):
     assert str(raised.value) == f"{path}: {message}"
 
 
-def test_a_path_that_cannot_be_read(tmp_path):
-    with pytest.raises(SeedError) as raised:
-        resolve_seed(str(tmp_path))
-    assert (
-        str(raised.value)
-        == f"{tmp_path}: it is a directory, not a file; give the JSON file of a graph, or a seed"
-    )
-    with pytest.raises(SeedError, match="embedded null"):
-        resolve_seed("a\0b")
-
-
-def test_a_file_without_an_end_and_a_key_that_stands_twice(tmp_path):
-    with pytest.raises(SeedError, match=r"^/dev/zero: it is a device, not a file; give"):
-        resolve_seed("/dev/zero")
-    path = tmp_path / "graph.json"
-    path.write_text('{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}')
-    with pytest.raises(SeedError, match=r"not valid JSON: 'input' appears twice$"):
-        resolve_seed(str(path))
-
-
-def test_sizes_that_cannot_be():
+def test_sizes_that_cannot_be() -> None:
     with pytest.raises(ShapeError, match="Dense: features is 0"):
         resolve_seed("resnet50", classes=0)
     with pytest.raises(ShapeError, match=r"the input is \(3, 0, 0\)"):

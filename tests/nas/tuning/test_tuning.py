@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import pytest
 
-from nas.tuning import SPACE, TUNERS, Dimension, Point, Space, Tuner, Untuned, installed, text_space
+from nas.tuning import SPACE, TUNERS, Dimension, Point, Space, Tuner, installed, text_space
 
 START = Point(rate=1.0, batch=1.0, weight_decay=5e-4, label_smoothing=0.1, dropout=0.0, momentum=0.9)
 TEXT = replace(START, weight_decay=0.1, label_smoothing=0.0)
+
+
+Losses = Callable[[int], float]
 
 
 def loss(point: Point) -> float:
@@ -31,15 +35,18 @@ class TunerConformance:
             pytest.skip(f"{self.kind.library} is not installed")
         return self.kind(random_seed, self.space)
 
-    def told(self, tuner: Tuner, num: int, in_flight: int = 3) -> dict[int, Point]:
-        """So many trials, each told when `in_flight` later ones were dispatched; one in seven is dropped."""
+    def told(self, tuner: Tuner, num: int) -> dict[int, Point]:
+        """So many trials, each told when three later ones were dispatched; one in seven is dropped."""
         points: dict[int, Point] = {}
         for number in range(num):
             points[number] = tuner.ask(number, self.start)
-            tuner.dispatched(number, points[number])
-            if number >= in_flight:
-                self.end(tuner, number - in_flight, points)
+            self.step(tuner, number, points)
         return points
+
+    def step(self, tuner: Tuner, number: int, points: dict[int, Point]) -> None:
+        tuner.dispatched(number, points[number])
+        if number >= 3:
+            self.end(tuner, number - 3, points)
 
     def end(self, tuner: Tuner, number: int, points: dict[int, Point]) -> None:
         if number % 7 == 3:
@@ -47,36 +54,28 @@ class TunerConformance:
         else:
             tuner.tell(number, points[number], loss(points[number]))
 
-    def test_proposals_are_within_the_space(self) -> None:
-        for point in self.told(self.make(), 60).values():
+    def test_proposals_are_within_the_space_and_what_was_told_is_counted_whole(self) -> None:
+        tuner = self.make()
+        for point in self.told(tuner, 60).values():
             for name, value in asdict(point).items():
                 if value != getattr(self.start, name):
                     assert self.space[name].nearest(value) == pytest.approx(value)
-
-    def test_what_was_told_is_counted_whole(self) -> None:
-        tuner = self.make()
-        self.told(tuner, 60)
-        assert tuner.num_told == 57 - len([number for number in range(57) if number % 7 == 3])
+        assert tuner.num_told == 57 - len(range(3, 57, 7))
 
     def test_from_a_record_it_goes_on_as_if_it_had_never_stopped(self) -> None:
         live, again = self.make(), self.make()
         points = self.told(live, 40)
-        for number, point in points.items():  # nothing is asked
-            again.dispatched(number, point)
-            if number >= 3:
-                self.end(again, number - 3, points)
-        assert [again.ask(number, self.start) for number in (40, 41)] == [
-            live.ask(number, self.start) for number in (40, 41)
-        ]
+        for number in points:  # nothing is asked
+            self.step(again, number, points)
+        after = [[tuner.ask(number, self.start) for number in (40, 41)] for tuner in (live, again)]
+        assert after[0] == after[1]
 
     def test_to_ask_changes_nothing(self) -> None:
         asked, silent = self.make(), self.make()
         points = self.told(silent, 30)
-        for number, point in points.items():
+        for number in points:
             asked.ask(1000 + number, self.start)
-            asked.dispatched(number, point)
-            if number >= 3:
-                self.end(asked, number - 3, points)
+            self.step(asked, number, points)
         assert asked.ask(30, self.start) == silent.ask(30, self.start)
 
     @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
@@ -96,22 +95,16 @@ class TunerConformance:
         assert tuner.num_told == 0
         assert isinstance(tuner.ask(100, self.start), Point)
 
-    def test_equal_losses_only(self) -> None:
+    @pytest.mark.parametrize("loss", [lambda number: 0.5, float], ids=["equal", "of strange points"])
+    @pytest.mark.parametrize("point", [None, Point(1e9, 0.37, 0.0, 0.9, 0.99, 0.0)], ids=["start", "outside"])
+    def test_equal_losses_and_points_outside_the_space(self, point: Point | None, loss: Losses) -> None:
+        """Those outside are told at its border."""
         tuner = self.make()
-        for number in range(300):
-            tuner.dispatched(number, self.start)
-            tuner.tell(number, self.start, 0.5)
-        assert tuner.num_told == 300
-        assert isinstance(tuner.ask(300, self.start), Point)
-
-    def test_points_outside_the_space_are_told_at_its_border(self) -> None:
-        tuner = self.make()
-        strange = Point(1e9, 0.37, 0.0, 0.9, 0.99, 0.0)
-        for number in range(30):
-            tuner.dispatched(number, strange)
-            tuner.tell(number, replace(strange, batch=1.7), float(number))
-        assert tuner.num_told == 30
-        assert isinstance(tuner.ask(30, self.start), Point)
+        for number in range(60):
+            tuner.dispatched(number, point or self.start)
+            tuner.tell(number, replace(point or self.start, batch=1.7), loss(number))
+        assert tuner.num_told == 60
+        assert isinstance(tuner.ask(60, self.start), Point)
 
     def test_what_was_changed_is_told_as_it_was_trained(self) -> None:
         """Out of memory a trial goes on with half the batch: that is what its loss says something of."""
@@ -123,9 +116,8 @@ class TunerConformance:
             plain.dispatched(number, trained)
             for tuner in (changed, plain):
                 tuner.tell(number, trained, loss(trained))
-        assert [changed.ask(number, self.start) for number in range(20, 30)] == [
-            plain.ask(number, self.start) for number in range(20, 30)
-        ]
+        asked_then = [[t.ask(number, self.start) for number in range(20, 30)] for t in (changed, plain)]
+        assert asked_then[0] == asked_then[1]
 
     def test_who_is_not_running_cannot_end(self) -> None:
         tuner = self.make()
@@ -137,16 +129,16 @@ class TunerConformance:
         with pytest.raises(ValueError, match="trial 2 ends"):
             tuner.drop(2)
 
+
+class LearnerConformance(TunerConformance):
+    """Of a tuner that proposes something."""
+
     def test_another_random_seed_proposes_otherwise(self) -> None:
-        if self.kind is Untuned:
-            pytest.skip("it proposes nothing")
         assert self.make(1).ask(0, self.start) != self.make(2).ask(0, self.start)
 
     def test_rates_are_drawn_evenly_by_their_logarithm(self) -> None:
         """Before anything is known: as many below the configured one as above it, as many decays below the
         middle of their logarithms. About half of them are the parent's."""
-        if self.kind is Untuned:
-            pytest.skip("it proposes nothing")
         tuner = self.make()
         asked = [tuner.ask(number, self.start) for number in range(300)]
         for name in ("rate", "weight_decay"):
@@ -158,8 +150,6 @@ class TunerConformance:
             assert 0.35 < sum(value < middle for value in drawn) / len(drawn) < 0.65, name
 
     def test_what_runs_is_known_and_not_taken_for_the_best(self) -> None:
-        if self.kind is Untuned:
-            pytest.skip("it proposes nothing")
 
         def asked(runs_at: float | None) -> list[float]:
             """A hundred rates, after forty trials that are best at 0.5 and while ten run."""
@@ -180,8 +170,6 @@ class TunerConformance:
 
     def test_it_learns(self) -> None:
         """The last proposals are better than as many drawn evenly."""
-        if self.kind is Untuned:
-            pytest.skip("it learns nothing")
         tuner = self.make()
         points = list(self.told(tuner, 150).values())[130:]
         rng = random.Random(1)
@@ -200,24 +188,22 @@ class TestUntuned(TunerConformance):
 
 
 @pytest.mark.nni
-class TestNni(TunerConformance):
+class TestNni(LearnerConformance):
     kind = TUNERS["nni"]
 
 
 @pytest.mark.nni
-class TestOptuna(TunerConformance):
+class TestOptuna(LearnerConformance):
     kind = TUNERS["optuna"]
 
 
 @pytest.mark.nni
-class TestNniOfText(TunerConformance):
-    kind = TUNERS["nni"]
+class TestNniOfText(TestNni):
     space, start = text_space(TEXT), TEXT
 
 
 @pytest.mark.nni
-class TestOptunaOfText(TunerConformance):
-    kind = TUNERS["optuna"]
+class TestOptunaOfText(TestOptuna):
     space, start = text_space(TEXT), TEXT
 
 

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 from nas.graph import INPUT, Graph
 from nas.layers import (
@@ -43,7 +41,7 @@ from nas.layers import (
     ShapeError,
 )
 from nas.modules import Network, module_of
-from nas.seeds import residual, resnet50
+from nas.seeds import residual
 from nas.text_seeds import llama_4x128
 from nas.weights import Array
 from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped
@@ -140,7 +138,9 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
 
 def test_every_layer_has_a_module_and_a_formula() -> None:
     formulas = inspect.getsource(by_hand) + inspect.getsource(naive)
-    assert [kind.__name__ for kind in LAYERS if f"case {kind.__name__}(" not in formulas] == []
+    assert [
+        kind.__name__ for kind in LAYERS if not re.search(rf"(case|\|) {kind.__name__}\(", formulas)
+    ] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
     with pytest.raises(NotImplementedError, match="no module is written for the layer object"):
@@ -357,13 +357,6 @@ def test_a_sum_of_two_widths_is_not_rounded_to_the_narrow_one() -> None:
     assert narrow.tolist() == [[1, 1]]
 
 
-def test_on_the_meta_device_nothing_is_allocated() -> None:
-    with torch.device("meta"):
-        found = Network(resnet50())
-    assert all(tensor.is_meta for tensor in found.tensors().values())
-    assert found(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, 1000)
-
-
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
 @pytest.mark.parametrize("graph", [residual(), llama_4x128((12,))])
 def test_a_copy_computes_with_its_own_weights_and_can_be_trained(graph: Graph, duplicate: Any) -> None:
@@ -380,18 +373,3 @@ def test_a_copy_computes_with_its_own_weights_and_can_be_trained(graph: Graph, d
     assert torch.equal(other(read), first)
     assert not torch.equal(found(read), first)
     assert other.double()(examples(graph, kind=torch.float64)).dtype == torch.float64
-
-
-def test_under_data_parallelism_gradients_are_the_same() -> None:
-    graph = residual()
-    batch = examples(graph)
-    alone, parallel = network(graph), network(graph)
-    alone(batch).sum().backward()
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        DistributedDataParallel(parallel)(batch).sum().backward()
-    finally:
-        torch.distributed.destroy_process_group()
-    for one, other in zip(alone.parameters(), parallel.parameters()):
-        assert torch.equal(one.grad, other.grad)

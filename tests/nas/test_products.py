@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
-from nas.graph import Graph, Node
+from nas.graph import Graph
 from nas.layers import Conv2d, Dense, Flatten
 from nas.products import least_products
 from nas.seeds import resnet50
-from tests.nas.graphs import graphs
-
-
-def of_convolution(side: int, kernel: int, stride: int = 1) -> tuple[int, int]:
-    return of_layer(side, Conv2d(3, kernel, stride))
+from tests.nas.graphs import chain, graphs
+from tests.nas.text.samples import texts
 
 
 def of_layer(side: int, convolution: Conv2d) -> tuple[int, int]:
     """The two bounds of one convolution of 2 to 3 channels, without the dense layer behind it."""
-    nodes = (
-        Node("conv", convolution, ("input",)),
-        Node("flat", Flatten(), ("conv",)),
-        Node("out", Dense(2), ("flat",)),
-    )
-    graph = Graph((2, side, side), nodes)
-    dense = 2 * graph.shapes["flat"][0]
+    graph = chain(convolution, Flatten(), Dense(2), input=(2, side, side))
+    dense = 2 * graph.shapes["Flatten.1"][0]
     train, evaluate = least_products(graph)
     return train - 3 * dense, evaluate - dense
 
@@ -50,7 +42,7 @@ def test_padding_and_what_an_algorithm_can_save_are_left_out(
 ) -> None:
     """Of the first layer nothing wants a gradient of what it reads: two passes, and one in validation."""
     products = 2 * 3 * taps_by_hand(side, kernel, stride)
-    assert of_convolution(side, kernel, stride) == (int(2 * products / saving), int(products / saving))
+    assert of_layer(side, Conv2d(3, kernel, stride)) == (int(2 * products / saving), int(products / saving))
 
 
 def test_of_unpadded_and_rectangular_kernels_too() -> None:
@@ -59,13 +51,12 @@ def test_of_unpadded_and_rectangular_kernels_too() -> None:
     assert of_layer(6, Conv2d(3, padding=0, bias=True)) == (2 * 6 * 16 * 9 // 4, 6 * 16 * 9 // 4)
     assert of_layer(6, Conv2d(3, (1, 7))) == (2 * 6 * 6 * 30 // 7, 6 * 6 * 30 // 7)
     assert of_layer(6, Conv2d(3, 2, 2, padding=0)) == (2 * 6 * 36 // 4, 6 * 36 // 4)
+    # On images of one pixel eight ninths of what is counted are padding.
+    assert of_layer(1, Conv2d(3, 3)) == (2 * 2 * 3 // 4, 2 * 3 // 4)
 
 
-def test_on_images_of_one_pixel_eight_ninths_of_what_is_counted_are_padding() -> None:
-    assert of_convolution(1, 3) == (2 * 2 * 3 // 4, 2 * 3 // 4)
-
-
-@given(graphs())
+@given(graphs() | texts())
+@settings(max_examples=40)
 def test_no_network_needs_more_than_is_counted(graph: Graph) -> None:
     train, evaluate = least_products(graph)
     assert 0 <= train <= graph.cost.train.mac

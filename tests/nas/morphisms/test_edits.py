@@ -33,7 +33,7 @@ from nas.record import decode, encode, graph_from_json, graph_to_json
 from nas.seeds import residual, resnet50
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import digest
-from tests.nas.grown import cases, grown, kinds_for, parents_of, proposals, randomised, standard
+from tests.nas.grown import cases, kinds_for, parents_of, proposals, randomised, standard
 
 WIDENINGS = (Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies)
 every_kind = pytest.mark.parametrize("kind", [*MIX, *TEXT_MIX])
@@ -154,9 +154,3 @@ def test_a_step_of_a_search_takes_milliseconds(build: Callable[[], Graph], deepe
             continue
         seconds.append(time.process_time() - began)
     assert statistics.median(seconds) < 0.005
-
-
-@pytest.mark.parametrize("root", [None, standard("plain")], ids=["images", "text"])
-def test_a_lineage_can_be_replayed(root: Graph | None) -> None:
-    assert grown(5, 8, root) == grown(5, 8, root)
-    assert grown(5, 8, root) != grown(6, 8, root)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nas.layers import (
@@ -151,43 +152,10 @@ def naive(layer: Layer, tallies: Tallies, own: Weights, sums: Weights, *x: Any) 
             return attention(layer, tallies, *x)
         case Experts():
             return experts(layer, tallies, own, sums, x[0])
-        case GELU():
-
-            def gelu(value: float) -> float:
-                return f.mul(value, phi(f, value))
-
-            def of_gelu(value: float, dy: float) -> float:
-                density = b.mul(b.exp(b.mul(b.mul(value, value), -0.5)), 1 / math.sqrt(2 * math.pi))
-                return b.mul(dy, b.add(phi(Tally(), value), b.mul(value, density)))
-
-            return elements(gelu, x[0]), lambda dy: ([elements(of_gelu, x[0], dy)], {})
-        case SiLU():
-
-            def silu(value: float) -> float:
-                return f.mul(value, sigmoid(f, value))
-
-            def of_silu(value: float, dy: float) -> float:
-                kept = sigmoid(Tally(), value)
-                return b.mul(dy, b.mul(kept, b.add(1, b.mul(value, b.sub(1, kept)))))
-
-            return elements(silu, x[0]), lambda dy: ([elements(of_silu, x[0], dy)], {})
-        case SquaredReLU():
-
-            def square(value: float) -> float:
-                rectified = f.max(value, 0.0)
-                return f.mul(rectified, rectified)
-
-            def of_square(value: float, dy: float) -> float:
-                return b.mul(dy, b.mul(2.0, max(value, 0.0)))
-
-            return elements(square, x[0]), lambda dy: ([elements(of_square, x[0], dy)], {})
-        case ReLU():
-
-            def of_relu(value: float, dy: float) -> float:
-                return dy if b.max(value, 0.0) > 0 else 0.0
-
-            return elements(lambda value: f.max(value, 0.0), x[0]), lambda dy: (
-                [elements(of_relu, x[0], dy)],
+        case GELU() | SiLU() | SquaredReLU() | ReLU():
+            forward, gradient = ELEMENTWISE[type(layer)]
+            return elements(partial(forward, f), x[0]), lambda dy: (
+                [elements(partial(gradient, b), x[0], dy)],
                 {},
             )
         case Product():
@@ -214,6 +182,30 @@ def phi(tally: Tally, value: float) -> float:
 
 def sigmoid(tally: Tally, value: float) -> float:
     return tally.div(1.0, tally.add(1.0, tally.exp(-value)))
+
+
+def of_gelu(b: Tally, value: float, dy: float) -> float:
+    density = b.mul(b.exp(b.mul(b.mul(value, value), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return b.mul(dy, b.add(phi(Tally(), value), b.mul(value, density)))
+
+
+def of_silu(b: Tally, value: float, dy: float) -> float:
+    kept = sigmoid(Tally(), value)
+    return b.mul(dy, b.mul(kept, b.add(1, b.mul(value, b.sub(1, kept)))))
+
+
+def squared(f: Tally, value: float) -> float:
+    rectified = f.max(value, 0.0)
+    return f.mul(rectified, rectified)
+
+
+# What it puts out, and the gradient of what it reads.
+ELEMENTWISE: dict[type[Layer], tuple[Callable[..., float], Callable[..., float]]] = {
+    GELU: (lambda f, value: f.mul(value, phi(f, value)), of_gelu),
+    SiLU: (lambda f, value: f.mul(value, sigmoid(f, value)), of_silu),
+    SquaredReLU: (squared, lambda b, value, dy: b.mul(dy, b.mul(2.0, max(value, 0.0)))),
+    ReLU: (lambda f, value: f.max(value, 0.0), lambda b, value, dy: dy if b.max(value, 0.0) > 0 else 0.0),
+}
 
 
 def norm(

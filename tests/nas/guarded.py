@@ -74,7 +74,16 @@ def few() -> Iterator[Case]:
 
 def strange() -> Iterator[Case]:
     """Kernels and padding that the search does not propose, but a seed of a file can have."""
-    shapes = [((1, 7), None), ((7, 1), 0), (3, 0), (2, 0), (4, 3), (11, 2), (5, 4), ((1, 3), (0, 2))]
+    shapes: list[tuple[Any, Any]] = [
+        ((1, 7), None),
+        ((7, 1), 0),
+        (3, 0),
+        (2, 0),
+        (4, 3),
+        (11, 2),
+        (5, 4),
+        ((1, 3), (0, 2)),
+    ]
     for (kernel, padding), stride, side, format in itertools.product(
         shapes, (1, 2, 4, (2, 1)), SIDES, ("fp32", "bf16")
     ):

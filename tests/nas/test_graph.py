@@ -268,8 +268,8 @@ def test_the_facts_of_any_graph_agree_with_its_layers(graph: Graph) -> None:
         if needed or node.layer.weights(*reads):
             trained.add(node.name)
     for name in trained:
-        reads = sum(node.inputs.count(name) for node in graph.nodes)
-        cost += Cost(input_grad=Ops(add=max(0, reads - 1) * prod(graph.shapes[name])))
+        readers = sum(node.inputs.count(name) for node in graph.nodes)
+        cost += Cost(input_grad=Ops(add=max(0, readers - 1) * prod(graph.shapes[name])))
     assert graph.trained == trained
     output = graph.shapes[graph.output]
     assert graph.cost == cost + graph.head.loss(output)

@@ -43,8 +43,8 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The allocator that lets no write past the end of a block go unseen."""
     library = tmp_path_factory.mktemp("guard") / "guard.so"
     source = Path(__file__).with_name("guard.c")
-    command = [*["cc", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"], library, source]
-    subprocess.run(command, check=True)
+    options = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *options, "-o", str(library), str(source)], check=True)
     return library
 
 
@@ -159,7 +159,7 @@ def _is_the_same(layer: Conv2d, images: Tensor) -> nn.Module:
     module = module_of(layer, tuple(images.shape[1:])).double()
     copies = (images.detach().clone(memory_format=torch.channels_last) for _ in range(2))
     first, second = (copy.requires_grad_() for copy in copies)
-    weight = module.weight.detach().clone().requires_grad_()  # type: ignore[union-attr,operator]
+    weight = module.weight.detach().clone().requires_grad_()  # type: ignore[operator]
     found, right = module(first), conv2d(second, weight, None, layer.stride, layer.paddings)
     towards = torch.randn_like(right)
     found.backward(towards)

@@ -298,7 +298,7 @@ def test_two_members_of_one_name_are_refused() -> None:
     class Family:
         pass
 
-    members = [dataclass(frozen=True)(type("Member", (Family,), {})) for _ in range(2)]
+    members: list[type] = [dataclass(frozen=True)(type("Member", (Family,), {})) for _ in range(2)]
     with pytest.raises(RecordError, match=r"two classes are named Member, in .*; rename one"):
         decode(Family, {"type": members[0].__name__})
 

@@ -26,7 +26,7 @@ def test_every_tensor_of_a_layer_has_a_start(sample: tuple[Layer, tuple[Shape, .
     layer, reads = sample
     for tensor, shape in {**layer.weights(*reads), **layer.statistics(*reads)}.items():
         values = starts(layer, tensor, shape, reads, np.random.default_rng(0))
-        assert (values.shape, values.dtype) == (shape, np.float32)
+        assert (values.shape, values.dtype) == (shape, np.dtype(np.float32))
 
 
 def test_matrices_of_text_are_normal_and_norms_change_nothing() -> None:

@@ -121,7 +121,7 @@ def _predicted(parent: Graph, morphism: Morphism) -> Cost:
     if isinstance(morphism, SqueezeExcite):
         channels, features = shape[:1], (morphism.features,)
         squeeze = _of(GlobalPool(), shape) + _of(Dense(features[0]), channels) + _of(ReLU(), features)
-        return squeeze + _of(Dense(*channels), features) + _of(Gate(), shape, channels) + _fork(prod(shape))
+        return squeeze + _of(Dense(shape[0]), features) + _of(Gate(), shape, channels) + _fork(prod(shape))
     joined = _of(BatchNorm(), shape) + _of(Add(), shape, shape)
     if isinstance(morphism, Skip):
         source = morphism.source

@@ -95,8 +95,11 @@ def test_a_depthwise_convolution_widens_with_what_it_reads_and_stays_depthwise()
 
 
 def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
-    layers = [Conv2d(4, 3, 2, padding=0, bias=True), DepthwiseConv2d(2, padding=(1, 0)), Conv2d(4, (1, 5))]
-    graph = chain(*layers, GlobalPool(), Dense(2), input=(3, 21, 17))
+    graph = chain(
+        *(Conv2d(4, 3, 2, padding=0, bias=True), DepthwiseConv2d(2, padding=(1, 0)), Conv2d(4, (1, 5))),
+        *(GlobalPool(), Dense(2)),
+        input=(3, 21, 17),
+    )
     child = EnlargeKernel("DepthwiseConv2d.1", 4).apply(EnlargeKernel("Conv2d.0", 7).apply(graph))
     assert child.shapes == graph.shapes
     assert child.node["Conv2d.0"].layer == Conv2d(4, 7, 2, padding=2, bias=True)

@@ -149,9 +149,15 @@ def test_the_balance_gives_every_expert_work() -> None:
     for tensor in module.parameters():
         tensor.data.normal_()
     module.balance.zero_()
-    values, loads = torch.randn(4, 64, 8) + module.router.data[:2].sum(0), []
-    made = module._made
-    module._made = lambda rows, load: (loads.append(load), made(rows, load))[1]
+    values, made = torch.randn(4, 64, 8) + module.router.data[:2].sum(0), module._made
+    loads: list[list[int]] = []
+
+    def recorded(rows: Tensor, load: list[int]) -> Tensor:
+        loads.append(load)
+        kept: Tensor = made(rows, load)
+        return kept
+
+    module._made = recorded
     module(values)
     for _ in range(100):
         for _ in range(100):

@@ -159,7 +159,7 @@ class LearnerConformance(TunerConformance):
                 tuner.dispatched(number, point)
                 tuner.tell(number, point, 1 + abs(math.log(point.rate / 0.5)))
             for number in range(40, 50) if runs_at else ():
-                tuner.dispatched(number, replace(self.start, rate=runs_at))
+                tuner.dispatched(number, replace(self.start, rate=runs_at or 0.0))
             rates = [tuner.ask(number, replace(self.start, rate=-1.0)).rate for number in range(100, 200)]
             return [rate for rate in rates if rate > 0]
 

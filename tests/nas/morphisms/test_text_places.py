@@ -144,6 +144,12 @@ def test_experts_are_made_of_mlps_of_their_form_alone(rows: dict[str, Row], mess
         Upcycle("out", 4, 2, 0).apply(with_mlp(rows))
 
 
+def test_experts_write_as_many_features_as_they_read() -> None:
+    graph = built({**GELU_MLP, "in": (Linear(12), "embedding"), "out": (Linear(SYMBOLS), "act")})
+    with pytest.raises(MorphismError, match="out is not as wide as embedding, which the MLP reads"):
+        Upcycle("out", 4, 2, 0).apply(graph)
+
+
 @pytest.mark.parametrize("morphism", [WidenMLP("block1.mlp.out", 24, 0), GateMLP("block1.mlp.out")])
 def test_experts_are_no_mlp(morphism: Morphism) -> None:
     with pytest.raises(MorphismError):

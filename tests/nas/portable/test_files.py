@@ -31,6 +31,7 @@ from nas.layers import (
     Layer,
     MaxPool,
     ReLU,
+    ReLU6,
 )
 from nas.portable.names import TAKEN, PortableError, identifiers
 from nas.portable.onnx_draft import write
@@ -129,11 +130,12 @@ WIDE_STRIDES = chain(
         # The last window may end beyond the padding. Its mean is over what lies before that end: torch
         # divides by fewer taps there.
         *(
-            chain(Conv2d(2), pool, Flatten(), Dense(3), input=(1, 6, 7))
+            chain(Conv2d(2), ReLU6(), pool, Flatten(), Dense(3), input=(1, 6, 7))
             for pool in (
                 AveragePool(3, 2, padding=1, ceil_mode=True),
                 AveragePool((2, 3), 2, padding=1, ceil_mode=True),
                 AdaptiveAveragePool((4, 5)),
+                AdaptiveAveragePool((3, 7)),
             )
         ),
     ],

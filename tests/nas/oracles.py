@@ -1,7 +1,7 @@
 """What was really executed, by witnesses that know nothing of our rules: oneDNN, MKL and torch's counter.
 
 None sees the causal triangle: all have T² pairs, which are 2T/(T + 1) times those that we count. The triangle
-itself is held by loops over pairs, in test_layers.
+itself is held by loops over pairs, in test_loops.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_every_node_has_its_shape(graph: Graph) -> None:
 
 
 @given(graphs(), st.booleans(), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_logits_and_gradients_are_those_of_the_formulas(
     graph: Graph, training: bool, channels_last: bool
 ) -> None:

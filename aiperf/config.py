@@ -1,4 +1,7 @@
-"""The configuration of a run: frozen, checked, read from a TOML file and written back to one."""
+"""The configuration of a run: frozen, checked, read from a TOML file and written back to one.
+
+Long, and one file, because every key of a preset is here with its unit, its default and its check.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@
 Every arm trains until it has been credited the same operations, so the load of the machine does not
 matter. One line a run goes to FILE.jsonl as soon as it is done; what stands there is not done again.
 The search, the tuner and the training are those of a run; only processes and messages are left out.
+It is one file because all arms are settings of the same loop, and the table names each of them.
 
   continued   the seed, trained once with its schedule stretched over all operations
   restarted   the seed, trained again and again from new weights, as long as the longest trials

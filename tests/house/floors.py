@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -104,56 +104,51 @@ def floor_of(module: str) -> int:
 
 @cache
 def imports(path: Path) -> tuple[Import, ...]:
-    """Every import of a file wherever it stands: `if TYPE_CHECKING`, import_module("…"), and those of the
-    programs that it starts, whose text stands in a string."""
+    """Every import of a file."""
     module = module_name(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return tuple(_imports(ast.parse(path.read_text(encoding="utf-8")), package, lazy=False))
+    return tuple(imported(path.read_text(encoding="utf-8"), package))
 
 
-def _imports(node: ast.AST, package: str, lazy: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - child.level + 1] if child.level else []
-            origin = ".".join([*above, *([child.module] if child.module else [])])
-            for alias in child.names:
+def imported(source: str, package: str) -> Iterator[Import]:
+    """Every import of a module in this package, wherever it is: `if TYPE_CHECKING`, import_module("…"), and
+    those of the programs that it starts, whose text is in a string."""
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
+    while waiting:
+        node, lazy = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
                 inner = f"{origin}.{alias.name}"
-                yield Import(inner if _source(inner) else origin, child.lineno, lazy)
-        elif isinstance(child, ast.Call) and ast.unparse(child.func) in CALLS:
-            name = child.args[0] if child.args else None
-            if isinstance(name, ast.Constant):
-                yield Import(str(name.value), child.lineno, lazy)
-        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
-            # A docstring imports nothing, nor does who starts the program itself.
-            named = [] if isinstance(node, ast.Expr) else IN_STRING.findall(child.value)
-            yield from (
-                Import(name, child.lineno, lazy=True, started=True)
-                for name in named
-                if _source(name) and name not in ROOF
-            )
-        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from _imports(child, package, inside)
+                yield Import(inner if _source(inner) else origin, node.lineno, lazy)
+        elif isinstance(node, ast.Call) and node.args and isinstance(name := node.args[0], ast.Constant):
+            if ast.unparse(node.func) in CALLS:
+                yield Import(str(name.value), node.lineno, lazy)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # Who starts the program itself imports nothing of it.
+            named = [name for name in IN_STRING.findall(node.value) if _source(name) and name not in ROOF]
+            yield from (Import(name, node.lineno, lazy=True, started=True) for name in named)
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        waiting += [] if docstring else [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 @cache
 def needs_torch(test: Path) -> bool:
     """Whether a test reaches what a pure run is without, by itself or through the test modules that it
     imports."""
-    libraries = {library for package in _packages() for library in _libraries(package)}
-    pure = {library for package in _packages() - RUNNING for library in _libraries(package)}
-    reached = set(_reached(test))
-    return any(_is_running(name) or name.partition(".")[0] in libraries - pure for name in reached)
+    return any(_is_running(name) or name.partition(".")[0] in _impure() for name in _reached(test))
 
 
-def faults(path: Path) -> list[str]:
+def faults(module: str, found: Iterable[Import]) -> list[str]:
     """What in a module's imports breaks a rule of the floors."""
-    module = module_name(path)
     return [
-        f"{path.relative_to(ROOT)}:{found.line}: floor {floor_of(module)} imports {found.name}"
-        for found in imports(path)
-        if not _allowed(module, found)
+        f"{module}:{each.line}: floor {floor_of(module)} imports {each.name}"
+        for each in found
+        if not _allowed(module, each)
     ]
 
 
@@ -177,14 +172,15 @@ def _libraries(module: str) -> frozenset[str]:
     return frozenset(stated.split())
 
 
-def _reached(path: Path) -> Iterator[str]:
-    """Every module that a test file and the test modules behind it import."""
-    files = [path]
-    for file in files:
-        for found in imports(file):
+def _reached(test: Path) -> Iterator[str]:
+    """What a test and the test modules that it imports import, except in the programs that they start."""
+    seen, waiting = {test}, [test]
+    while waiting:
+        for found in imports(waiting.pop()):
             helper = _source(found.name) if found.top == "tests" else None
-            if helper and helper not in files:
-                files.append(helper)
+            if helper and helper not in seen:
+                seen.add(helper)
+                waiting.append(helper)
             if not found.started:
                 yield found.name
 
@@ -194,8 +190,12 @@ def _is_running(module: str) -> bool:
     return in_house and package_of(module) in RUNNING
 
 
-def _packages() -> frozenset[str]:
-    return frozenset(package for floor in FLOORS for package in floor)
+@cache
+def _impure() -> frozenset[str]:
+    """Libraries that a pure run is without."""
+    packages = {package for floor in FLOORS for package in floor}
+    pure = {library for package in packages - RUNNING for library in _libraries(package)}
+    return frozenset(library for package in packages for library in _libraries(package)) - pure
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.house.readme import faults, shown, whole
+from tests.house.readme import faults, shown
 from tests.house.tree import ROOT, expect_none, tracked
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,18 +35,3 @@ def test_every_entry_has_a_clause() -> None:
 )
 def test_a_difference_is_found(tree: str, fault: list[str]) -> None:
     assert faults(shown(page(tree)), REAL) == fault
-
-
-def test_the_whole_tree_has_every_file_once() -> None:
-    assert [line.strip() for line in whole(REAL)] == [
-        "a/",
-        "b/",
-        "c.py",
-        "d/",
-        "e.py",
-        "f/",
-        "g/",
-        "h.py",
-        "run",
-        "i.py",
-    ]

@@ -46,34 +46,23 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     return found
 
 
-def test_outside_of_a_job_there_is_nothing() -> None:
+@pytest.mark.parametrize(
+    ("end", "now", "seconds"),
+    [(5000, 1400.0, 3600.0), (365 * 86400, 5.0, None), (86400, 0.0, 86400.0)],
+)
+def test_slurm_states_the_end_or_one_too_far_away(end: int, now: float, seconds: float | None) -> None:
     assert (job_name({}), job_seconds_left({}, 0.0)) == ("", None)
-
-
-def test_slurm_states_the_end() -> None:
-    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "5000"}, 1400.0) == 3600.0
+    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(end)}, now) == seconds
 
 
 @pytest.mark.parametrize(
     ("answer", "seconds"),
-    [
-        ("59:30", 3570),
-        ("1:00:00", 3600),
-        ("2-01:00:00", 176400),
-        ("UNLIMITED", None),
-        ("INVALID", None),
-        ("", None),
-    ],
+    [("59:30", 3570), ("1:00:00", 3600), ("2-01:00:00", 176400), ("UNLIMITED", None), ("", None)],
 )
 def test_an_older_slurm_is_asked(answer: str, seconds: float | None, put: Put, tmp_path: Path) -> None:
     put("squeue", f"{answer}\n")
     assert job_seconds_left({"SLURM_JOB_ID": "7"}, 0.0) == seconds
     assert (tmp_path / "asked").read_text() == "--noheader --job 7 --format %L\n"
-
-
-def test_a_job_without_a_limit_has_none() -> None:
-    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(365 * 86400)}, 5.0) is None
-    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(30 * 86400)}, 0.0) == 30 * 86400
 
 
 @pytest.mark.parametrize("told", [OPENPBS, TORQUE])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from click.testing import CliRunner, Result
 from aiperf.commands.cluster.launching import launch
 from aiperf.errors import AiperfError
 from launch.site import load_site
-from tests import journals
-from tests.house.tree import ROOT
+from tests.journals import told, write_run
 from tests.launch.golden import ACTIVATE, SHIPPED
 
 SITE = f"""
@@ -54,13 +52,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     return run
 
 
-def told(result: Result) -> str:
+def printed(result: Result) -> str:
     assert result.exception is None, result.exception
     return result.stdout
 
 
-@pytest.mark.parametrize("line", ["{", "echo `id", "cat <<END # ((", "if true; then", "("])
-@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
+@pytest.mark.parametrize(
+    ("scheduler", "line"),
+    [
+        ("slurm", "{"),
+        ("slurm", "echo `id"),
+        ("pbs", "cat <<END # (("),
+        ("lsf", "if true; then"),
+        ("lsf", "("),
+    ],
+)
 def test_a_script_that_bash_cannot_read_is_refused(run: Launch, scheduler: str, line: str) -> None:
     text = f"setup = [{json.dumps(line)}]\nmpi.launcher = 'mpiexec'\n"
     Path("site.toml").write_text(text, encoding="utf-8")
@@ -69,22 +75,18 @@ def test_a_script_that_bash_cannot_read_is_refused(run: Launch, scheduler: str, 
 
 
 def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
-    output = told(run("slurm", "--nodes", 4, "--hours", 1, "--", "--preset", "synthetic"))
+    output = printed(run("slurm", "--nodes", 4, "--hours", 1, "--", "--preset", "synthetic"))
     assert output == "aiperf-hpc-4.sbatch; submit it with: sbatch --parsable < aiperf-hpc-4.sbatch\n"
     assert Path("aiperf-hpc-4.sbatch").read_text() == (SHIPPED / "multi_node.sbatch").read_text()
     assert not Path("log").exists(), "nothing is submitted unless told to"
 
 
-def test_other_schedulers_are_written_too(run: Launch) -> None:
-    Path("site.toml").write_text(f"{SITE}mpi.launcher = 'mpiexec'\n", encoding="utf-8")
-    told(run("pbs", "--nodes", 2, *DIGITS))
-    assert "#PBS " in Path("aiperf-hpc-2.pbs").read_text()
-
-
 def test_it_is_submitted_when_told_to(run: Launch) -> None:
-    assert told(run("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch", *DIGITS)) == "x.sbatch: job 1\n"
+    words = ("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch", *DIGITS, "--random-seed", 5)
+    assert printed(run(*words)) == "x.sbatch: job 1\n"
     assert Path("log").read_text() == "--parsable\n"
     assert Path("log.scripts").read_text() == Path("x.sbatch").read_text()
+    assert "--random-seed 5" in Path("x.sbatch").read_text()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_script_that_somebody_edited_is_kept(run: Launch) -> None:
 
 def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> None:
     options = ("--preset", "digits", "--batch-size", 80, "--device", "cpu")
-    told(run("scaling", "--nodes", "1,2,4", "--hours", 0.5, "--submit", "--", *options))
+    printed(run("scaling", "--nodes", "1,2,4", "--hours", 0.5, "--submit", "--", *options))
     assert Path("log").read_text().splitlines() == [
         *["--parsable"] * 3,
         "--parsable --dependency=afterany:1:2:3",
@@ -151,65 +153,54 @@ def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> N
     ]
 
 
-def test_a_study_whose_configuration_was_changed_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", *DIGITS))
-    with Path("scaling-study/config.toml").open("a") as config:
-        config.write("# mine\n")
-    assert "was changed since the study began" in str(run("status", "scaling-study").exception)
-
-
-def test_all_sizes_in_one_job(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2,4", "--one-job", "--", "--preset", "synthetic"))
-    text = Path("scaling-study/weak_scaling.sbatch").read_text()
-    assert "for nodes in 1 2 4; do" in text
-    assert "--nodes=4" in text
+@pytest.mark.parametrize(
+    ("file", "change", "reason"),
+    [
+        ("config.toml", lambda text: f"{text}# mine\n", "was changed since the study began"),
+        ("config.toml", lambda text: None, "config.toml: No such file or directory"),
+        (
+            "study.json",
+            lambda text: text.replace('"slurm"', '"slrum"'),
+            "no scheduler is 'slrum'; there are slurm, pbs, lsf",
+        ),
+    ],
+)
+def test_a_study_that_was_changed_is_refused(
+    run: Launch, file: str, change: Callable[[str], str | None], reason: str
+) -> None:
+    printed(run("scaling", "--nodes", "1,2", *DIGITS))
+    path = Path("scaling-study") / file
+    text = change(path.read_text())
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert reason in str(run("status", "scaling-study").exception)
 
 
 def test_the_hash_of_a_study_is_of_its_configuration(run: Launch) -> None:
     hashes = set()
     for number, seed in enumerate(("residual-4-8-16", "residual-4-8-16", "residual")):
-        words = ("--directory", f"study{number}", *DIGITS, "--seed", seed)
-        if run("scaling", "--nodes", "1,2", *words).exception is None:
-            hashes.add(json.loads(Path(f"study{number}/study.json").read_text())["config_hash"])
+        words = ("--directory", f"my study's {number}", *DIGITS, "--seed", seed)
+        printed(run("scaling", "--nodes", "1,2", *words))
+        hashes.add(json.loads(Path(f"my study's {number}/study.json").read_text())["config_hash"])
     assert len(hashes) == 2
-
-
-def test_one_run_may_have_a_random_seed_of_ones_own(run: Launch) -> None:
-    told(run("slurm", *DIGITS, "--random-seed", 5))
-    assert "--random-seed 5" in Path("aiperf-hpc-1.sbatch").read_text()
+    assert "--job-name=my-study-s-0-2" in Path("my study's 0/nodes-0002/job.sbatch").read_text()
+    printed(run("scaling", "--nodes", "1,2,4", "--one-job", *DIGITS))
+    assert "for nodes in 1 2 4; do" in Path("scaling-study/weak_scaling.sbatch").read_text()
 
 
 def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
     words = ("scaling", "--nodes", "1,2", "--submit", *DIGITS)
-    told(run(*words))
+    printed(run(*words))
     Path("bin/squeue").write_text("#!/bin/sh\nprintf '1 RUNNING\\n2 PENDING\\n'\n")
-    output = told(run(*words))
+    output = printed(run(*words))
     assert len(Path("log").read_text().splitlines()) == 3, "two sizes and a table, once"
     assert "nothing is missing; the last job writes the table" in output
 
 
-def test_a_directory_may_be_called_anything(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--directory", "my study's", *DIGITS))
-    assert "--job-name=my-study-s-2" in Path("my study's/nodes-0002/job.sbatch").read_text()
-
-
-def test_a_study_of_a_scheduler_that_there_is_not_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", *DIGITS))
-    path = Path("scaling-study/study.json")
-    path.write_text(path.read_text().replace('"slurm"', '"slrum"'))
-    assert "no scheduler is 'slrum'; there are slurm, pbs, lsf" in str(
-        run("status", "scaling-study").exception
-    )
-
-
-def test_a_study_without_its_configuration_is_refused(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", *DIGITS))
-    Path("scaling-study/config.toml").unlink()
-    assert "config.toml: No such file or directory" in str(run("status", "scaling-study").exception)
-
-
 def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
+    printed(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
     journal = Path("scaling-study/nodes-0002/2-nodes/journal.jsonl")
     journal.parent.mkdir()
     journal.write_text("no journal\n")
@@ -220,9 +211,9 @@ def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
 
 
 def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
-    told(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
+    printed(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
     for nodes in (1, 2):
-        journals.write_run(Path(f"scaling-study/nodes-000{nodes}/{nodes}-nodes"), journals.told())
+        write_run(Path(f"scaling-study/nodes-000{nodes}/{nodes}-nodes"), told())
     Path("bin/squeue").write_text("#!/bin/sh\necho 'Invalid job id specified' >&2; exit 1\n")
     assert run("status", "scaling-study").return_value == 0
 
@@ -256,38 +247,39 @@ def test_what_is_run_and_for_how_long_is_said_first(
 
 
 @pytest.mark.parametrize("words", [SCALING, ("slurm", "--nodes", "2", "--submit")])
-def test_assumptions_that_are_not_there_are_told_before_any_job_waits(
-    run: Launch, words: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((*DIGITS, "--pretend", "nobody"), "no machine model 'nobody'"),
+        (
+            ("--", "--batch-size", 80),
+            "neither --preset nor --data is given; for the default, write after the --: -- --preset digits",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_before_any_job_waits(
+    run: Launch, words: tuple[str, ...], options: tuple[object, ...], reason: str
 ) -> None:
-    result = run(*words, *DIGITS, "--pretend", "nobody")
-    assert str(result.exception).startswith("no machine model 'nobody'")
+    """Assumptions that are not there; what a script did not choose."""
+    assert str(run(*words, *options).exception).startswith(reason)
     assert not Path("log").exists()
     assert not Path("scaling-study").exists()
 
 
-@pytest.mark.parametrize("words", [SCALING, ("slurm", "--nodes", "2", "--submit")])
-def test_a_script_that_chose_nothing_is_told_the_option(run: Launch, words: tuple[str, ...]) -> None:
-    result = run(*words, "--", "--batch-size", 80)
-    assert str(result.exception) == (
-        "neither --preset nor --data is given; for the default, write after the --: -- --preset digits"
-    )
-    assert not Path("log").exists()
-    assert not Path("scaling-study").exists()
-
-
-@pytest.mark.parametrize(("typed", "jobs", "code"), [("y", 3, 0), ("n", 0, 1), ("", 0, 1)])
-def test_a_person_is_asked_where_no_option_chose(run: Launch, typed: str, jobs: int, code: int) -> None:
+@pytest.mark.parametrize(("typed", "jobs"), [("y", 3), ("", 0)])
+def test_a_person_is_asked_where_no_option_chose(
+    run: Launch, typed: str, jobs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At a real terminal: Return is no."""
     terminal, end = os.openpty()
     os.write(terminal, f"{typed}\n".encode())
-    command = [sys.executable, "-m", "aiperf", "launch", *SCALING]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    asked = subprocess.run(command, stdin=end, env=environment, capture_output=True, text=True, timeout=100)
+    with os.fdopen(end) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        with nullcontext() if jobs else pytest.raises(AiperfError, match="nothing was written"):
+            launch.main(SCALING, standalone_mode=False)
     os.close(terminal)
-    os.close(end)
     question = "Neither --preset nor --data was given. Run digits? [y/N]: "
-    assert asked.stderr.startswith(PLAN + question)
-    assert asked.returncode == code
+    assert capsys.readouterr().err.startswith(PLAN + question)
     log = Path("log")
     assert len(log.read_text().splitlines() if log.exists() else []) == jobs
     assert Path("scaling-study").exists() == (typed == "y")
@@ -306,7 +298,7 @@ def test_a_first_site_finds_this_installation(
     monkeypatch.setattr("sys.prefix", str(prefix))
     monkeypatch.setenv("VIRTUAL_ENV", "/another")
     monkeypatch.setenv("PATH", f"{prefix / 'bin'}:/usr/bin:/bin")
-    told(run("init-site", "-o", "first.toml"))
+    printed(run("init-site", "-o", "first.toml"))
     (line,) = load_site(Path("first.toml")).setup
     assert line == (
         f"source '{prefix}/bin/activate'" if has_script else f"export PATH='{prefix}/bin':\"$PATH\""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,9 +115,6 @@ class Machine:
         path = self.folder / "log"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
-    def asked_for(self, word: str) -> bool:
-        return any(line.startswith(word) for line in self.asked)
-
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
@@ -127,81 +126,86 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_run_that_was_tested_is_done(machine: Machine) -> None:
-    ran = machine.run()
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done: runs/aiperf-hpc-7\n", "")
-    placed = [line for line in machine.asked if line.endswith("node2")]
-    assert placed == ["3 node1 2 node2"] * 2
-    assert "--ntasks=5 " in machine.asked[0]
-    assert not machine.asked_for("requeue")
+Outcome = tuple[int, str, list[str]]
+"""The exit code of a job, what it prints, and what it does."""
+
+STOPPED = "stopped, to be continued: runs/aiperf-hpc-7\n"
+MINE_STOPPED = "stopped, to be continued: my runs/a\n"
+LOOKED, RAN, AGAIN = "aiperf-hpc doctor", "aiperf-hpc run", "requeue 7"
+BY_HAND = f"{STOPPED}to go on: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch, with this script\n"
+DONE: Outcome = (0, "done: runs/aiperf-hpc-7\n", [LOOKED, RAN])
+CONTINUED: Outcome = (75, STOPPED, [LOOKED, RAN, AGAIN])
+SIMULATED = f"last '{TESTED}'; exit 4"
+MINE = {"job": replace(JOB, directory="my runs/a"), "RUN": "exit 75", "STILL_RUNNING": "17"}
+MODULES = replace(SITE, modules=("gcc/13", "openmpi"))
+NO_PROGRAM = replace(SITE, container=Container("x.sif", command="no-such-command"))
+ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
+    "tested": ({}, DONE),
+    "simulated as asked": ({"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED}, DONE),
+    "simulated as asked in one word": (
+        {"job": replace(JOB, options=("--pretend=h100",)), "RUN": SIMULATED},
+        DONE,
+    ),
+    "simulated": ({"RUN": SIMULATED}, (4, "failed with exit code 4: runs/aiperf-hpc-7\n", [LOOKED, RAN])),
+    "srun ends well as Slurm takes the host away": ({"RUN": 'last \'{"type":"Beat"}\''}, CONTINUED),
+    "stopped": ({"RUN": f"last '{TERMINATED}'; exit 75"}, CONTINUED),
+    "not taken back by Slurm": ({"RUN": "exit 75", "REQUEUE": "1"}, (75, BY_HAND, [LOOKED, RAN, AGAIN])),
+    "back twenty times": ({"RUN": "exit 75", "SLURM_RESTART_COUNT": "20"}, (75, BY_HAND, [LOOKED, RAN])),
+    # Slurm would take a job back that was cancelled.
+    "cancelled": ({"RUN": "exit 75", "STILL_RUNNING": "17"}, (75, BY_HAND, [LOOKED, RAN])),
+    # As after `scontrol requeue`, or for a job of a higher priority.
+    "queued by Slurm": (
+        {**MINE, "RESTARTS": "1"},
+        (75, f"{MINE_STOPPED}Slurm queues this job again itself; it goes on there\n", [LOOKED, RAN]),
+    ),
+    "queued by Slurm before": (
+        {**MINE, "SLURM_RESTART_COUNT": "2", "RESTARTS": "2"},
+        (
+            75,
+            f"{MINE_STOPPED}to go on: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script\n",
+            [LOOKED, RAN],
+        ),
+    ),
+    # $PPID of the stand-in is the script's: srun becomes the program.
+    "warned while doctor looks": ({"DOCTOR": "kill -USR1 $PPID; exit 1"}, (75, STOPPED, [LOOKED, AGAIN])),
+    "failed by doctor": ({"DOCTOR": "exit 1"}, (1, "", [LOOKED])),
+    "warned": ({"RUN": "trap 'exit 75' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"}, CONTINUED),
+    "warned between two sizes": (
+        {
+            "job": Job(2, 1, sizes=(1, 2)),
+            "DOCTOR": "[[ -e runs/aiperf-hpc-7/1 ]] && kill -USR1 $PPID; exit 0",
+        },
+        (75, STOPPED, [LOOKED, RAN, LOOKED, AGAIN]),
+    ),
+    # As Ascend's set_env.sh and activation scripts of conda do.
+    "variables that are not set": ({"site": replace(SITE, setup=("export A=/opt/lib:$NEVER_SET",))}, DONE),
+    "modules that cannot be loaded": (
+        {"site": MODULES, "BASH_FUNC_module%%": "() { [[ $1 == purge ]]; }"},
+        (1, "", []),
+    ),
+    "modules": (
+        {"site": MODULES, "BASH_FUNC_module%%": '() { echo "module $*" >>"$LOG"; }'},
+        (*DONE[:2], ["module purge", "module load", *DONE[2]]),
+    ),
+    "no devices": (
+        {"drop": ["SLURM_GPUS_PER_NODE"]},
+        (1, "SLURM_GPUS_ON_NODE: request devices below EDIT 2, such as --gpus-per-node=1\n", []),
+    ),
+    "no program": (
+        {"site": NO_PROGRAM},
+        (1, "there is no no-such-command here; edit what stands below EDIT 3\n", []),
+    ),
+    "few cores": ({"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, (1, "2 CPUs per node are too few for 3 ranks\n", [])),
+}
 
 
-@pytest.mark.parametrize("options", [("--pretend", "h100"), ("--pretend=h100",), ()])
-def test_the_verdict_simulated_is_done_where_it_was_asked_for(
-    options: tuple[str, ...], machine: Machine
-) -> None:
-    ran = machine.run(job=replace(JOB, options=options), RUN=f"last '{TESTED}'; exit 4")
-    assert ran.returncode == (0 if options else 4)
-    assert ("done: " in ran.stdout) is bool(options)
-
-
-def test_a_launcher_that_ends_well_without_a_result_is_not_believed(machine: Machine) -> None:
-    """As srun does when Slurm takes the batch host away."""
-    ran = machine.run(RUN='last \'{"type":"Beat"}\'')
-    assert ran.returncode == 75
-    assert "done" not in ran.stdout
-    assert machine.asked_for("requeue 7")
-
-
-def test_a_stopped_run_is_queued_again(machine: Machine) -> None:
-    ran = machine.run(RUN=f"last '{TERMINATED}'; exit 75")
-    assert (ran.returncode, ran.stdout) == (75, "stopped, to be continued: runs/aiperf-hpc-7\n")
-    assert machine.asked_for("requeue 7")
-
-
-@pytest.mark.parametrize(
-    "variables", [{"REQUEUE": "1"}, {"SLURM_RESTART_COUNT": "20"}, {"STILL_RUNNING": "17"}]
-)
-def test_where_it_is_not_queued_again_it_says_how_to_go_on(
-    variables: dict[str, str], machine: Machine
-) -> None:
-    """Slurm would take a job back that was cancelled."""
-    ran = machine.run(RUN="exit 75", **variables)
-    assert ran.returncode == 75
-    assert "to go on: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch" in ran.stdout
-    assert machine.asked_for("requeue") is ("REQUEUE" in variables)
-
-
-@pytest.mark.parametrize(("before", "after", "again"), [("0", "1", True), ("2", "2", False)])
-def test_a_job_that_slurm_queues_again_itself_is_not_to_be_submitted_as_well(
-    before: str, after: str, again: bool, machine: Machine
-) -> None:
-    """As after `scontrol requeue`, or for a job of a higher priority."""
-    variables = {"SLURM_RESTART_COUNT": before, "RESTARTS": after, "STILL_RUNNING": "17"}
-    ran = machine.run(job=replace(JOB, directory="my runs/a"), RUN="exit 75", **variables)
-    assert ran.returncode == 75
-    told = "Slurm queues this job again itself; it goes on there"
-    by_hand = "to go on: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script"
-    assert ran.stdout.splitlines()[1:] == [told if again else by_hand]
-
-
-def test_who_is_warned_while_doctor_looks_is_queued_again(machine: Machine) -> None:
-    """$PPID of the stand-in is the script's: srun becomes the program."""
-    ran = machine.run(DOCTOR="kill -USR1 $PPID; exit 1")
-    assert ran.returncode == 75, ran.stderr
-    assert machine.asked_for("requeue 7")
-    assert not machine.asked_for("aiperf-hpc run"), "its time is over"
-
-
-def test_a_doctor_that_fails_ends_the_job(machine: Machine) -> None:
-    assert machine.run(DOCTOR="exit 1").returncode == 1
-    assert not machine.asked_for("aiperf-hpc run")
-
-
-def test_a_warning_reaches_the_run(machine: Machine) -> None:
-    ran = machine.run(RUN="trap 'exit 75' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done")
-    assert ran.returncode == 75
-    assert machine.asked_for("requeue 7")
+@pytest.mark.parametrize(("given", "outcome"), ENDS.values(), ids=ENDS)
+def test_how_a_job_ends(given: dict[str, Any], outcome: Outcome, machine: Machine) -> None:
+    ran = machine.run(**given)
+    asked = [" ".join(line.split()[:2]) for line in machine.asked]
+    done = [line for line in asked if line.startswith(("aiperf-hpc", "requeue", "module"))]
+    shown = re.sub(r"^.*slurm_script: line \d+: ", "", ran.stdout + ran.stderr, flags=re.MULTILINE)
+    assert (ran.returncode, shown, done) == outcome
 
 
 @pytest.mark.parametrize("reason", ["terminated", f"error: {StoppedEarly('terminated')}"])
@@ -214,54 +218,24 @@ def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) 
     run = f'mkdir -p "$directory"; exec {sys.executable} rank.py "$directory/journal.jsonl"'
     ran = machine.run(site, job, RUN=run, TERMINATED=TERMINATED.replace("terminated", reason))
     assert ran.returncode == 75, ran.stderr
-    assert machine.asked_for("requeue 7")
+    assert AGAIN in machine.asked
     ran = machine.run(site, job, RUN="exit 3")
     assert ran.returncode == 1, "it was not warned: what its journal said before is of the leg before"
 
 
-def test_what_a_site_brings_may_read_variables_that_are_not_set(machine: Machine) -> None:
-    """As Ascend's set_env.sh and activation scripts of conda do."""
-    site = replace(SITE, setup=("export LD_LIBRARY_PATH=/opt/lib:$NEVER_SET",))
-    assert machine.run(site).returncode == 0
-
-
-def test_a_program_that_is_not_there_is_told_once(machine: Machine) -> None:
-    (machine.folder / "bin" / "aiperf-hpc").unlink()
-    ran = machine.run(PATH=f"{machine.folder / 'bin'}:/usr/bin:/bin")
-    assert ran.returncode == 1
-    assert ran.stderr == "there is no aiperf-hpc here; edit what stands below EDIT 3\n"
-    ran = machine.run(replace(SITE, container=Container("x.sif", command="no-such-command")))
-    assert ran.stderr == "there is no no-such-command here; edit what stands below EDIT 3\n"
-    assert machine.asked == []
-
-
-@pytest.mark.parametrize("modules", ["exit() { :; }; module() { return 1; }", ""])
-def test_modules_that_cannot_be_loaded_end_the_job(modules: str, machine: Machine) -> None:
-    site = replace(SITE, modules=("openmpi",))
-    known = {"BASH_FUNC_module%%": "() { [[ $1 == purge ]]; }"} if modules else {}
-    assert machine.run(site, **known).returncode == 1
-    assert machine.asked == []
-
-
-def test_modules_are_loaded(machine: Machine) -> None:
-    known = {"BASH_FUNC_module%%": '() { echo "module $*" >>"$LOG"; }'}
-    assert machine.run(replace(SITE, modules=("gcc/13", "openmpi")), **known).returncode == 0
-    assert machine.asked[:2] == ["module purge", "module load gcc/13 openmpi"]
-
-
-def test_devices_asked_for_by_another_option_are_counted(machine: Machine) -> None:
-    """--gres=gpu:2 sets SLURM_GPUS_ON_NODE alone."""
-    assert machine.run(drop=["SLURM_GPUS_PER_NODE"], SLURM_GPUS_ON_NODE="2").returncode == 0
-    assert "3 node1 2 node2" in machine.asked
-    assert machine.run(SLURM_GPUS_PER_NODE="a100:1").returncode == 0
-    assert "2 node1 1 node2" in machine.asked
-
-
-def test_without_devices_one_line_says_where_to_write_them(machine: Machine) -> None:
-    ran = machine.run(drop=["SLURM_GPUS_PER_NODE"])
-    assert ran.returncode != 0
-    assert "request devices below EDIT 2, such as --gpus-per-node=1" in ran.stderr
-    assert machine.asked == []
+@pytest.mark.parametrize(
+    ("given", "ranks"),
+    [
+        ({}, "3 node1 2 node2"),
+        ({"drop": ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_ON_NODE": "2"}, "3 node1 2 node2"),  # --gres=gpu:2
+        ({"SLURM_GPUS_PER_NODE": "a100:1"}, "2 node1 1 node2"),
+    ],
+)
+def test_devices_asked_for_by_any_option_have_their_ranks(
+    given: dict[str, Any], ranks: str, machine: Machine
+) -> None:
+    assert machine.run(**given).returncode == 0
+    assert [line for line in machine.asked if line.endswith("node2")] == [ranks] * 2
 
 
 @pytest.mark.parametrize(
@@ -299,25 +273,9 @@ def test_a_study_s_run_is_in_its_own_directory_whatever_is_set(machine: Machine)
     assert not (machine.folder / "elsewhere").exists()
 
 
-def test_a_warning_ends_weak_scaling_between_two_sizes(machine: Machine) -> None:
-    job = Job(2, 1, sizes=(1, 2))
-    ran = machine.run(job=job, DOCTOR="[[ -e runs/aiperf-hpc-7/1 ]] && kill -USR1 $PPID; exit 0")
-    assert ran.returncode == 75, ran.stderr
-    assert [line.split()[2:4] for line in machine.asked if line.startswith("aiperf-hpc run")] == [
-        ["--resume", "--hours"]
-    ]
-
-
 @pytest.mark.parametrize(
     ("cpus", "threads", "cores"),
-    [
-        ("8(x2)", 1, 2),
-        ("16,8", 1, 2),
-        ("128(x3),96,128", 1, 32),
-        ("10(x2)", 2, 2),
-        ("24,12", 2, 4),
-        ("64", 4, 20),
-    ],
+    [("8(x2)", 1, 2), ("128(x3),96,128", 1, 32), ("10(x2)", 2, 2), ("24,12", 2, 4), ("64", 4, 20)],
 )
 def test_a_rank_has_whole_cores_of_the_smallest_node(
     cpus: str, threads: int, cores: int, machine: Machine
@@ -325,8 +283,3 @@ def test_a_rank_has_whole_cores_of_the_smallest_node(
     """With one core more, Slurm lets the step wait until the job's limit, or refuses it."""
     assert machine.run(SLURM_JOB_CPUS_PER_NODE=cpus, THREADS=str(threads)).returncode == 0
     assert f"--cpus-per-task={cores} " in machine.asked[0]
-
-
-def test_too_few_cores_are_told(machine: Machine) -> None:
-    ran = machine.run(SLURM_JOB_CPUS_PER_NODE="2(x2)")
-    assert (ran.returncode, ran.stderr) == (1, "2 CPUs per node are too few for 3 ranks\n")

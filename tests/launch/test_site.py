@@ -1,4 +1,4 @@
-"""Site files: what they may hold, how a wrong one is refused, and a first one made from answers."""
+"""Site files and prices: what they may hold, how a wrong one is refused, a first one made from answers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.machine import GUESSED, partitions, site_text
+from launch.price import Price, parse_price
 from launch.script import script_text
 from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
 
@@ -53,7 +54,6 @@ environment = { A = "1" }
         ("modles = []", "s: unknown key modles; known: queue, devices, mpi, container, scratch, modules"),
         ("[devices]\ngpus = 8", "unknown key devices.gpus; known: per_node, request, cores_per_node"),
         ("[devices]\nper_node = 0", "devices.per_node is 0; it must be at least 1"),
-        ("[devices]\nper_node = '8'", "devices.per_node is '8'; it must be an integer"),
         ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
         ("modules = ", "s: "),
         ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is not a variable name"),
@@ -63,32 +63,15 @@ environment = { A = "1" }
             'environment = { A = "1\\n#SBATCH --nodes=9" }',
             r"s: environment.A is '1\n#SBATCH --nodes=9'; it must",
         ),
-        ("environment = { \"A\\nB\" = '1' }", "is not a variable name"),
-        ('queue = { account = "a\\n#SBATCH --nodes=9" }', "s: queue.account is"),
-        (
-            "queue = { account = 'a --nodes=9' }",
-            "s: queue.account is 'a --nodes=9'; in a name, use",
-        ),
-        ("queue = { partition = '$(id)' }", "s: queue.partition is '$(id)'; in a name, use"),
+        ("queue = { account = 'a --nodes=9' }", "s: queue.account is 'a --nodes=9'; in a name, use"),
         ("queue = { partition = '-p' }", "s: queue.partition is '-p'; in a name, use"),
         ('queue = { options = ["--qos=a\\rb"] }', "s: queue.options is '--qos=a\\rb'; it must be one"),
         ("devices = { request = 'gpu]\"' }", "s: devices.request is"),
         ("mpi = { plugin = 'pmix; id' }", "s: mpi.plugin is 'pmix; id'; in a name, use"),
-        (
-            "mpi = { options = ['-v) ; id #'] }",
-            "s: mpi.options is '-v) ; id #'; it must be words",
-        ),
-        ("mpi = { options = ['-v # not'] }", "s: mpi.options is '-v # not'; it must be words"),
+        ("mpi = { options = ['-v) ; id #'] }", "s: mpi.options is '-v) ; id #'; it must be words"),
         ("mpi = { options = ['\"$(id)\"'] }", "it must be words"),
-        ("mpi = { options = ['\"`id`\"'] }", "it must be words"),
-        (
-            "mpi = { options = ['\"--x'] }",
-            "s: mpi.options is '\"--x'; as a shell line it",
-        ),
-        (
-            "container = { image = 'a\"b' }",
-            "s: container.image is 'a\"b'; a path",
-        ),
+        ("mpi = { options = ['\"--x'] }", "s: mpi.options is '\"--x'; as a shell line it"),
+        ("container = { image = 'a\"b' }", "s: container.image is 'a\"b'; a path"),
         ("container = { command = 'a && b' }", "s: container.command is 'a && b'; it must be words"),
         ("scratch = { directory = '/a/$(id)' }", "s: scratch.directory is '/a/$(id)'; a path may hold"),
         (
@@ -96,15 +79,12 @@ environment = { A = "1" }
             "s: scratch.stage is 'cp\\nls'; it must be one line",
         ),
         ("setup = ['source \"x']", "s: setup is 'source \"x'; as a shell line it"),
-        ("setup = ['cd x \\']", "s: setup is"),
         ("setup = ['cat <<END']", "s: setup is 'cat <<END'; what begins with << ends on another line"),
         ('setup = ["echo a#\'"]', 's: setup is "echo a#\'"; as a shell line it'),
         ("setup = ['a &&']", "s: setup is 'a &&'; its end takes the next line with it"),
         ("setup = ['cd ${HOME']", "s: setup is 'cd ${HOME'; it has half a ${"),
-        ("scratch = { directory = '/a/${USER' }", "s: scratch.directory is '/a/${USER'; a path may hold"),
         ("container = { image = '/a/$[1' }", "s: container.image is '/a/$[1'; a path may hold"),
         ("mpi = { options = ['-x ${A'] }", "s: mpi.options is '-x ${A'; it has half a ${"),
-        ("mpi = { options = ['-x $[1'] }", "s: mpi.options is '-x $[1'; it must be words"),
         ('mpi = { options = ["-v #\'"] }', "s: mpi.options is"),
         ('modules = ["gcc\\u202e"]', "s: modules is"),
     ],
@@ -142,13 +122,10 @@ def test_what_is_asked_for_stays_in_its_place(text: str) -> None:
         Job(1, 1, directory=text)
 
 
-def test_a_missing_site_names_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="aiperf-hpc launch init-site"):
-        load_site(tmp_path / "site.toml")
-
-
-def test_a_site_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_site_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
+    with pytest.raises(ConfigError, match="aiperf-hpc launch init-site"):
+        load_site(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="a site file is text in UTF-8"):
         load_site(path)
@@ -157,18 +134,12 @@ def test_a_site_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_the_partition_with_most_devices_comes_first() -> None:
     found = partitions(SINFO)
     assert [each.name for each in found] == ["gpu", "npu", "batch", "debug"]
-    assert (found[0].resource, found[0].devices, found[0].cores, found[0].limit) == (
-        "gpu",
-        8,
-        128,
-        "2-00:00:00",
-    )
+    gpu = found[0]
+    assert (gpu.resource, gpu.devices, gpu.cores, gpu.limit) == ("gpu", 8, 128, "2-00:00:00")
     assert found[2].is_default
-
-
-def test_sockets_of_devices_are_no_further_resource() -> None:
-    (found,) = partitions("gpu|4|64|gpu:a100:4(S:1,3,5,7),nvme:1|infinite|up")
-    assert (found.resource, found.devices) == ("gpu", 4)
+    # Sockets of devices are not another resource.
+    (found_by_socket,) = partitions("gpu|4|64|gpu:a100:4(S:1,3,5,7),nvme:1|infinite|up")
+    assert (found_by_socket.resource, found_by_socket.devices) == ("gpu", 4)
 
 
 def test_a_first_site_is_read_back() -> None:
@@ -193,35 +164,45 @@ def guessed(text: str) -> set[str]:
     return {line.split(" = ")[0] for line in text.splitlines() if f"# {GUESSED}" in line}
 
 
-def test_of_a_machine_that_answers_nothing_a_site_is_guessed() -> None:
+def test_what_a_machine_did_not_tell_is_guessed_and_marked() -> None:
     text = site_text({}, "ada", "true")
     assert site_from_toml(text, "s") == Site(devices=Devices(1, "none"), mpi=Mpi("mpiexec"), setup=("true",))
-    assert guessed(text) == {
-        "modules",
-        "account",
-        "partition",
-        "per_node",
-        "request",
-        "cores_per_node",
-        "launcher",
-        "plugin",
-    }
-
-
-def test_what_a_machine_told_without_a_doubt_is_not_marked() -> None:
-    answers = {
-        "sinfo": "gpu*|64|128|gpu:a100:8|2-00:00:00|up",
-        "mpi": "pmix",
-        "accounts": "physics|ada",
-        "modules": "gcc/13.2",
-    }
+    scheduler = {"account", "partition", "per_node", "request", "cores_per_node"}
+    assert guessed(text) == {"modules", "launcher", "plugin"} | scheduler
+    sinfo = "gpu*|64|128|gpu:a100:8|2-00:00:00|up"
+    answers = {"sinfo": sinfo, "mpi": "pmix", "accounts": "physics|ada", "modules": "gcc/13.2"}
     assert guessed(site_text(answers, "ada", "true")) == set()
     several = {"sinfo": SINFO, "accounts": "physics|ada\nchemistry|ada"}
     assert guessed(site_text(answers | several, "ada", "true")) == {"account", "partition", "cores_per_node"}
+    login = site_text({"devices": "GPU 0: NVIDIA T4 (UUID: GPU-5a)\n"}, "ada", "true")
+    assert {"per_node", "request"} <= guessed(login)
+    assert site_from_toml(login, "s").devices == Devices(1, "gpus")
 
 
-def test_the_devices_of_a_login_node_are_a_guess() -> None:
-    answers = {"devices": "GPU 0: NVIDIA T4 (UUID: GPU-5a)\n"}
-    text = site_text(answers, "ada", "true")
-    assert {"per_node", "request"} <= guessed(text)
-    assert site_from_toml(text, "s").devices == Devices(1, "gpus")
+@pytest.mark.parametrize(
+    ("text", "price", "words"),
+    [
+        ("12.5/node-hour", Price(12.5), "12.5 per node-hour"),
+        ("12.5USD/node-hour", Price(12.5, "USD"), "12.5 USD per node-hour"),
+        (" .9 EUR/node-hour", Price(0.9, "EUR"), "0.9 EUR per node-hour"),
+    ],
+)
+def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> None:
+    assert parse_price("--price", text) == price
+    assert str(price) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "12.5", "12.5/hour", "-1/node-hour", "0/node-hour", "1e3/node-hour", "$5/node-hour", "9" * 400],
+)
+def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
+        parse_price("--price", text)
+
+
+def test_a_site_states_a_price_or_none() -> None:
+    assert Site().node_price is None
+    assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
+    with pytest.raises(ConfigError, match=r"^s: .*price is 'three'"):
+        site_from_toml('price = "three"', "s")

@@ -1,5 +1,6 @@
 """A submission folder of MLPerf Inference, by the rules of its submission checker and by the checker itself.
 
+One file, since one folder is made and each rule is broken in it.
 The checker is in no package registry. From a clone of mlcommons/inference it decides here as well:
 `PYTHONPATH=inference/tools/submission pytest -m slow tests/aiperf/inference/test_submission_folder.py`.
 """

@@ -1,4 +1,7 @@
-"""The arithmetic of the result, on runs that are small enough to be added up by hand."""
+"""The arithmetic of the result, on runs that are small enough to be added up by hand.
+
+One file, since every figure of one score is tried on the same runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A good study passes, a slow node is named, and what is not VALID is refused."""
+"""A good study passes, a slow node is named, what is not VALID is refused; a run beside earlier ones."""
 
 from __future__ import annotations
 
@@ -9,33 +9,23 @@ import pytest
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
-from analysis.comparing.acceptance import (
-    Acceptance,
-    Criteria,
-    Judgement,
-    Unacceptable,
-    accept,
-    read_criteria,
-)
+from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
 from analysis.comparing.acceptance_text import acceptance_text
+from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
 GOOD = Machine(groups=4, failing=0.0)
 
 
-def study(folder: Path, machine: Machine, minutes: float = 2.0) -> list[Judged]:
+def seeded(folder: Path, machine: Machine, seed: int, minutes: float = 2.0) -> Judged:
+    config = replace(resized(CIFAR, minutes), random_seed=seed)
+    return examine(write_run(folder / f"seed-{seed}", config, replace(machine, random_seed=seed)))
+
+
+def study(folder: Path, machine: Machine) -> list[Judged]:
     """Three runs of one configuration, each with a random seed of its own."""
-    return [
-        examine(
-            write_run(
-                folder / f"run-{seed}",
-                replace(resized(CIFAR, minutes), random_seed=seed),
-                replace(machine, random_seed=seed),
-            )
-        )
-        for seed in (1, 2, 3)
-    ]
+    return [seeded(folder, machine, seed) for seed in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
@@ -106,22 +96,6 @@ def test_a_slow_node_is_named(tmp_path: Path) -> None:
     assert "\nNOT ACCEPTED: " in text
 
 
-def test_the_same_seed_twice_is_no_repetition(good: list[Judged], tmp_path: Path) -> None:
-    twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 2.0), replace(GOOD, random_seed=9)))
-    (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
-    assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
-
-
-def test_what_is_not_known_does_not_pass(tmp_path: Path) -> None:
-    (run, *_) = study(tmp_path, GOOD)
-    found = accept(Criteria(min_ops_per_joule=1.0, max_spread=0.1), [run])
-    assert [(each.criterion, each.measured, each.passed) for each in found.judgements[1:]] == [
-        ("max_spread", "unknown", None),
-        ("min_ops_per_joule", "unknown", None),
-    ]
-    assert not found.passed
-
-
 def forged(directory: Path) -> RunFiles:
     """A line was changed afterwards."""
     files = write_run(directory, replace(resized(CIFAR, 2.0), random_seed=7), GOOD)
@@ -130,12 +104,23 @@ def forged(directory: Path) -> RunFiles:
     return files
 
 
-def test_a_run_that_is_not_valid_is_refused(good: list[Judged], tmp_path: Path) -> None:
+def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> None:
+    (unmeasured,) = study(tmp_path, GOOD)[:1]
+    found = accept(Criteria(min_ops_per_joule=1.0, max_spread=0.1), [unmeasured])
+    assert [(each.criterion, each.measured, each.passed) for each in found.judgements[1:]] == [
+        ("max_spread", "unknown", None),
+        ("min_ops_per_joule", "unknown", None),
+    ]
+    assert not found.passed
+    # The same seed twice is no repetition.
+    twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 2.0), replace(GOOD, random_seed=9)))
+    (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
+    assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
+
+
+def test_runs_that_are_not_valid_or_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> None:
     with pytest.raises(Unacceptable, match=r"forged is INVALID: .*; omit it"):
         accept(Criteria(max_error=1.0), [*good, examine(forged(tmp_path / "forged"))])
-
-
-def test_runs_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> None:
     other = examine(write_run(tmp_path / "small", resized(CIFAR, 2.0), replace(GOOD, groups=2)))
     with pytest.raises(Unacceptable, match="the runs have 4 and 8 devices"):
         accept(Criteria(max_error=1.0), [good[0], other])
@@ -158,3 +143,86 @@ def test_wrong_criteria_are_one_line(text: str, told: str) -> None:
         read_criteria(text, "site.toml")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+QUICK = {rank: {"governor": "performance"} for rank in range(1, 9)}
+SAVING = {rank: {"governor": "powersave", "NCCL_ALGO": "Ring"} for rank in range(1, 9)}
+MACHINE = replace(GOOD, settings=QUICK)
+
+
+def run_of(folder: Path, name: str, machine: Machine, minutes: float = 2.0) -> Judged:
+    """With the day as its random seed."""
+    config = replace(resized(CIFAR, minutes), random_seed=1 + machine.days)
+    return examine(write_run(folder / name, config, replace(machine, random_seed=1 + machine.days)))
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
+    """Four days of one machine; on the last it is slower, and its governor is another."""
+    folder = tmp_path_factory.mktemp("days")
+    slower = replace(MACHINE, days=3, settings=SAVING, device_ops_per_second=0.8 * GOOD.device_ops_per_second)
+    return [
+        *(run_of(folder, f"day-{day}", replace(MACHINE, days=day)) for day in range(3)),
+        run_of(folder, "day-3", slower),
+    ]
+
+
+def names(runs: list[Judged]) -> list[str]:
+    return [run.replay.opened.run_id for run in runs]
+
+
+def test_the_last_so_many_before_it_are_taken(days: list[Judged]) -> None:
+    shuffled = [days[2], days[3], days[0], days[1]]
+    assert names(earlier(days[3], shuffled, 5)) == ["day-0", "day-1", "day-2"]
+    assert names(earlier(days[3], shuffled, 2)) == ["day-1", "day-2"]
+    assert names(earlier(days[1], shuffled, 5)) == ["day-0"]
+    assert earlier(days[0], shuffled, 5) == []
+
+
+def test_what_is_of_another_kind_or_not_valid_is_no_history(days: list[Judged], tmp_path: Path) -> None:
+    others = [
+        run_of(tmp_path, "longer", MACHINE, minutes=3.0),
+        run_of(tmp_path, "smaller", replace(MACHINE, groups=2)),
+        run_of(tmp_path, "other-device", replace(MACHINE, device="NVIDIA H100 80GB HBM3")),
+        examine(forged(tmp_path / "forged")),
+    ]
+    assert earlier(days[3], others, 5) == []
+
+
+def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
+    ops, control = drops(days[3], days[:3])
+    middle = sorted(run.score.ops_per_second for run in days[:3])[1]
+    assert ops.share == pytest.approx(1 - days[3].score.ops_per_second / middle)
+    assert ops.text.startswith("sustained OPS ")
+    assert ops.text.endswith(" % below the median of 3 earlier runs")
+    assert ops.share is not None
+    assert 0.1 < ops.share < 0.3
+    assert control.share is not None
+    assert abs(control.share) < 0.05  # the control of these journals does not follow the device's speed
+    faster, _ = drops(days[0], days[3:])
+    assert faster.text.endswith(" % above the earlier run")
+
+
+def test_the_change_of_the_environment_is_named(days: list[Judged]) -> None:
+    assert changes(days[0], days[2]) == []
+    assert changes(days[2], days[3]) == [
+        "governor: powersave, was performance",
+        "NCCL_ALGO: Ring, was absent",
+    ]
+
+
+def test_both_are_criteria(days: list[Judged]) -> None:
+    asked = Criteria(max_drop=0.05, same_environment=True)
+
+    def judged(run: Judged) -> list[Judgement]:
+        return [each for each in accept(asked, [run], days).judgements if each.criterion != "runs"]
+
+    assert [each.passed for each in judged(days[2])] == [True, True, True]
+    ops, control, environment = judged(days[3])
+    assert [ops.passed, control.passed, environment.passed] == [False, True, False]
+    assert ops.required == "at most 5.00 % below"
+    assert environment.required == "that of day-2"
+    assert (
+        environment.measured == "2 changes: governor: powersave, was performance; NCCL_ALGO: Ring, was absent"
+    )
+    assert [each.passed for each in judged(days[0])] == [None, None, True]

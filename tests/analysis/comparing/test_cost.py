@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf, sqrt
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aiperf.errors import AiperfError
-from aiperf.journal.events import Closed, Ended, LegBegan, Origin
+from aiperf.journal.events import Closed, Ended, LegBegan
 from aiperf.journal.file import read_journal
 from aiperf.trial import State
 from analysis.comparing.comparison import table_text
-from analysis.comparing.cost import REACHED, CostStudy, cost, cost_text
+from analysis.comparing.cost import REACHED, RunCost, cost, cost_text
 from analysis.comparing.cost_tables import cost_table, whole_table
+from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.pages.cost import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
@@ -22,8 +26,8 @@ from analysis.readings.judged import Judged, examine
 from analysis.readings.progress import falls, node_hours
 from analysis.readings.usage import read_usage
 from launch.price import Price
-from tests import journals
-from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, resized, told, within, write_run
+from tests.analysis.comparing.test_acceptance import seeded
+from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, Timed, resized, told, within, write_run
 
 PRICE = Price(12.5, "USD")
 
@@ -32,16 +36,22 @@ PRICE = Price(12.5, "USD")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
     """Five seeds on two groups of two devices, 300 W each."""
     folder = tmp_path_factory.mktemp("seeds")
-    return [
-        examine(
-            write_run(
-                folder / f"seed-{seed}",
-                replace(resized(CIFAR, 1.0), random_seed=seed),
-                Machine(groups=2, watts=300.0, random_seed=seed, failing=0.0),
-            )
-        )
-        for seed in range(1, 6)
+    machine = Machine(groups=2, watts=300.0, failing=0.0)
+    return [seeded(folder, machine, seed, 1.0) for seed in range(1, 6)]
+
+
+def made(folder: Path, timed: list[Timed], master: str = "", first_leg: int = 0) -> Judged:
+    """A run whose master is on this host from this leg on."""
+    lines = [
+        (t, replace(e, host=master) if isinstance(e, LegBegan) and e.index >= first_leg else e)
+        for t, e in timed
     ]
+    return examine(write_run(folder, lines))
+
+
+def the_only(run: Judged, error: float, price: Price | None = None) -> RunCost:
+    (one,) = cost([run], error, price).runs
+    return one
 
 
 def by_lines(run: Judged) -> list[tuple[float, float]]:
@@ -61,26 +71,26 @@ def test_the_first_validation_at_the_error_is_its_time(runs: list[Judged]) -> No
         lowest = min(error for _, error in seen)
         for error in (0.9, 0.5, lowest, lowest * 0.999):
             first = next((time for time, found in seen if found <= error), None)
-            (one,) = cost([run], error, PRICE).runs
+            one = the_only(run, error, PRICE)
             assert (one.first and one.first.seconds) == pytest.approx(first)
             assert (one.spent is None) == (first is None)
 
 
 def test_a_trial_that_failed_leaves_no_network_at_the_error(tmp_path: Path) -> None:
     """The same journal twice: the trial with the lowest error ends by itself, then by a failure."""
-    whole = examine(journals.write_run(tmp_path / "whole", told(Scene())))
+    whole = made(tmp_path / "whole", told(Scene()))
     best = falls(whole.replay)[-1]
     failed = [
         (t, within(e, state=State.FAILED) if isinstance(e, Ended) and e.finished.trial == best.trial else e)
         for t, e in told(Scene())
     ]
-    other = falls(examine(journals.write_run(tmp_path / "failed", failed)).replay)
+    other = falls(made(tmp_path / "failed", failed).replay)
     assert best.trial not in {fall.trial for fall in other}
     assert other[-1].error > best.error
 
 
 def test_all_nodes_are_paid_and_all_devices_counted(runs: list[Judged]) -> None:
-    (one,) = cost(runs[:1], 0.5, PRICE).runs
+    one = the_only(runs[0], 0.5, PRICE)
     assert one.spent is not None
     assert (one.nodes, one.devices) == (2, 4)
     assert one.spent.node_hours == pytest.approx(2 * one.spent.seconds / 3600)
@@ -91,11 +101,9 @@ def test_all_nodes_are_paid_and_all_devices_counted(runs: list[Judged]) -> None:
 
 
 def test_the_master_may_have_a_node_of_its_own(tmp_path: Path) -> None:
-    alone = [(t, replace(e, host="login") if isinstance(e, LegBegan) else e) for t, e in told(Scene())]
-    beside = [(t, replace(e, host="node1") if isinstance(e, LegBegan) else e) for t, e in told(Scene())]
     counted = {}
-    for name, timed in (("alone", alone), ("beside", beside), ("silent", told(Scene()))):
-        run = examine(journals.write_run(tmp_path / name, timed))
+    for name, host in (("alone", "login"), ("beside", "node1"), ("silent", "")):
+        run = made(tmp_path / name, told(Scene()), host)
         counted[name] = node_hours(run.replay) / run.replay.span_seconds * 3600
         says = "These journals do not name the master's node" in "".join(cost_text(cost([run], 0.5, None)))
         assert says == (name == "silent")
@@ -104,11 +112,7 @@ def test_the_master_may_have_a_node_of_its_own(tmp_path: Path) -> None:
 
 def test_the_legs_of_a_run_follow_one_another(tmp_path: Path) -> None:
     """A leg of two nodes, then one of which the master sits elsewhere: two, then three nodes."""
-    timed = [
-        (t, replace(e, host="login") if isinstance(e, LegBegan) and e.index else e)
-        for t, e in told(Scene(killed_at=20.0))
-    ]
-    run = examine(journals.write_run(tmp_path / "run", timed))
+    run = made(tmp_path / "run", told(Scene(killed_at=20.0)), "login", 1)
     first, second = (leg.span_seconds for leg in run.replay.legs)
     assert second > 1
     assert node_hours(run.replay) * 3600 == pytest.approx(2 * first + 3 * second)
@@ -122,21 +126,21 @@ def test_reached_means_in_a_validation_and_in_the_test(runs: list[Judged]) -> No
     (run, *_) = runs
     tested = run.replay.tested
     assert tested is not None
-    (one,) = cost([run], 0.5, None).runs
+    one = the_only(run, 0.5)
     assert (one.why_not, one.is_reached) == ("", True)
     validated = falls(run.replay)[-1].error
     between = (validated + tested.tally.error) / 2
     assert validated < between < tested.tally.error
-    (one,) = cost([run], between, None).runs
+    one = the_only(run, between)
     assert (one.why_not, one.to_error) == ("not reached in the test", None)
     assert one.first is not None
-    (one,) = cost([run], validated * 0.9, None).runs
+    one = the_only(run, validated * 0.9)
     assert (one.why_not, one.first) == ("not reached", None)
 
 
 def test_a_run_that_was_not_tested_has_not_reached_it(tmp_path: Path) -> None:
-    run = examine(journals.write_run(tmp_path / "run", told(Scene())[:-1]))
-    (one,) = cost([run], 0.5, None).runs
+    run = made(tmp_path / "run", told(Scene())[:-1])
+    one = the_only(run, 0.5)
     assert (one.why_not, one.test_error, one.to_error) == ("not tested", None, None)
     assert "Not to be used as results: simulated is " in "".join(cost_text(cost([run], 0.5, None)))
 
@@ -156,19 +160,14 @@ def test_the_olympic_mean_of_five_seeds(runs: list[Judged]) -> None:
 
 def test_epochs_are_those_of_all_networks_until_then(runs: list[Judged]) -> None:
     found = cost(runs, 0.5, None)
+    epochs = [one.to_error.epochs for one in found.runs if one.to_error]
     expected = []
     for run, one in zip(runs, found.runs):
-        assert one.first is not None
         lines = [line.event for line in read_journal(run.files.journal)]
-        trained = [e for e in lines if isinstance(e, Closed) and e.end - RELEASE_SECONDS <= one.first.seconds]
-        expected.append(sum(e.segment.train_examples for e in trained) / 45_000)
-        assert one.to_error is not None
-        assert one.to_error.epochs == pytest.approx(expected[-1])
-    rows = {row[0]: row for row in cost_table(found).rows}
-    column = list(cost_table(found).columns).index("epochs")
-    assert rows["median"][column] == f"{statistics.median(expected):.4g}"
-    spread = statistics.stdev(expected) / statistics.fmean(expected)
-    assert rows["variation"][column] == f"{100 * spread:.2f} %"
+        limit = RELEASE_SECONDS + (one.first.seconds if one.first else 0.0)
+        trained = [e.segment for e in lines if isinstance(e, Closed) and e.end <= limit]
+        expected.append(sum(segment.train_examples for segment in trained) / 45_000)
+    assert epochs == pytest.approx(expected)
 
 
 def test_the_terminal_shows_it(runs: list[Judged]) -> None:
@@ -206,19 +205,56 @@ def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) ->
 def test_what_makes_no_mean_is_refused(runs: list[Judged], tmp_path: Path) -> None:
     with pytest.raises(AiperfError, match="give each run once"):
         cost([runs[0], runs[0]], 0.5, None)
-    larger = examine(write_run(tmp_path / "larger", resized(CIFAR, 1.0), Machine(groups=3)))
-    with pytest.raises(AiperfError, match=r"larger has 3 nodes and 6 devices and .* has 2 nodes and 4 dev"):
-        cost([runs[0], larger], 0.5, None)
-    longer = examine(write_run(tmp_path / "longer", resized(CIFAR, 1.5), Machine(groups=2)))
-    with pytest.raises(AiperfError, match="is not comparable with"):
-        cost([runs[0], longer], 0.5, None)
+    for groups, minutes, reason in (
+        (3, 1.0, r"3-1.0 has 3 nodes and 6 devices and .* has 2 nodes and 4 dev"),
+        (2, 1.5, "is not comparable with"),
+    ):
+        folder = tmp_path / f"{groups}-{minutes}"
+        other = examine(write_run(folder, resized(CIFAR, minutes), Machine(groups=groups)))
+        with pytest.raises(AiperfError, match=reason):
+            cost([runs[0], other], 0.5, None)
 
 
-def test_what_was_not_measured_is_marked(tmp_path: Path) -> None:
-    machine = Machine(groups=1, origin=Origin.SIMULATED)
-    run = examine(write_run(tmp_path / "run", resized(CIFAR, 0.5), machine))
-    study = cost([run], 0.9, PRICE)
-    assert isinstance(study, CostStudy)
-    assert cost_table(study).rows[0][0] == "run, simulated"
-    assert all(picture.title.endswith(", simulated") for picture in cost_pictures(study))
-    assert "Not to be used as results: run is SIMULATED" in "".join(cost_text(study))
+FIVE = (30.0, 10.0, 20.0, 80.0, 40.0)
+
+
+NEVER = (30.0, 10.0, 20.0, inf, 40.0)  # one that never got there is the slowest
+TWICE = (30.0, inf, 20.0, inf, 40.0)
+DEVIATION = sqrt((6**2 + 26**2 + 16**2 + 44**2 + 4**2) / 4)  # around 36
+
+
+@pytest.mark.parametrize(
+    ("reading", "values", "found"),
+    [
+        (median, FIVE, Summed(30.0)),
+        (olympic, FIVE, Summed((30.0 + 20.0 + 40.0) / 3)),  # without 10 and 80
+        (variation, FIVE, Summed(DEVIATION / 36.0)),
+        (median, NEVER, Summed(30.0)),
+        (olympic, NEVER, Summed((20.0 + 30.0 + 40.0) / 3)),
+        (variation, NEVER, Summed(None, "1 not reached")),
+        (median, TWICE, Summed(40.0)),
+        (olympic, TWICE, Summed(None, "invalid: 2 not reached")),
+        (variation, TWICE, Summed(None, "2 not reached")),
+        (median, (1.0, inf), Summed(None, "not reached")),
+        (median, (inf,), Summed(None, "not reached")),
+        (olympic, (1.0, 2.0), Summed(None, "needs 3 runs")),
+        (variation, (1.0,), Summed(None, "needs 2 runs")),
+        (variation, (0.0, 0.0), Summed(None, "needs 2 runs")),
+    ],
+)
+def test_the_sum_of_some_runs(
+    reading: Callable[[Sequence[float]], Summed], values: tuple[float, ...], found: Summed
+) -> None:
+    assert reading(values).value == pytest.approx(found.value)
+    assert reading(values).why_not == found.why_not
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=3, max_size=12), st.randoms())
+def test_the_order_of_the_runs_says_nothing(values: list[float], random: object) -> None:
+    shuffled = sorted(values, key=lambda _: random.random())  # type: ignore[attr-defined]
+    for reading in (median, olympic, variation):
+        assert reading(shuffled).value == pytest.approx(reading(values).value)
+    found = olympic(values).value
+    assert found is not None
+    assert min(values) <= found * (1 + 1e-9)
+    assert found <= max(values) * (1 + 1e-9)

@@ -13,17 +13,17 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal import events
 from aiperf.journal.events import Origin
+from aiperf.known_sets import CIFAR_10
 from analysis.exports.dawnbench import dawnbench, write_entry
 from analysis.readings.judged import Judged, examine
 from launch.price import Price
-from tests import journals
-from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
+from tests.journals import Scene, of_origin, told, within, write_run
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     timed = [(t, within(e, top5=1190) if isinstance(e, events.Tested) else e) for t, e in told(Scene())]
-    return examine(journals.write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
+    return examine(write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
 
 
 def test_the_entry_whole(digits: Judged, tmp_path: Path) -> None:
@@ -75,15 +75,9 @@ def test_the_first_row_at_an_accuracy_is_the_time_to_it(digits: Judged) -> None:
         assert float(row["epoch"]) == pytest.approx(trained / 200)
 
 
-def test_a_set_of_dawnbenchs_is_named(tmp_path: Path) -> None:
-    run = examine(write_run(tmp_path / "run", resized(CIFAR, 0.5), Machine(groups=1)))
-    pinned = {
-        **run.replay.manifest,
-        "sha256": "d64fd926dfcb6da308df200c0ddb08afd533d0af48daa97521c8e721f955eba0",
-    }
-    run.replay.ranks[0].ready.data.clear()  # type: ignore[attr-defined]
-    run.replay.ranks[0].ready.data.update(pinned)  # type: ignore[attr-defined]
-    assert dawnbench(run, "a", "b", None).record["misc"]["task"] == "CIFAR10"
+def test_a_set_of_dawnbenchs_is_named(digits: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.exports.dawnbench.known_set", lambda manifest: CIFAR_10)
+    assert dawnbench(digits, "a", "b", None).record["misc"]["task"] == "CIFAR10"
 
 
 def test_what_makes_no_entry(digits: Judged, tmp_path: Path) -> None:
@@ -93,7 +87,7 @@ def test_what_makes_no_entry(digits: Judged, tmp_path: Path) -> None:
         ("pretended", of_origin(told(Scene()), Origin.PRETENDED), "written as a DAWNBench entry"),
         ("untested", told(Scene())[:-1], "it makes no entry"),
     ):
-        run = examine(journals.write_run(tmp_path / name, timed))
+        run = examine(write_run(tmp_path / name, timed))
         with pytest.raises(AiperfError, match=why):
             dawnbench(run, "a", "b", None)
     recorded = Path(__file__).parents[2] / "recorded" / "language"

@@ -1,4 +1,4 @@
-"""Other programs' forms, read by their own parsers."""
+"""Other programs' forms, read by their own parsers, and the table of operations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.openmetrics import parser
 
+from analysis.exports.counts import count_json, count_text
 from analysis.exports.mllog import mllog_text
 from analysis.exports.openmetrics import live_openmetrics_text, openmetrics_text
 from analysis.readings.judged import Judged, examine
 from analysis.readings.live import Follower
 from analysis.submissions.system import fields, from_journal
-from tests import journals
+from nas.graph import Graph
+from nas.layers import Conv2d, Dense, GlobalPool
+from nas.seeds import residual, resnet50
+from nas.text_seeds import gpt2_small_bytes, llama_4x128
 from tests.analysis.packages import described
-from tests.journals import Scene, told
+from tests.journals import Scene, told, write_run
+from tests.nas.graphs import chain
 
 
 def parsed(text: str, path: Path) -> list[Any]:
@@ -61,25 +66,28 @@ def test_lines_are_in_the_order_of_time_and_intervals_close(judged: Judged) -> N
 
 @pytest.mark.parametrize("scene", [Scene(killed_at=25.0), Scene(minutes=0.01), Scene(lost=((1, 20.0),))])
 def test_so_are_those_of_other_runs(scene: Scene, tmp_path: Path) -> None:
-    judged = examine(journals.write_run(tmp_path / "run", told(scene)))
+    judged = examine(write_run(tmp_path / "run", told(scene)))
     assert parsed(mllog_text(judged), tmp_path / "log")
-    assert list(text_string_to_metric_families(openmetrics_text(judged)))
+    assert families(openmetrics_text(judged))
+
+
+def families(text: str) -> dict[str, Any]:
+    """By Prometheus' own parser."""
+    read = parser.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    return {family.name: family for family in read}
 
 
 def test_openmetrics_are_read_by_prometheus(judged: Judged) -> None:
-    families = {family.name: family for family in text_string_to_metric_families(openmetrics_text(judged))}
-    (sample,) = families["aiperf_ops_per_second"].samples
+    found = families(openmetrics_text(judged))
+    (sample,) = found["aiperf_ops_per_second"].samples
     assert sample.value == judged.score.ops_per_second
     assert sample.labels == {"run": "four-groups"}
-    trials = {s.labels["state"]: s.value for s in families["aiperf_trials"].samples}
-    assert trials == judged.score.trials
-
-
-def test_so_are_those_of_a_run_that_goes_on(judged: Judged) -> None:
     follower = Follower(judged.files)
     follower.update()
-    families = {f.name: f for f in text_string_to_metric_families(live_openmetrics_text(follower.snapshot()))}
-    assert families["aiperf_ops_per_second"].samples[0].value == pytest.approx(judged.score.ops_per_second)
+    live = families(live_openmetrics_text(follower.snapshot()))
+    assert live["aiperf_ops_per_second"].samples[0].value == pytest.approx(sample.value)
+    trials = {s.labels["state"]: s.value for s in found["aiperf_trials"].samples}
+    assert trials == judged.score.trials
 
 
 def test_the_description_passes_mlperfs_own_check(judged: Judged, tmp_path: Path) -> None:
@@ -98,3 +106,33 @@ def test_what_the_journal_can_say_is_filled(judged: Judged) -> None:
     assert told_by_journal["accelerator_model_name"] == "NVIDIA A100-SXM4-80GB"
     assert told_by_journal["accelerator_memory_capacity"] == "80 GiB"
     assert told_by_journal["framework"] == "PyTorch 2.13.0"
+
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("file", "graph", "bytes_per_element"),
+    [
+        ("counts_resnet50.txt", resnet50(), 4),
+        ("counts_residual.txt", residual(), 2),
+        ("counts_llama.txt", llama_4x128(), 2),
+    ],
+)
+def test_the_tables_whole(file: str, graph: Graph, bytes_per_element: int) -> None:
+    assert count_text(graph, bytes_per_element) == (HERE / file).read_text(encoding="utf-8")
+
+
+def test_the_record_whole() -> None:
+    graph = chain(Conv2d(2, 1), GlobalPool(), Dense(2, bias=False), input=(1, 2, 2))
+    assert count_json(graph, 2) == json.loads((HERE / "counts.json").read_text())
+
+
+def test_all_pairs_stand_beside_the_triangle() -> None:
+    """Attention's 2T/(T + 1) times as many products, and nothing else."""
+    record = count_json(gpt2_small_bytes())
+    for name, cell in record["total_all_pairs"].items():
+        attention = record["rows"]["attention"][name]["tensor_ops"]
+        assert (cell["tensor_ops"] - record["total"][name]["tensor_ops"]) * 1025 == attention * 1023
+        assert f"{cell['tensor_ops']:,}" in count_text(gpt2_small_bytes()).split()
+    assert "total_all_pairs" not in count_json(resnet50())

@@ -1,9 +1,10 @@
-"""The scatter of parameters, operations and epochs to an error, against sums over the journal's own lines."""
+"""Trials as dots: the scatter of parameters, operations and epochs to an error, and the Pareto front."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import median, stdev
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,12 @@ from aiperf.journal.file import read_journal
 from aiperf.tasks.images import IMAGES
 from analysis.comparing.characteristics import Trained, thirds, trained
 from analysis.pages.figures.characterisation import THIRDS, characterisation
+from analysis.pages.figures.pareto import Dot, dots, front, pareto
 from analysis.pages.figures.style import WIDE
 from analysis.readings.hosts import ControlNetworkCost, control_cost
 from analysis.readings.judged import Judged
 from analysis.readings.trials import TrialRow, median_error, rows
-from tests.analysis.readings.test_trials import row
+from tests.analysis.readings.test_judged import row
 
 IMAGES_TRAINED = 45_000
 
@@ -52,15 +54,6 @@ def test_epochs_to_the_median_error_are_those_of_the_lines(judged: Judged, found
     assert len(found) / 3 < reached < len(found)
 
 
-def test_half_of_the_trials_reach_the_median(found: list[TrialRow]) -> None:
-    errors = [one.error for one in found if one.error is not None]
-    error = median_error(found)
-    assert error is not None
-    assert error in errors
-    assert sum(one <= error for one in errors) >= len(errors) / 2
-    assert median_error([replace(found[0], error=None)]) is None
-
-
 def test_the_figure_says_what_there_is(judged: Judged, found: list[TrialRow]) -> None:
     error, control = median_error(found) or 0.0, control_cost(judged.replay)
     assert control is not None
@@ -88,11 +81,8 @@ def test_the_figure_says_what_there_is(judged: Judged, found: list[TrialRow]) ->
     ("control", "corner"),
     [
         (None, ""),
-        (ControlNetworkCost("ResNet-50 v1.5 at 224²", "ResNet-50", 30, 6, None), ""),
-        (
-            ControlNetworkCost("ResNet-50 v1.5 at 224²", "ResNet-50", 10**9, 10**6, None),
-            "ResNet-50: beyond this corner",
-        ),
+        (ControlNetworkCost("", "ResNet-50", 30, 6, None), ""),
+        (ControlNetworkCost("", "ResNet-50", 10**9, 10**6, None), "ResNet-50: beyond this corner"),
     ],
 )
 def test_a_control_far_from_the_trials_is_at_the_edge(
@@ -121,3 +111,46 @@ def test_of_many_some_are_drawn_and_all_are_counted() -> None:
     assert picture.labels is not None
     assert len(picture.labels) == 10
     assert picture.says.startswith("100 of 100 trials")
+
+
+def dot(number: int, operations: int, error: float) -> Dot:
+    row: Any = SimpleNamespace(number=number)
+    return Dot(operations, error, row)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0.0, 0.1, 0.2, 0.3])), max_size=12))
+def test_no_other_trial_beats_one_of_the_front(places: list[tuple[int, float]]) -> None:
+    found = [dot(number, *place) for number, place in enumerate(places)]
+
+    def beaten(one: Dot) -> bool:
+        place, own = (one.operations, one.error), one.row.number
+        return any(
+            other.operations <= one.operations
+            and other.error <= one.error
+            and ((other.operations, other.error) != place or other.row.number < own)
+            for other in found
+        )
+
+    expected = sorted((one for one in found if not beaten(one)), key=lambda one: one.operations)
+    assert front(found) == expected
+
+
+def test_what_has_no_error_or_no_count_has_no_place() -> None:
+    rows: list[Any] = [
+        SimpleNamespace(number=0, operations=5, error=0.5),
+        SimpleNamespace(number=1, operations=None, error=0.1),
+        SimpleNamespace(number=2, operations=3, error=None),
+    ]
+    assert dots(rows) == [Dot(5, 0.5, rows[0])]
+
+
+def test_one_trial_may_be_better_than_all_others_in_both() -> None:
+    rows: list[Any] = [
+        SimpleNamespace(
+            number=number, operations=5 + number, error=0.1 * number, origin="", parameters=9, epochs=1
+        )
+        for number in (1, 2, 3)
+    ]
+    assert pareto(rows, IMAGES).says == (
+        "Of 3 trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."
+    )

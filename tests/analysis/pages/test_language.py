@@ -26,58 +26,53 @@ from nas.text_seeds import TEXT_SEEDS
 RECORDED = Path(__file__).parents[2] / "recorded"
 
 
+def read(name: str) -> Judged:
+    return glance(RunFiles(RECORDED / name))
+
+
 @pytest.fixture(scope="module")
 def language() -> Judged:
-    return glance(RunFiles(RECORDED / "language"))
+    return read("language")
 
 
 @pytest.fixture(scope="module")
 def images() -> Judged:
-    return glance(RunFiles(RECORDED / "alone"))
+    return read("alone")
 
 
 def test_the_report_speaks_of_windows_and_bytes(language: Judged) -> None:
     text = report_html(language)
-    for words in ("operations per window", "windows trained", "bits per byte", "in place of GPT-2 small"):
+    control = "gpt-4x128 in place of GPT-2 small at windows of 64 bytes"
+    for words in ("operations per window", "windows trained", "bits per byte", control):
         assert words in text
     for words in ("images/s", "operations per image", "training image", "ResNet"):
         assert words not in text
 
 
-def test_the_control_is_told_in_bytes_per_second(language: Judged, images: Judged) -> None:
-    reading = control_reading(language.replay)
-    assert reading is not None
-    assert language.score.control is not None
-    assert reading.per_second == 64 * language.score.control.examples_per_second
-    assert reading.text == "12,414 bytes/s"
-    line = figures(language.replay, language.score)["control_examples_per_second"].line
-    assert line == "12,414 bytes/s (gpt-4x128 in place of GPT-2 small at windows of 64 bytes)"
-    other = control_reading(images.replay)
-    assert other is not None
-    assert images.score.control is not None
-    assert other.per_second == images.score.control.examples_per_second
+def control_line(judged: Judged) -> str:
+    return figures(judged.replay, judged.score)["control_examples_per_second"].line
 
 
-def test_the_network_is_named_wherever_the_control_is_shown() -> None:
+def test_the_control_is_told_in_bytes_per_second_by_its_network(language: Judged, images: Judged) -> None:
     """The smaller one by its name; beside it, or alone, the task's own."""
-    judged = glance(RunFiles(RECORDED / "language"))
-    controls = judged.replay.leg.controls
-    reading = control_reading(judged.replay)
-    assert reading is not None
-    assert reading.sizes == "windows of 64 bytes by gpt-4x128"
-    cost = control_cost(judged.replay)
+    for run, per_example in ((language, 64), (images, 1)):
+        reading = control_reading(run.replay)
+        assert reading is not None
+        assert run.score.control is not None
+        assert reading.per_second == per_example * run.score.control.examples_per_second
+    smaller = "gpt-4x128 in place of GPT-2 small at windows of 64 bytes"
+    assert control_line(language) == f"12,414 bytes/s ({smaller})"
+    cost = control_cost(language.replay)
     assert cost is not None
     assert (cost.short, cost.parameters) == ("gpt-4x128", 867_072)
-    assert "gpt-4x128 in place of GPT-2 small at windows of 64 bytes" in report_html(judged)
+    judged = read("language")
+    controls = judged.replay.leg.controls
     controls[2] = replace(controls[1], rank=2, network="", size=1024)
-    reading = control_reading(judged.replay)
-    assert reading is not None
-    assert reading.network == (
-        "GPT-2 small over bytes at windows of 1,024 bytes and "
-        "gpt-4x128 in place of GPT-2 small at windows of 64 bytes"
+    assert control_line(judged).endswith(
+        f" bytes/s (GPT-2 small over bytes at windows of 1,024 bytes and {smaller})"
     )
     controls[1] = replace(controls[1], network="")
-    assert figures(judged.replay, judged.score)["control_examples_per_second"].line == (
+    assert control_line(judged) == (
         "211,046 bytes/s (GPT-2 small over bytes at windows of 64 bytes and windows of 1,024 bytes)"
     )
 

@@ -1,21 +1,33 @@
-"""The report: whole, alone, and of text alone whatever the names in it."""
+"""The report: whole, alone, and of text alone whatever the names in it; what it says first."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aiperf.errors import AiperfError
+from aiperf.journal.events import Origin
 from aiperf.rules.rule import Kind, Outcome
+from aiperf.wording import rate
+from analysis.comparing.published import published
+from analysis.pages.figures.beside import beside_others, beside_published
+from analysis.pages.figures.style import WIDE
+from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.head import About
 from analysis.pages.report import report_html
 from analysis.readings.facts import verdict_text
 from analysis.readings.judged import Judged, examine
-from tests import journals
-from tests.journals import Scene, told
+from analysis.readings.telemetry import Quantity, Telemetry
+from launch.price import parse_price
+from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 LIMIT_BYTES = 5_000_000
 
@@ -50,18 +62,15 @@ def html(judged: Judged) -> str:
     return report_html(judged)
 
 
-def test_it_stands_alone(html: str) -> None:
-    for tag, attributes in Elements(html).found:
+def test_it_stands_alone_and_nothing_but_its_own_script_may_run(html: str) -> None:
+    elements = Elements(html).found
+    for tag, attributes in elements:
         for name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
             link = attributes.get(name)
             assert link is None or link.startswith(("#", "data:")), (tag, link)
         assert not any(name.startswith("on") for name in attributes), tag
     assert re.findall(r"url\((?!#)[^)]*\)|@import", html) == []
     assert len(html.encode()) < LIMIT_BYTES
-
-
-def test_nothing_but_its_own_script_may_run(html: str) -> None:
-    elements = Elements(html).found
     (policy,) = [a["content"] for tag, a in elements if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy
     assert policy.startswith("default-src 'none';")
@@ -72,20 +81,13 @@ def test_nothing_but_its_own_script_may_run(html: str) -> None:
 
 
 def test_every_section_and_finding_is_there(html: str, judged: Judged) -> None:
-    for name in ("throughput", "error", "lineage", "pareto", "time", "architecture", "layers"):
-        assert f'<figure id="{name}">' in html
-    for finding in judged.verdict.findings:
-        assert finding.rule in html
-    anchors = set(re.findall(r'<a href="#([^"]+)"', html))
-    assert anchors <= set(re.findall(r' id="([^"]+)"', html))
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    assert {*re.findall(r'<a href="#([^"]+)"', html), "layers", "pareto"} <= set(ids)
+    assert all(finding.rule in html for finding in judged.verdict.findings)
     best = judged.replay.best
     assert best is not None
     assert f"trial {best.number}" in html
-
-
-def test_ids_are_unique(html: str) -> None:
-    ids = re.findall(r' id="([^"]+)"', html)
-    assert len(ids) == len(set(ids))
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
@@ -93,7 +95,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     """In the run's name, the device's, a host's and a library's: all that a journal can say."""
-    run = journals.write_run(tmp_path / "run", told(Scene(minutes=0.1)))
+    run = write_run(tmp_path / "run", told(Scene(minutes=0.1)))
     lines = run.journal.read_text().splitlines()
     quoted = json.dumps(HOSTILE)[1:-1]
     first = re.sub(r'"run_id":"[^"]*"', lambda _: f'"run_id":"{quoted}"', lines[0])
@@ -125,23 +127,90 @@ SCENES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("scene", "lines"), SCENES.values(), ids=SCENES.keys())
 def test_any_run_has_a_report(scene: Scene, lines: int | None, tmp_path: Path) -> None:
-    Elements(report_html(examine(journals.write_run(tmp_path / "run", told(scene)[:lines]))))
+    Elements(report_html(examine(write_run(tmp_path / "run", told(scene)[:lines]))))
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_invalid_run_says_so_first(judged: Judged) -> None:
-    findings = tuple(
-        replace(f, outcome=Outcome.FAILED, text="trial 3: nobody made it") if f.rule == "operations" else f
-        for f in judged.verdict.findings
-    )
-    html = report_html(replace(judged, verdict=replace(judged.verdict, findings=findings)))
-    assert (
-        '<span class="badge failed">INVALID</span> <span>operations: trial 3: nobody made it</span>' in html
-    )
+    findings = [f for f in judged.verdict.findings if f.rule != "operations"]
+    found = next(f for f in judged.verdict.findings if f.rule == "operations")
+    failed = (*findings, replace(found, outcome=Outcome.FAILED, text="trial 3: nobody made it"))
+    html = report_html(replace(judged, verdict=replace(judged.verdict, findings=failed)))
+    said = "<span>operations: trial 3: nobody made it</span>"
+    assert f'<span class="badge failed">INVALID</span> {said}' in html
 
 
 def test_the_verdict_of_a_smoke_run_names_what_it_lacks(judged: Judged) -> None:
     unmet = judged.verdict.failed(Kind.ELIGIBILITY)
-    assert unmet
     said = verdict_text(judged.verdict, validated=True)
+    assert unmet
     assert all(f.rule.removeprefix("ranked ") in said for f in unmet)
+
+
+OTHER = "2 × NVIDIA A100-SXM4-80GB on 1 host"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_head_has_what_a_reader_knows_beside_the_journal(judged: Judged) -> None:
+    about = About("Cluster <X>", "Example University", parse_price("--price", "30EUR/node-hour"))
+    html = report_html(judged, about)
+    assert "<h1>Cluster &lt;X&gt;</h1>" in html
+    assert '<p class="eyebrow">Example University · run four-groups · aiperf-hpc ' in html
+    assert '<p class="conclusion">Cluster &lt;X&gt; (8 × NVIDIA A100-SXM4-80GB on 4 hosts) sustained ' in html
+    assert "<li><b>lost</b> group 3: node0004 does not answer any more</li>" in html
+    # Three minutes of four nodes are 0.2 node-hours.
+    assert '<dt>cost</dt><dd class="value">6 EUR</dd><dd class="aside">0.2 node-hours at 30 EUR per' in html
+    plain = report_html(judged)
+    assert "<h1>four-groups</h1>" in plain
+    assert "<dt>cost</dt>" not in plain
+
+
+def test_a_quantity_that_is_always_zero_has_no_panel() -> None:
+    def quantity(name: str, value: float) -> Quantity:
+        return Quantity(name, *(np.full(2, value) for _ in range(3)))
+
+    quantities = quantity("power_watts", 5.0), quantity("stolen", 0.0), quantity("unknown", math.nan)
+    found = Telemetry(2, np.arange(3.0), quantities, 0)
+    picture = telemetry(found)
+    assert picture.says == "Sampled once per second on 2 hosts. Always zero: stolen."
+    assert len(picture.draw(WIDE).figure.axes) == 2
+    nothing = telemetry(replace(found, quantities=quantities[1:2]))
+    assert nothing.empty
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_stands_beside_others_of_its_kind_only(judged: Judged, tmp_path: Path) -> None:
+    other = examine(write_run(tmp_path / "other", resized(CIFAR, 1.0), Machine(groups=1, watts=300.0)))
+    # Two devices of 300 W for a minute.
+    assert '<dt>energy</dt><dd class="value">0.01 kWh</dd>' in report_html(other)
+    html = report_html(judged, About("Cluster X", others=[("", other)]))
+    assert '<figure id="beside">' in html
+    picture = beside_others(("Cluster X", judged), [("", other)])
+    rates = [rate(one.score.ops_per_second) for one in (judged, other)]
+    assert picture.says == f"Sustained OPS: Cluster X {rates[0]}; {OTHER} {rates[1]}."
+    with pytest.raises(AiperfError, match="is the same run as"):
+        report_html(judged, About(others=[("", judged)]))
+    simulated = Machine(groups=1, origin=Origin.SIMULATED)
+    unmeasured = examine(write_run(tmp_path / "simulated", resized(CIFAR, 1.0), simulated))
+    with pytest.raises(AiperfError, match=r"simulated is SIMULATED: .*; only VALID runs are compared"):
+        report_html(judged, About(others=[("", unmeasured)]))
+
+
+def test_published_results_stand_beside_runs_like_theirs_only(judged: Judged) -> None:
+    points = published(judged)
+    assert beside_published("", judged, points) is None  # images of 32²
+    config = judged.replay.opened.config
+    data = replace(config.data, size=224, classes=1000)
+    opened = replace(judged.replay.opened, config=replace(config, data=data))
+    replay = copy(judged.replay)
+    replay._opened = opened
+    score = replace(judged.score, aiperf1_ops_per_second=8e12)
+    picture = beside_published("Cluster X", replace(judged, replay=replay, score=score), points)
+    assert picture is not None
+    assert picture.table is not None
+    assert picture.table.rows == [
+        ["Cluster X", "8", "8.000 TOPS", "1.000 TOPS"],
+        ["4 nodes, 32 NVIDIA T4", "32", "56.10 TOPS", "1.753 TOPS"],
+        ["512 nodes, 4,096 Huawei Ascend 910", "4,096", "194.5 POPS", "47.49 TOPS"],
+    ]
+    assert picture.says.startswith("OPS per device as AIPerf 1.0 counted, not the score: ")

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from analysis.readings.architecture.architecture import SEED, Architecture, Step, Touch, architecture, words
+from analysis.readings.architecture.architecture import SEED, Architecture, Step, Touch, architecture
+from analysis.readings.architecture.layer_words import words
 from nas.graph import Graph
 from nas.morphisms import SqueezeExcite, Widen
 from nas.seeds import residual, resnet50
@@ -100,7 +101,9 @@ def test_a_block_that_was_changed_is_not_drawn_with_others() -> None:
     assert stage == [(1, "stage3.block1"), (2, "stage3.block2"), (1, "stage3.block4"), (2, "stage3.block5")]
 
 
-def holds(graph: Graph) -> None:
+@settings(max_examples=60, deadline=None)
+@given(graphs() | texts())
+def test_any_network(graph: Graph) -> None:
     """Every node is in one unit; repeats unrolled, a block reads only what enters it and what is above."""
     parts = seen(graph).parts
     blocks = [block for part in parts for _ in range(part.times) for block in part.blocks]
@@ -111,18 +114,6 @@ def holds(graph: Graph) -> None:
             assert all(read is None or 0 <= read < place for read in unit.reads)
         read_inside = {read for unit in block.units for read in unit.reads}
         assert {*range(len(block.units) - 1)} <= read_inside, "what no node reads would be the output"
-
-
-@settings(max_examples=60, deadline=None)
-@given(graphs())
-def test_any_network_of_images(graph: Graph) -> None:
-    holds(graph)
-
-
-@settings(max_examples=60, deadline=None)
-@given(texts())
-def test_any_network_of_text(graph: Graph) -> None:
-    holds(graph)
 
 
 def test_words_tell_layers_apart() -> None:

@@ -7,63 +7,50 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from analysis.exports.watch import sparkline, watch_text
 from analysis.pages.live_page import live_html
 from analysis.readings.hosts import GroupNow
-from analysis.readings.judged import Judged
+from analysis.readings.judged import Judged, examine
 from analysis.readings.live import Follower, Snapshot
-from tests import journals
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 
-def grown(run: RunFiles, tmp_path: Path, cuts: list[int]) -> tuple[Follower, RunFiles, list[bytes]]:
-    """A journal that is written in parts, cut anywhere."""
-    data = run.journal.read_bytes()
-    files = RunFiles(tmp_path / "growing")
-    files.directory.mkdir()
-    edges = [0, *cuts, len(data)]
-    return Follower(files), files, [data[a:b] for a, b in itertools.pairwise(edges)]
+def following(files: RunFiles) -> Follower:
+    follower = Follower(files)
+    assert follower.update()
+    return follower
 
 
 def test_what_is_appended_is_read_once(run: RunFiles, judged: Judged, tmp_path: Path) -> None:
-    size = run.journal.stat().st_size
-    follower, files, parts = grown(run, tmp_path, [size // 7, size // 3, size // 2 + 11, size - 5])
-    lines = 0
-    for part in parts:
+    """A journal that is written in parts, cut anywhere; it is opened for reading only."""
+    data, size, before = run.journal.read_bytes(), run.journal.stat().st_size, run.journal.stat()
+    files = RunFiles(tmp_path / "growing")
+    files.directory.mkdir()
+    follower, lines = Follower(files), 0
+    edges = [0, size // 7, size // 3, size // 2 + 11, size - 5, size]
+    for begin, end in itertools.pairwise(edges):
         with files.journal.open("ab") as file:
-            file.write(part)
+            file.write(data[begin:end])
         follower.update()
         assert follower.replay.lines >= lines
         lines = follower.replay.lines
-        assert follower.snapshot().span_seconds >= 0
+        now = follower.snapshot()
+        assert now.left_seconds is None or now.span_seconds + now.left_seconds == pytest.approx(180.0)
     assert not follower.update()
     assert lines == judged.replay.lines
     assert follower.replay.last_chain == judged.replay.last_chain
+    following(run).snapshot()
+    assert run.journal.stat().st_mtime_ns == before.st_mtime_ns
+    assert {path.name for path in run.directory.iterdir()} == {"journal.jsonl", "config.toml"}
 
 
 def test_at_the_end_it_says_what_the_score_says(run: RunFiles, judged: Judged) -> None:
-    follower = Follower(run)
-    assert follower.update()
-    now = follower.snapshot()
+    now = following(run).snapshot()
     assert now.state == "ended: deadline"
-    assert now.ops_per_second == pytest.approx(judged.score.ops_per_second, rel=1e-12)
     assert now.best == (judged.score.quality.trial, judged.score.quality.validation_error)  # type: ignore[union-attr]
     assert {k: v for k, v in judged.score.trials.items() if v} == now.trials
     assert now.left_seconds is None
-
-
-def test_what_is_over_and_what_is_left_are_the_whole(run: RunFiles, tmp_path: Path) -> None:
-    lines = run.journal.read_bytes().splitlines(keepends=True)
-    files = RunFiles(tmp_path / "half")
-    files.directory.mkdir()
-    files.journal.write_bytes(b"".join(lines[: len(lines) // 2]))
-    follower = Follower(files)
-    follower.update()
-    now = follower.snapshot()
-    assert now.left_seconds is not None
-    assert now.span_seconds + now.left_seconds == pytest.approx(180.0)
     assert now.curve[-1] > 0
 
 
@@ -77,20 +64,17 @@ def test_what_is_over_and_what_is_left_are_the_whole(run: RunFiles, tmp_path: Pa
         Scene(minutes=0, max_trials=3),
     ],
 )
-def test_whatever_happened_in_it(scene: Scene, tmp_path: Path) -> None:
-    from analysis.readings.judged import examine
-
-    run = journals.write_run(tmp_path / "run", told(scene))
-    follower = Follower(run)
-    follower.update()
-    assert follower.snapshot().ops_per_second == pytest.approx(examine(run).score.ops_per_second, rel=1e-12)
+def test_whatever_happened_in_it(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = examine(write_run(tmp_path / "run", told(scene)))
+    monkeypatch.setattr("analysis.readings.live.glance", lambda files: judged)
+    now = following(judged.files).snapshot()
+    assert now.ops_per_second == pytest.approx(judged.score.ops_per_second, rel=1e-12)
 
 
 def test_it_tells_what_each_group_does(tmp_path: Path) -> None:
     timed = told(Scene(groups=2, lost=((1, 20.0),)))
     lost = next(i for i, (_, event) in enumerate(timed) if type(event).__name__ == "GroupLost")
-    follower = Follower(journals.write_run(tmp_path / "run", timed[: lost + 1]))
-    follower.update()
+    follower = following(write_run(tmp_path / "run", timed[: lost + 1]))
     first, second = follower.snapshot().groups
     assert (first.doing, second.doing, second.trial) == ("training", "lost", None)
     assert first.trial is not None
@@ -100,27 +84,6 @@ def test_it_tells_what_each_group_does(tmp_path: Path) -> None:
     assert now.state == "going on"
     assert now.left_seconds is not None
     assert follower.snapshot(silent_seconds=125.0).state.startswith("silent for 2:05: killed")
-
-
-def test_it_says_when_there_is_nothing(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="no journal at"):
-        Follower(RunFiles(tmp_path)).update()
-    (tmp_path / "journal.jsonl").touch()
-    assert not Follower(RunFiles(tmp_path)).update()
-
-
-def test_it_opens_for_reading_only(run: RunFiles) -> None:
-    before = run.journal.stat()
-    follower = Follower(run)
-    follower.update()
-    follower.snapshot()
-    after = run.journal.stat()
-    assert (before.st_mtime_ns, before.st_size, before.st_ino) == (
-        after.st_mtime_ns,
-        after.st_size,
-        after.st_ino,
-    )
-    assert {path.name for path in run.directory.iterdir()} == {"journal.jsonl", "config.toml"}
 
 
 @pytest.mark.parametrize(
@@ -185,13 +148,6 @@ def test_a_small_screen_shows_those_that_do_not_train() -> None:
     assert lines[-1] == "       and 491 more groups"
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (9, 4), (10, 12), (11, 3)])
-def test_the_smallest_screen_is_filled_and_no_more(width: int, height: int) -> None:
-    lines = watch_text(snapshot(5), width, height).splitlines()
-    assert 0 < len(lines) <= height
-    assert max(map(len, lines)) <= width
-
-
 def test_who_is_slow_is_named_and_counted() -> None:
     lines = watch_text(snapshot(3, slow=1), 100, 24).splitlines()
     assert lines[7:9] == ["slow     rank 0 on n0 (a device): 40 % below the median", ""]
@@ -205,8 +161,7 @@ def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", resized(CIFAR, 4.0), Machine(groups=8, slow={5: 0.6}))
     whole = run.journal.read_bytes().splitlines(keepends=True)
     run.journal.write_bytes(b"".join(whole[: len(whole) * 3 // 4]))
-    follower = Follower(run)
-    follower.update()
+    follower = following(run)
     (text,) = follower.snapshot().slow
     assert text.startswith("group 5 on ")
     assert "<li>group 5 on " in live_html(follower.snapshot(), follower.replay, 2.0)
@@ -214,10 +169,8 @@ def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_a_run_that_has_ended_shows_its_verdict(copied: RunFiles) -> None:
     whole = copied.journal.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    copied.journal.write_bytes(b"".join(lines[:-1]))
-    follower = Follower(copied)
-    follower.update()
+    copied.journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    follower = following(copied)
     assert follower.snapshot().verdict is None  # the test of the best network is missing
     copied.journal.write_bytes(whole)
     follower.update()

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from aiperf.journal.events import (
-    Began,
-    Closed,
-    Dispatched,
-    Ended,
-    Event,
-    GroupLost,
-    LegBegan,
-    LegEnded,
-    Opened,
-    RankReady,
-    Released,
-    Stepped,
-)
+from aiperf.journal import events
+from aiperf.journal.events import Event
 from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import credit
@@ -31,39 +17,48 @@ from analysis.readings.occupancy import PARTS, occupancy
 from nas.record import graph_to_json
 from tests.journals import CIFAR, graph_of, manifest, resized
 
-MINUTES = 100 / 60
+CONFIG = resized(CIFAR, 100 / 60)
 GRAPH = graph_of(CIFAR)
 
 
-def opening() -> list[tuple[float, Event]]:
+Lines = list[tuple[float, Event]]
+
+
+def leg(index: int, ready: float, released: float, deadline: float, *groups: int) -> Lines:
+    """Of groups of one rank."""
+    ranks = tuple((1 + group,) for group in groups)
+    lines: Lines = [(0.0, events.LegBegan(index, f"2026-05-04T0{8 + index}:00:00+00:00", ("x",), ranks))]
+    for group in groups:
+        data = manifest(CONFIG)
+        found = Ready(1 + group, f"n{group}", 1, "a device", 1, {}, "c" * 64, data, "w", 0.0, 1.0)
+        lines.append((ready, events.RankReady(group, found, 0.0)))
+    return [*lines, (released, events.Released(deadline))]
+
+
+def opening() -> Lines:
     """Two groups of a rank; the span is from 10 s to 110 s."""
-    config = resized(CIFAR, MINUTES)
-    lines: list[tuple[float, Event]] = [
-        (0.0, Opened(VERSION, "by-hand", "0", "c" * 64, config, graph_to_json(GRAPH))),
-        (0.0, LegBegan(0, "2026-05-04T08:00:00+00:00", ("x",), ((1,), (2,)))),
-    ]
-    for group in (0, 1):
-        ready = Ready(1 + group, f"n{group}", 1, "a device", 1, {}, "c" * 64, manifest(config), "w", 0.0, 1.0)
-        lines.append((5.0, RankReady(group, ready, 0.0)))
-    return [*lines, (10.0, Released(110.0))]
+    opened = events.Opened(VERSION, "by-hand", "0", "c" * 64, CONFIG, graph_to_json(GRAPH))
+    return [(0.0, opened), *leg(0, 5.0, 10.0, 110.0, 0, 1)]
 
 
 def dispatched(t: float, number: int, group: int) -> tuple[float, Event]:
     trial = Trial(number, None, (), HyperParameters(0.1, 100), 1, 2, 7)
     zeros = (1, 0, 0, 0, 0, 0, 0)
-    return t, Dispatched(trial, 1, group, "g", zeros, zeros, zeros, 10)
+    return t, events.Dispatched(trial, 1, group, "g", zeros, zeros, zeros, 10)
 
 
-def trained(number: int, begin: float, end: float, validated: float) -> list[tuple[float, Event]]:
-    """One segment of ten steps."""
+def whole(number: int, begin: float, end: float, validated: float, built: float = 0.0) -> Lines:
+    """A trial of one segment of ten steps; it took so many seconds to build its network."""
     segment = Segment(number, 1, 0, 10, 1000, end - begin, Classified(100, 50), validated - end)
     return [
-        (end, Stepped(StepBlock(number, 1, 0, 10, 1000, end - begin, 1.0), end)),
-        (validated, Closed(segment, validated)),
+        (begin, events.Began(Started(number, 1, "g", built), begin)),
+        (end, events.Stepped(StepBlock(number, 1, 0, 10, 1000, end - begin, 1.0), end)),
+        (validated, events.Closed(segment, validated)),
+        (validated, events.Ended(Finished(number, 1, State.COMPLETE, ""), validated)),
     ]
 
 
-def folded(lines: list[tuple[float, Event]]) -> Replay:
+def folded(lines: Lines) -> Replay:
     replay = Replay()
     for t, event in sorted(lines, key=lambda line: line[0]):
         replay.add(t, event)
@@ -77,14 +72,12 @@ def test_every_second_has_one_place() -> None:
     lines = [
         *opening(),
         dispatched(15.0, 0, 0),
-        (20.0, Began(Started(0, 1, "g", 5.0), 20.0)),
-        *trained(0, 20.0, 80.0, 85.0),
-        (85.0, Ended(Finished(0, 1, State.COMPLETE, ""), 85.0)),
+        *whole(0, 20.0, 80.0, 85.0, built=5.0),
         dispatched(10.0, 1, 1),
-        (10.0, Began(Started(1, 1, "g", 0.0), 10.0)),
-        (30.0, Stepped(StepBlock(1, 1, 0, 10, 1000, 20.0, 1.0), 30.0)),
-        (35.0, GroupLost(1, "silent")),
-        (110.0, LegEnded("deadline", 110.0)),
+        (10.0, events.Began(Started(1, 1, "g", 0.0), 10.0)),
+        (30.0, events.Stepped(StepBlock(1, 1, 0, 10, 1000, 20.0, 1.0), 30.0)),
+        (35.0, events.GroupLost(1, "silent")),
+        (110.0, events.LegEnded("deadline", 110.0)),
     ]
     replay = folded(lines)
     found = occupancy(replay, credit(replay))
@@ -106,14 +99,10 @@ def test_a_network_that_is_ready_early_costs_nothing() -> None:
     lines = [
         *opening(),
         dispatched(10.0, 0, 0),
-        (10.0, Began(Started(0, 1, "g", 0.0), 10.0)),
         dispatched(11.0, 1, 0),
-        *trained(0, 10.0, 50.0, 52.0),
-        (52.0, Ended(Finished(0, 1, State.COMPLETE, ""), 52.0)),
-        (55.0, Began(Started(1, 1, "g", 4.0), 55.0)),
-        *trained(1, 55.0, 100.0, 102.0),
-        (102.0, Ended(Finished(1, 1, State.COMPLETE, ""), 102.0)),
-        (110.0, LegEnded("deadline", 110.0)),
+        *whole(0, 10.0, 50.0, 52.0),
+        *whole(1, 55.0, 100.0, 102.0, built=4.0),
+        (110.0, events.LegEnded("deadline", 110.0)),
     ]
     replay = folded(lines)
     assert dict(zip(PARTS, occupancy(replay, credit(replay)).seconds[0].tolist())) == pytest.approx(
@@ -121,16 +110,12 @@ def test_a_network_that_is_ready_early_costs_nothing() -> None:
     )
 
 
-def test_shares_add_up_to_the_span(judged: Judged) -> None:
+def test_shares_add_up_to_the_span_and_agree_with_the_score(judged: Judged) -> None:
+    """The score's shares hold all work, ours only what was credited: the difference is lost work."""
     found = occupancy(judged.replay, judged.credit)
     assert found.seconds.sum(axis=1) == pytest.approx(found.span_of_group, rel=1e-9)
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert (found.seconds >= -1e-9).all()
-
-
-def test_they_agree_with_the_score_where_both_count(judged: Judged) -> None:
-    """The score's shares hold all work, ours only what was credited: the difference is lost work."""
-    found = occupancy(judged.replay, judged.credit)
     for share in judged.score.shares[:3]:
         train, validate, _, _, lost = found.seconds[share.group] / found.span_of_group[share.group]
         assert train + validate + lost == pytest.approx(share.train + share.validate, abs=1e-9)
@@ -142,27 +127,10 @@ def test_a_run_that_has_not_been_released_has_no_time() -> None:
 
 
 def test_a_second_leg_follows_without_a_gap() -> None:
-    config = replace(resized(CIFAR, MINUTES), limits=replace(CIFAR.limits, minutes=200 / 60))
-    lines = [
-        *opening(),
-        dispatched(10.0, 0, 0),
-        (10.0, Began(Started(0, 1, "g", 0.0), 10.0)),
-        *trained(0, 10.0, 50.0, 60.0),
-        (60.0, Ended(Finished(0, 1, State.COMPLETE, ""), 60.0)),
-        (70.0, LegEnded("interrupted", 70.0)),
-    ]
-    replay = folded(lines)
-    ready = Ready(1, "n0", 1, "a device", 1, {}, "c" * 64, manifest(config), "w", 0.0, 1.0)
-    for t, event in [
-        (0.0, LegBegan(1, "2026-05-04T09:00:00+00:00", ("x",), ((1,),))),
-        (1.0, RankReady(0, ready, 0.0)),
-        (5.0, Released(45.0)),
-        dispatched(5.0, 1, 0),
-        (5.0, Began(Started(1, 1, "g", 0.0), 5.0)),
-        *trained(1, 5.0, 35.0, 40.0),
-        (40.0, Ended(Finished(1, 1, State.COMPLETE, ""), 40.0)),
-        (45.0, LegEnded("deadline", 45.0)),
-    ]:
+    lines = [*opening(), dispatched(10.0, 0, 0), *whole(0, 10.0, 50.0, 60.0)]
+    replay = folded([*lines, (70.0, events.LegEnded("interrupted", 70.0))])
+    again = [*leg(1, 1.0, 5.0, 45.0, 0), dispatched(5.0, 1, 0), *whole(1, 5.0, 35.0, 40.0)]
+    for t, event in [*again, (45.0, events.LegEnded("deadline", 45.0))]:
         replay.add(t, event)
     found = occupancy(replay, credit(replay))
     assert [(bar.begin, bar.end) for bar in found.bars] == [(0.0, 50.0), (60.0, 95.0)]

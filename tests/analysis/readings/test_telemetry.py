@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from aiperf.files import RunFiles
+from analysis.pages.figures.picture import Picture
 from analysis.pages.figures.svg import inline
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.report import report_html
+from analysis.pages.report import pictures
 from analysis.readings.judged import Judged, examine
 from analysis.readings.telemetry import read_telemetry
-from tests.analysis.pages.test_report import Elements
+from analysis.readings.trials import rows
 from tests.journals import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 
 START = datetime.fromisoformat("2026-05-04T08:00:00+00:00").timestamp()
@@ -33,21 +34,11 @@ def at(seconds: float, **values: object) -> dict[str, object]:
     return {"wall_seconds": START + RELEASE_SECONDS + seconds, **values}
 
 
-def test_without_any_there_is_none(copied: RunFiles, judged: Judged) -> None:
-    assert read_telemetry(copied, judged.replay) is None
-
-
 def test_hosts_are_averaged_and_set_side_by_side(copied: RunFiles, judged: Judged) -> None:
     span = judged.score.span_seconds
     for host, watts in (("a", 100.0), ("b", 200.0), ("c", 600.0)):
-        write(
-            copied,
-            host,
-            *(
-                at(t, devices=[{"power_watts": watts}, {"power_watts": watts + 20}])
-                for t in np.arange(0, span, 0.5)
-            ),
-        )
+        devices = [{"power_watts": watts}, {"power_watts": watts + 20}]
+        write(copied, host, *(at(t, devices=devices) for t in np.arange(0, span, 0.5)))
     found = read_telemetry(copied, judged.replay)
     assert found is not None
     (power,) = found.quantities
@@ -58,35 +49,14 @@ def test_hosts_are_averaged_and_set_side_by_side(copied: RunFiles, judged: Judge
     assert found.edges[-1] == span
 
 
-def test_what_lies_outside_the_span_is_left_out(copied: RunFiles, judged: Judged) -> None:
-    write(
-        copied,
-        "a",
-        at(-5, x=1.0),
-        at(10, x=2.0),
-        at(1e6, x=3.0),
-        {"wall_seconds": "noon", "x": 4.0},
-        {"x": 5.0},
-    )
-    found = read_telemetry(copied, judged.replay)
-    assert found is not None
-    assert np.nanmean(found.quantities[0].median) == 2.0
-
-
-def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged) -> None:
-    write(
-        copied,
-        "a",
-        "not json",
-        "[1]",
-        "[" * 50_000,
-        json.dumps(at(4, x=1.0)).replace("{", '{"x":9.0,', 1),
-        at(1, x=float("nan")),
-        at(2, x=10**400),
-        at(3, x=True),
-        at(4, **{"<script>": 1.0}),
+def test_what_lies_outside_the_span_and_nonsense_harm_nothing(copied: RunFiles, judged: Judged) -> None:
+    outside = at(-5, x=1.0), at(1e6, x=3.0), {"wall_seconds": "noon", "x": 4.0}, {"x": 5.0}
+    nonsense = (
+        *("not json", "[1]", "[" * 50_000, json.dumps(at(4, x=1.0)).replace("{", '{"x":9.0,', 1)),
+        *(at(1, x=float("nan")), at(2, x=10**400), at(3, x=True), at(4, **{"<script>": 1.0})),
         at(5, x=7.0, deep={"a": {"b": {"c": {"d": {"e": {"f": 1.0}}}}}}),
     )
+    write(copied, "a", *outside, *nonsense)
     with copied.telemetry("a").open("a") as file:
         file.write('{"wall_seconds": 1')
     found = read_telemetry(copied, judged.replay)
@@ -96,17 +66,15 @@ def test_nonsense_is_counted_and_harms_nothing(copied: RunFiles, judged: Judged)
     assert found.unread == 4
 
 
-def test_the_report_shows_it(copied: RunFiles) -> None:
+def test_the_report_shows_it(copied: RunFiles, judged: Judged) -> None:
+    def figures(files: RunFiles) -> dict[str, Picture]:
+        found = pictures(replace(judged, files=files), rows(judged.replay, judged.recount.counts))
+        return {picture.name: picture for _, picture in found}
+
+    assert read_telemetry(copied, judged.replay) is None
+    assert "telemetry" not in figures(copied)
     write(copied, "node0001", *(at(t, power_watts=300 + t, utilisation=0.9) for t in range(0, 180, 2)))
-    html = report_html(examine(copied))
-    Elements(html)
-    assert '<figure id="telemetry">' in html
-    assert "Sampled once per second on 1 host." in html
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_without_it_the_section_is_not_there(copied: RunFiles) -> None:
-    assert 'id="telemetry' not in report_html(examine(copied))
+    assert figures(copied)["telemetry"].says == "Sampled once per second on 1 host."
 
 
 def test_of_a_short_run_a_line_is_drawn_and_its_scale_can_be_read(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from aiperf.journal.replay import Replay
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
 from analysis.submissions.figures import measured
-from analysis.submissions.ranking import index_html, listing_csv, rank
+from analysis.submissions.listing import index_html, listing_csv
+from analysis.submissions.ranking import rank
 from analysis.submissions.standing import Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
@@ -35,15 +34,6 @@ def ten_times_as_fast(result: dict[str, Any]) -> dict[str, Any]:
     return {**result, "score": {**score, "ops_per_second": 10 * score["ops_per_second"]}}
 
 
-def relinked(lines: list[bytes]) -> Iterator[bytes]:
-    """Each line with the chain that follows from those above it."""
-    chain = ""
-    for line in lines:
-        body = line.rpartition(b',"chain":')[0] + b"}"
-        chain = sha256(chain.encode() + body).hexdigest()
-        yield body[:-1] + b',"chain":"' + chain.encode() + b'"}\n'
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     """Three valid systems, one of them with script for a name; a forgery; garbage."""
@@ -54,17 +44,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
         "other": Machine(groups=2, devices_per_group=2, device="Ascend910A", random_seed=3),
     }
     for name, machine in machines.items():
-        config = resized(CIFAR, 0.5)
-        config = replace(
-            config, training=replace(config.training, format="fp16" if name == "small" else "bf16")
-        )
+        precision = "fp16" if name == "small" else "bf16"
+        config = replace(resized(CIFAR, 0.5), training=replace(CIFAR.training, format=precision))
         run = write_run(tmp_path_factory.mktemp("runs") / name, config, machine)
         system = HOSTILE if name == "other" else f"System {name}"
         make(folder / f"{name}.tar.gz", run, system_name=system)
-    files = contents(folder / "small.tar.gz")
-    result = "runs/small/result.json"
-    forged = resealed(changed(files, result, ten_times_as_fast))
-    packed(folder / "forged.tar.gz", forged)
+    forged = changed(contents(folder / "small.tar.gz"), "runs/small/result.json", ten_times_as_fast)
+    packed(folder / "forged.tar.gz", resealed(forged))
     begun = write_run(tmp_path_factory.mktemp("runs") / "begun", resized(CIFAR, 0.5), Machine(groups=1))
     begun.journal.write_bytes(b"".join(begun.journal.read_bytes().splitlines(keepends=True)[:3]))
     make(folder / "begun.tar.gz", begun)
@@ -76,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     return standing, pages
 
 
-def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None:
+def test_valid_ones_stand_by_sustained_ops_with_their_units(site: tuple[Standing, Pages]) -> None:
     entries = site[0].entries
     assert [entry.system for entry in entries] == ["System large", HOSTILE, "System small"]
     rates = [entry.ops_per_second for entry in entries]
@@ -87,6 +73,12 @@ def test_valid_ones_stand_by_sustained_ops(site: tuple[Standing, Pages]) -> None
     assert entries[0].ops_per_joule == pytest.approx(entries[0].ops_per_second / (16 * 400.0), rel=1e-9)
     assert [entry.size for entry in entries] == ["9 to 64 devices", "up to 8 devices", "up to 8 devices"]
     assert [entry.precision for entry in entries] == ["bf16", "bf16", "fp16"]
+    large, small = entries[0], entries[2]
+    assert (large.nodes, large.date, large.signer.text) == (4, "2026-05-04T08:00:00+00:00", "not signed")
+    assert large.control_examples_per_second == pytest.approx(16 * 2400, rel=0.01)
+    text = site[1]["index.html"]
+    assert "<span>4 May 2026 · " in text
+    assert f"{small.control_examples_per_second:,.0f} images/s<span>at 224²</span>" in text
 
 
 def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages]) -> None:
@@ -97,15 +89,6 @@ def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages
     assert begun.endswith("`aiperf-hpc resume runs/begun` continues it")
     assert "the journal gives" in refused["forged.tar.gz"][0]
     assert refused["garbage.tar.gz"][0].startswith("garbage.tar.gz is not a gzip-compressed tar archive")
-
-
-def test_what_was_run_is_told_with_its_unit(site: tuple[Standing, Pages]) -> None:
-    large, small = site[0].entries[0], site[0].entries[2]
-    assert (large.nodes, large.date, large.signer.text) == (4, "2026-05-04T08:00:00+00:00", "not signed")
-    assert large.control_examples_per_second == pytest.approx(16 * 2400, rel=0.01)
-    text = site[1]["index.html"]
-    assert "<span>4 May 2026 · " in text
-    assert f"{small.control_examples_per_second:,.0f} images/s<span>at 224²</span>" in text
 
 
 def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
@@ -125,19 +108,18 @@ def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
 
 
 def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing, Pages]) -> None:
-    """However many runs saw other images: they stand in a list of their own, and refuse nobody."""
+    """However many runs saw other images: they stand in a list of their own, and refuse nobody. Packed and
+    unpacked images stand in one list, with a label."""
     smoke = site[0].entries[0]
     ranked = replace(smoke, run_class="ranked", division="closed")
+    label = "packed at 256² by Pillow 13.0.0, SHA-256 0123456789ab…"
     entries = [
-        replace(ranked, run="a", data_sha256="2" * 64),
+        replace(ranked, run="a", data_sha256="2" * 64, signer=Signer(Right.REGISTERED, "site A", "A")),
         *(replace(ranked, run=name, data_sha256="1" * 64) for name in ("b", "c", "d")),
-        replace(ranked, run="e", division="open"),
+        replace(ranked, run="e", division="open", packed=label),
         smoke,
     ]
-    known = Signer(Right.REGISTERED, "site A", "A")
-    entries[0] = replace(entries[0], signer=known)
-    found = [ValidRun(entry, f"{entry.run}.tar.gz", "runs/x", 9, NOTHING) for entry in entries]
-    made = standing(found, [])
+    made = standing([ValidRun(each, f"{each.run}.tar.gz", "runs/x", 9, NOTHING) for each in entries], [])
     assert made.refused == []
     assert [(one.run_class, one.division, [e.run for e in one.entries]) for one in made.lists] == [
         ("ranked", "closed", ["a"]),
@@ -148,7 +130,11 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
     text = index_html(made)
     assert text.count("<h2>Class ranked, closed division</h2>") == 2
     assert text.count('<table class="ranking">') == 4
+    assert text.count(f"<span>{label}</span>") == 1
+    rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
+    assert [row["packed"] for row in rows] == ["", "", "", "", label, ""]
     assert standing([], []) == Standing([], [])
+    assert "There is no valid submission." in index_html(Standing([], []))
 
 
 def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,18 +159,6 @@ def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.Monke
     assert pages["index.html"].count('<table class="ranking">') == 2
 
 
-def test_packed_and_unpacked_stand_in_one_list_with_a_label(site: tuple[Standing, Pages]) -> None:
-    unpacked = replace(site[0].entries[0], data="imagefolder")
-    label = "packed at 256² by Pillow 13.0.0, SHA-256 0123456789ab…"
-    entries = (unpacked, replace(unpacked, run="other", packed=label))
-    found = [ValidRun(entry, f"{entry.run}.tar.gz", "runs/x", 9, NOTHING) for entry in entries]
-    made = standing(found, [])
-    assert [len(one.entries) for one in made.lists] == [2]
-    assert index_html(made).count(f"<span>{label}</span>") == 1
-    rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
-    assert [row["packed"] for row in rows] == ["", label]
-
-
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
     standing, pages = site
     lists = {"index.html", "ranking.csv", "ranking.json"}
@@ -196,29 +170,13 @@ def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
             pages[entry.page].count(f"<h2>{title}</h2>") for title in ("Submission", "System", "Devices")
         ] == [1, 1, 1]
         assert "person@example.org" in pages[entry.page]
-
-
-def html(pages: Pages) -> list[str]:
-    return [text for name, text in pages.items() if name.endswith(".html")]
-
-
-def test_names_are_text_everywhere(site: tuple[Standing, Pages]) -> None:
-    for text in html(site[1]):
+    for text in (text for name, text in pages.items() if name.endswith(".html")):
         elements = Elements(text).found
-        assert [tag for tag, _ in elements if tag == "img"] == []
+        assert [tag for tag, _ in elements if tag == "img"] == []  # names are text
         scripts = [a for tag, a in elements if tag == "script" and a.get("type") != "application/json"]
         assert scripts == [{}]
-
-
-def test_nothing_is_fetched(site: tuple[Standing, Pages]) -> None:
-    for text in html(site[1]):
-        for _, attributes in Elements(text).found:
-            link = attributes.get("href")
-            assert link is None or link.startswith(("#", "data:")) or link in site[1]
-
-
-def test_an_empty_list_is_a_page() -> None:
-    assert "There is no valid submission." in index_html(Standing([], []))
+        links = {attributes.get("href") or "#" for _, attributes in elements}
+        assert {link for link in links if not link.startswith(("#", "data:"))} <= set(pages)
 
 
 def test_what_the_ranker_lacks_is_no_fault_of_a_package(

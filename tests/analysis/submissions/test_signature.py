@@ -1,32 +1,79 @@
-"""Keys and signatures: made by a library, checked as strictly as it can."""
+"""What is signed has one form, and a signature is checked as strictly as it can be."""
 
 from __future__ import annotations
 
 import stat
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
+from analysis.submissions.canonical import CanonicalError, canonical, digest, parse
 from analysis.submissions.signature import SignatureError, make_key, sign, verify
+from nas.bounded import file_digest
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_what_is_written_is_read(value: Any) -> None:
+    assert parse(canonical(value)) == value
+    assert canonical(parse(canonical(value))) == canonical(value)
+
+
+def test_the_form_is_this(tmp_path: Path) -> None:
+    value = {"b": [1, 0.1, 1e300, True, None], "a": 'ä\n"</script>'}
+    assert canonical(value) == '{"a":"ä\\n\\"</script>","b":[1,0.1,1e+300,true,null]}\n'.encode()
+    (tmp_path / "value.json").write_bytes(canonical(value))
+    assert digest(value) == sha256(canonical(value)).hexdigest() == file_digest(tmp_path / "value.json")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": 1}\n',
+        b'{"a":1}',
+        b'{"b":1,"a":1}\n',
+        b'{"a":1,"a":1}\n',
+        b'{"a":1.0e0}\n',
+        b'{"a":"\\u00e4"}\n',
+        b'{"a":NaN}\n',
+        b'{"a":1e999}\n',
+        b'{"a":' + b"9" * 5000 + b"}\n",
+        b"[" * 100_000 + b"]" * 100_000 + b"\n",
+        b"\xff\xfe{}\n",
+        b"",
+    ],
+    ids=lambda data: repr(data[:24]),
+)
+def test_any_other_form_is_refused(data: bytes) -> None:
+    with pytest.raises(CanonicalError):
+        parse(data)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}, "\ud800"])
+def test_what_json_does_not_have_is_not_written(value: Any) -> None:
+    with pytest.raises(CanonicalError):
+        canonical(value)
+
 
 MANIFEST = b'{"form":"aiperf-hpc/package/1"}\n'
 
 
-def test_what_a_key_signs_its_public_half_verifies(tmp_path: Path) -> None:
+def test_a_key_is_its_owners_and_never_overwritten(tmp_path: Path) -> None:
     public = make_key(tmp_path / "key")
     assert verify(MANIFEST, dict(sign(MANIFEST, tmp_path / "key"))) == public
-
-
-def test_a_private_key_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    make_key(tmp_path / "key")
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-
-
-def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
-    make_key(tmp_path / "key")
     before = (tmp_path / "key").read_bytes()
     with pytest.raises(SignatureError, match="never overwritten"):
         make_key(tmp_path / "key")

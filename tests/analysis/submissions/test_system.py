@@ -13,39 +13,27 @@ from analysis.submissions.schema import check
 from analysis.submissions.system import (
     contradictions,
     fields,
-    from_journal,
     from_this_machine,
     largest,
     needed,
 )
 from tests.analysis.packages import described
 
-CPUINFO = """\
-processor\t: 0
-model name\t: AMD EPYC 7763 64-Core Processor
-physical id\t: 0
-cpu cores\t: 64
-
-processor\t: 1
-model name\t: AMD EPYC 7763 64-Core Processor
-physical id\t: 1
-cpu cores\t: 64
-"""
+NAME = "AMD EPYC 7763 64-Core Processor"
+CORE = f"processor\t: {{0}}\nmodel name\t: {NAME}\nphysical id\t: {{0}}\ncpu cores\t: 64\n"
+CACHED = ("level", "type", "size")
+CACHE = "sys/devices/system/cpu/cpu0/cache/index"
 
 
 def machine(root: Path) -> Path:
     """As Linux shows one."""
     for name, text in {
-        "proc/cpuinfo": CPUINFO,
+        "proc/cpuinfo": "\n".join(CORE.format(number) for number in range(2)),
         "proc/meminfo": "MemTotal:       527806468 kB\nMemFree: 1 kB\n",
         "etc/os-release": 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
         "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "3529052\n",
-        "sys/devices/system/cpu/cpu0/cache/index0/level": "1\n",
-        "sys/devices/system/cpu/cpu0/cache/index0/type": "Data\n",
-        "sys/devices/system/cpu/cpu0/cache/index0/size": "32K\n",
-        "sys/devices/system/cpu/cpu0/cache/index3/level": "3\n",
-        "sys/devices/system/cpu/cpu0/cache/index3/type": "Unified\n",
-        "sys/devices/system/cpu/cpu0/cache/index3/size": "32768K\n",
+        **{f"{CACHE}0/{name}": text for name, text in zip(CACHED, ("1", "Data", "32K"))},
+        **{f"{CACHE}3/{name}": text for name, text in zip(CACHED, ("3", "Unified", "32768K"))},
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,11 +44,15 @@ def machine(root: Path) -> Path:
 def test_a_host_of_the_run_tells_of_itself(
     judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A machine that took no part says nothing, and one that hides everything is no error."""
+    root = machine(tmp_path / "open")
+    assert from_this_machine(judged.replay, root) == {}
     monkeypatch.setattr(socket, "gethostname", lambda: "node0002")
-    found = from_this_machine(judged.replay, machine(tmp_path))
+    assert set(from_this_machine(judged.replay, tmp_path)) == {"host_processor_vcpu_count"}
+    found = from_this_machine(judged.replay, root)
     found.pop("host_processor_vcpu_count")
     assert found == {
-        "host_processor_model_name": "AMD EPYC 7763 64-Core Processor",
+        "host_processor_model_name": NAME,
         "host_processors_per_node": "2",
         "host_processor_core_count": "64",
         "host_memory_capacity": "503.4 GiB",
@@ -68,17 +60,6 @@ def test_a_host_of_the_run_tells_of_itself(
         "host_processor_frequency": "3529 MHz",
         "host_processor_caches": "L1d 32K, L3 32768K",
     }
-
-
-def test_a_machine_that_took_no_part_says_nothing(judged: Judged, tmp_path: Path) -> None:
-    assert from_this_machine(judged.replay, machine(tmp_path)) == {}
-
-
-def test_one_that_hides_everything_is_no_error(
-    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "node0002")
-    assert set(from_this_machine(judged.replay, tmp_path)) == {"host_processor_vcpu_count"}
 
 
 def test_every_field_is_told_what_belongs_there() -> None:
@@ -93,10 +74,6 @@ def test_the_journal_is_believed_before_the_description(judged: Judged) -> None:
         "number_of_nodes is '400', the journal says '4'"
     ]
     assert largest([judged.replay, judged.replay]) is judged.replay
-
-
-def test_a_processor_is_no_accelerator(judged: Judged) -> None:
-    assert from_journal(judged.replay)["accelerators_per_node"] == "2"
 
 
 @pytest.mark.parametrize("field", ["submitter", "status", "accelerator_model_name"])

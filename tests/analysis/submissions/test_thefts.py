@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from analysis.readings.judged import examine
 from analysis.submissions import figures
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.figures import Sample, is_same_run, measured
@@ -22,14 +20,8 @@ from tests.analysis.thefts import DISGUISES, OWNER, SITE, THEFTS, Bench, Record
 
 RECORDED = sorted(path.parent for path in Path("tests/recorded").glob("*/journal.jsonl"))
 
-PACKED = (
-    "one Beat more",
-    "the last line cut",
-    "all seconds scaled",
-    "clock shifted, controls and clocks invented",
-    "every time stretched, controls and clocks invented",
-)
-"""Of the thefts those that are also tried as packages: each takes seconds."""
+PACKED = ("500 Beats more", "the last line cut", "clock shifted, controls and clocks invented")
+"""Of the thefts those that are also tried as packages, which are counted whole."""
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -55,11 +47,9 @@ def test_a_stolen_run_is_known_however_it_was_changed(name: str, bench: Bench) -
     assert stand(made) == [OWNER]
     assert made.entries[0].contested_by == ()
     (told,) = reasons(made).values()
-    if examine(stolen).verdict.valid:
-        assert told == (
-            f"runs/{stolen.directory.name}: its run is that of original.tar.gz, which is signed by {SITE}, "
-            "a registered site; it is not signed"
-        )
+    claim = f"its run is that of original.tar.gz, which is signed by {SITE}, a registered site"
+    if name == "500 Beats more":  # others break a rule
+        assert told == f"runs/{stolen.directory.name}: {claim}; it is not signed"
 
 
 @pytest.mark.parametrize("name", THEFTS)
@@ -74,18 +64,26 @@ def test_its_figures_are_those_of_the_run(name: str, bench: Bench) -> None:
     assert not is_same_run(stolen, second)
 
 
-def stripped(package: Path, target: Path) -> Path:
-    """The same archive, its signature taken away."""
-    files = contents(package)
+def test_a_signature_is_of_one_manifest_and_taken_away_takes_the_place_away(bench: Bench) -> None:
+    """It is not carried over to another description of the same run; a key in capitals is the same key."""
+    files = contents(bench.original)
     seal = parse(files["seal.json"])
-    return packed(target, {**files, "seal.json": canonical({"manifest_sha256": seal["manifest_sha256"]})})
-
-
-def test_a_signature_that_is_taken_away_takes_the_place_away(bench: Bench) -> None:
-    thief = stripped(bench.original, bench.folder / "0-stripped.tar.gz")
-    made = bench.ranked(thief, bench.original)
-    assert [entry.signer.name for entry in made.entries] == [SITE]
+    system = parse(files["system.json"]) | {"submitter": "Thief"}
+    unsigned = {"manifest_sha256": seal["manifest_sha256"]}
+    loud = seal | {"public_key": seal["public_key"].upper()}
+    stripped, forged, capitals = (
+        packed(bench.folder / f"0-{name}.tar.gz", changed)
+        for name, changed in (
+            ("stripped", {**files, "seal.json": canonical(unsigned)}),
+            ("forged", resealed({**files, "system.json": canonical(system)})),
+            ("capitals", {**files, "seal.json": canonical(loud)}),
+        )
+    )
+    made = bench.ranked(stripped, forged, bench.original)
+    assert [(entry.signer.name, entry.submitter) for entry in made.entries] == [(SITE, OWNER)]
     assert "its run is that of original.tar.gz" in reasons(made)["0-stripped.tar.gz"]
+    assert "the signature does not match the manifest" in reasons(made)["0-forged.tar.gz"]
+    assert [entry.signer.name for entry in bench.ranked(capitals).entries] == [SITE]
 
 
 def test_who_has_more_right_stands(bench: Bench) -> None:
@@ -107,23 +105,19 @@ def test_two_registered_sites_refuse_each_other_and_both_are_named(bench: Bench)
     honest = bench.package("honest", bench.second, "b.key", "Site B")
     made = bench.ranked(bench.original, other, third, honest)
     assert [entry.run for entry in made.entries] == ["second"]
-    told = reasons(made)
-    assert (
-        "University A and another registered site claim one run: other.tar.gz of Site B"
-        in (told["original.tar.gz"])
-    )
-    assert (
-        "Site B and another registered site claim one run: original.tar.gz of University A"
-        in (told["other.tar.gz"])
-    )
-    assert "is signed by" in told["third.tar.gz"]
+    for package, words in (
+        ("original", "University A and another registered site claim one run: other.tar.gz of Site B"),
+        ("other", "Site B and another registered site claim one run: original.tar.gz of University A"),
+        ("third", "is signed by"),
+    ):
+        assert words in reasons(made)[f"{package}.tar.gz"]
 
 
 @pytest.mark.parametrize("key", ["", "fresh.key"])
 def test_without_registered_keys_nobody_is_refused_and_nobody_has_the_place(key: str, bench: Bench) -> None:
     """Anybody makes a key, so a signature with it decides nothing between two signers; the list says so."""
     mine = bench.package("mine", bench.run, "a.key" if key else "", OWNER)
-    theirs = bench.package("0-theirs", bench.stolen(THEFTS["one Beat more"]), key)
+    theirs = bench.package("0-theirs", bench.stolen(THEFTS["500 Beats more"]), key)
     pages: dict[str, str] = {}
     honest = bench.package("honest", bench.second)
     made = rank([theirs, mine, honest], {}, pages.__setitem__, lambda text: None)
@@ -151,25 +145,17 @@ def test_one_hand_s_packages_stand_once_by_the_longest(bench: Bench) -> None:
     )
 
 
-def patchwork(bench: Bench) -> RunFiles:
+def test_a_forgery_out_of_two_runs_makes_them_no_rivals(bench: Bench) -> None:
     """One run's figures before the span, another's after."""
     other = [json.loads(line) for line in bench.second.journal.read_text().splitlines()]
-    controls = [record for record in other if record["type"] == "ControlMeasured"]
+    controls = iter(record for record in other if record["type"] == "ControlMeasured")
 
     def theft(records: list[Record]) -> list[Record]:
-        found = iter(controls)
-        return [next(found) if record["type"] == "ControlMeasured" else record for record in records]
+        return [next(controls) if record["type"] == "ControlMeasured" else record for record in records]
 
-    return bench.stolen(theft)
-
-
-def test_a_forgery_out_of_two_runs_makes_them_no_rivals(bench: Bench) -> None:
-    both = patchwork(bench)
-    first, second = (
-        bench.package("first", bench.run, "a.key", OWNER),
-        bench.package("second", bench.second, "b.key", "Site B"),
-    )
-    made = bench.ranked(bench.package("0-both", both, "fresh.key"), first, second)
+    both = bench.stolen(theft)
+    second = bench.package("second", bench.second, "b.key", "Site B")
+    made = bench.ranked(bench.package("0-both", both, "fresh.key"), bench.original, second)
     assert sorted(stand(made)) == [OWNER, "Site B"]
     assert all(not entry.contested_by for entry in made.entries)
     # What is itself refused contests nothing.
@@ -188,7 +174,7 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
 
 @pytest.mark.parametrize(
     "name",
-    ["Example University", "EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"],
+    ["EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"],
 )
 def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
     """Nor one that looks like it. Its own key is what lets a site use it."""
@@ -201,25 +187,6 @@ def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) 
     )
     own = bench.package("own-name", bench.second, "fresh.key", name)
     assert len(bench.ranked(own, register=register).entries) == 1
-
-
-def test_a_key_in_capitals_is_the_same_key(bench: Bench) -> None:
-    files = contents(bench.original)
-    seal = parse(files["seal.json"])
-    seal["public_key"] = seal["public_key"].upper()
-    loud = packed(bench.folder / "loud.tar.gz", {**files, "seal.json": canonical(seal)})
-    assert [entry.signer.name for entry in bench.ranked(loud).entries] == [SITE]
-
-
-def test_a_signature_is_of_one_manifest(bench: Bench) -> None:
-    """It is not carried over to another description of the same run."""
-    files = contents(bench.original)
-    system = parse(files["system.json"]) | {"submitter": "Thief"}
-    forged = resealed({**files, "system.json": canonical(system)})
-    path = packed(bench.folder / "0-forged.tar.gz", forged)
-    made = bench.ranked(path, bench.original)
-    assert stand(made) == [OWNER]
-    assert "the signature does not match the manifest" in reasons(made)["0-forged.tar.gz"]
 
 
 @pytest.mark.parametrize("first", RECORDED, ids=lambda path: path.name)

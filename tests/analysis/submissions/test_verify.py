@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,32 +17,27 @@ from analysis.submissions import opening, verify
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.signature import make_key
 from analysis.submissions.verify import checked
-from tests import journals
 from tests.analysis.exports.test_result import leaves, with_leaf
 from tests.analysis.packages import Contents, changed, contents, make, packed, resealed
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
-RESULT = "runs/short/result.json"
-JOURNAL = "runs/short/journal.jsonl"
+RESULT, JOURNAL, CONFIG, MORE = (
+    f"runs/{name}"
+    for name in ("short/result.json", "short/journal.jsonl", "short/config.toml", "more/journal.jsonl")
+)
+MANIFEST, SEAL, SYSTEM = "manifest.json", "seal.json", "system.json"
 HIDDEN = "it belongs to a run that is not in the manifest, and was not checked"
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
-    """A minute of two groups: every change of what lies beside it is packed and checked anew."""
-    return write_run(tmp_path_factory.mktemp("runs") / "short", resized(CIFAR, 1.0), Machine(groups=2))
+    """Half a minute of two groups: every change of what lies beside it is packed and checked anew."""
+    return write_run(tmp_path_factory.mktemp("runs") / "short", resized(CIFAR, 0.5), Machine(groups=2))
 
 
 @pytest.fixture(scope="module")
 def judged(short: RunFiles) -> Judged:
     return examine(short)
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("key") / "site.key"
-    make_key(path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +53,9 @@ def files(package: Path) -> Contents:
 @pytest.fixture
 def one_count(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is as it was: it is counted once for all changes of what lies beside it."""
+    stated = result(judged)
     monkeypatch.setattr(verify, "examine", lambda files: judged)
+    monkeypatch.setattr(verify, "result", lambda judged: stated)
 
 
 def verdict(path: Path) -> tuple[bool, str]:
@@ -68,6 +66,13 @@ def verdict(path: Path) -> tuple[bool, str]:
             return found.valid, "\n".join(f"{reason.where}: {reason.text}" for reason in reasons)
     except AiperfError as error:
         return False, f"refused: {error}"
+
+
+def refused(files: Contents, folder: Path) -> str:
+    """All reasons why a package with these files is not VALID."""
+    valid, reasons = verdict(packed(folder / "p.tar.gz", files))
+    assert not valid
+    return reasons
 
 
 def other(value: Any) -> Any:
@@ -83,7 +88,16 @@ def other(value: Any) -> Any:
     return 1.0
 
 
-def test_an_honest_package_is_valid(package: Path) -> None:
+def flips(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The value with one field changed, for each of its fields."""
+    for path in leaves(value):
+        leaf = value
+        for step in path:
+            leaf = leaf[step]
+        yield path, with_leaf(value, path, other(leaf))
+
+
+def test_an_honest_package_is_valid(package: Path, short: RunFiles, tmp_path: Path) -> None:
     with checked(package) as found:
         assert found.valid
         assert (found.reasons, [run.reasons for run in found.runs]) == ([], [[]])
@@ -91,14 +105,14 @@ def test_an_honest_package_is_valid(package: Path) -> None:
         assert found.contact.organisation == "Example University"
         assert found.system["division"] == "open"
         assert found.signed_by is None
-
-
-def test_the_same_run_gives_the_same_package(package: Path, short: RunFiles, tmp_path: Path) -> None:
     assert make(tmp_path / "again.tar.gz", short).read_bytes() == package.read_bytes()
+    with checked(make(tmp_path / "two.tar.gz", short, short)) as found:
+        assert found.valid
+        assert [run.name for run in found.runs] == ["short", "short-2"]
 
 
 def test_the_ranks_own_logs_go_with_the_journal(tmp_path: Path) -> None:
-    run = journals.write_run(tmp_path / "simulated", told(Scene()))
+    run = write_run(tmp_path / "simulated", told(Scene(minutes=0.1)))
     with checked(make(tmp_path / "p.tar.gz", run)) as found:
         assert found.valid
         assert found.runs[0].judged.verdict == examine(run).verdict
@@ -118,9 +132,7 @@ def test_energy_goes_with_the_journal_and_is_computed_again(tmp_path: Path) -> N
         assert energy["ops_per_joule"] == pytest.approx(score.ops_per_second / (4 * 300.0), rel=1e-9)
     host = next(name for name in files if "/telemetry/" in name)
     half = files[host].replace(b"300.0", b"150.0")
-    valid, reasons = verdict(packed(tmp_path / "half", resealed({**files, host: half})))
-    assert not valid
-    assert "energy.joules is" in reasons
+    assert "energy.joules is" in refused(resealed({**files, host: half}), tmp_path)
 
 
 @pytest.mark.parametrize("nonsense", ["-300.0", "1e400", "9" * 400, "NaN", '"300"', "true", "[]"])
@@ -136,135 +148,109 @@ def test_nonsense_in_place_of_power_is_no_energy(nonsense: str, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("one_count")
-@pytest.mark.parametrize("name", ["manifest.json", "seal.json", "system.json", RESULT])
+@pytest.mark.parametrize("name", [MANIFEST, SEAL, SYSTEM])
 def test_every_field_that_is_flipped_is_caught(name: str, files: Contents, tmp_path: Path) -> None:
-    value = parse(files[name])
-    missed = []
-    for path in leaves(value):
-        leaf = value
-        for step in path:
-            leaf = leaf[step]
-        flipped = {**files, name: canonical(with_leaf(value, path, other(leaf)))}
-        if verdict(packed(tmp_path / "p.tar.gz", flipped))[0]:
-            missed.append(path)
-    assert missed == []
+    for _, flipped in flips(parse(files[name])):
+        refused({**files, name: canonical(flipped)}, tmp_path)
 
 
 @pytest.mark.usefixtures("one_count")
 def test_a_forger_who_seals_again_is_caught_by_the_journal(files: Contents, tmp_path: Path) -> None:
     """Each figure of a result, with all checksums computed again. The findings are the validator's own."""
-    value = parse(files[RESULT])
-    missed = []
-    for path in leaves(value):
-        if path[:2] in (("verdict", "findings"), ("verdict", "validated")):
-            continue
-        leaf = value
-        for step in path:
-            leaf = leaf[step]
-        forged = resealed({**files, RESULT: canonical(with_leaf(value, path, other(leaf)))})
-        if verdict(packed(tmp_path / "p.tar.gz", forged))[0]:
-            missed.append(path)
-    assert missed == []
+    for path, flipped in flips(parse(files[RESULT])):
+        if path[:2] not in (("verdict", "findings"), ("verdict", "validated")):
+            refused(resealed({**files, RESULT: canonical(flipped)}), tmp_path)
 
 
 def test_every_byte_of_a_journal_is_under_its_checksum(files: Contents, tmp_path: Path) -> None:
     data = files[JOURNAL]
     for place in (0, len(data) // 3, len(data) - 2):
         flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        assert not verdict(packed(tmp_path / "p.tar.gz", {**files, JOURNAL: flipped}))[0]
+        refused({**files, JOURNAL: flipped}, tmp_path)
 
 
 def test_a_journal_that_is_sealed_again_must_still_be_true(files: Contents, tmp_path: Path) -> None:
     edited = files[JOURNAL].replace(b'"correct":', b'"correct":1', 1)
-    valid, reasons = verdict(packed(tmp_path / "p.tar.gz", resealed({**files, JOURNAL: edited})))
-    assert not valid
-    assert "result.json" in reasons
+    assert "result.json" in refused(resealed({**files, JOURNAL: edited}), tmp_path)
 
 
-@pytest.mark.usefixtures("one_count")
-def test_a_configuration_beside_the_journal_is_that_in_it(files: Contents, tmp_path: Path) -> None:
-    name = "runs/short/config.toml"
-    other_config = files[name].replace(b"random_seed = 1", b"random_seed = 2")
-    valid, reasons = verdict(packed(tmp_path / "p.tar.gz", resealed({**files, name: other_config})))
-    assert (valid, reasons) == (False, f"{name}: it is not the configuration in the journal")
+Forge = Callable[[Contents], Contents]
 
 
-@pytest.mark.usefixtures("one_count")
-@pytest.mark.parametrize(
-    "field", ["number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework"]
-)
-def test_a_description_must_agree_with_the_journal(field: str, files: Contents, tmp_path: Path) -> None:
-    forged = resealed(changed(files, "system.json", lambda system: {**system, field: "512"}))
-    valid, reasons = verdict(packed(tmp_path / "p.tar.gz", forged))
-    assert not valid
-    assert reasons.startswith(f"system.json: {field} is '512', the journal says ")
+def without(name: str) -> Forge:
+    return lambda files: {key: data for key, data in files.items() if key != name}
 
 
-@pytest.mark.usefixtures("one_count")
-@pytest.mark.parametrize("name", ["manifest.json", "seal.json", "system.json", RESULT, JOURNAL])
-def test_a_file_that_is_missing_or_added_is_named(name: str, files: Contents, tmp_path: Path) -> None:
-    without = {key: data for key, data in files.items() if key != name}
-    valid, reasons = verdict(packed(tmp_path / "p.tar.gz", without))
-    assert not valid
-    assert name in reasons or "short" in reasons
-    unstated = "runs/more/journal.jsonl"
-    more = {**files, unstated: b"{}\n"}
-    assert verdict(packed(tmp_path / "p.tar.gz", more)) == (
-        False,
-        f"{unstated}: it is not in the manifest\n{unstated}: {HIDDEN}",
-    )
+def swapped(name: str, data: bytes) -> Forge:
+    return lambda files: {**files, name: data}
 
 
-@pytest.mark.usefixtures("one_count")
-def test_no_run_is_hidden_behind_the_manifest(files: Contents, tmp_path: Path) -> None:
-    """Its checksum is right, but nothing would ever read it."""
-    name = "runs/more/journal.jsonl"
+def sealed(forge: Forge) -> Forge:
+    return lambda files: resealed(forge(files))
+
+
+def edited(name: str, **values: Any) -> Forge:
+    return lambda files: changed(files, name, lambda value: {**value, **values})
+
+
+def hidden(files: Contents) -> Contents:
+    """A run's checksum is right, but nothing would ever read it."""
     stated = {"bytes": 3, "sha256": sha256(b"{}\n").hexdigest()}
-    more = changed(
-        {**files, name: b"{}\n"}, "manifest.json", lambda m: {**m, "files": {**m["files"], name: stated}}
-    )
-    assert verdict(packed(tmp_path / "p.tar.gz", resealed(more))) == (
-        False,
-        f"{name}: {HIDDEN}",
-    )
+    more = {**files, MORE: b"{}\n"}
+    return resealed(changed(more, MANIFEST, lambda m: {**m, "files": {**m["files"], MORE: stated}}))
 
 
-@pytest.mark.usefixtures("one_count")
-def test_a_smoke_run_is_not_called_closed(files: Contents, tmp_path: Path) -> None:
-    forged = resealed(changed(files, "system.json", lambda system: {**system, "division": "closed"}))
-    assert verdict(packed(tmp_path / "p.tar.gz", forged)) == (
-        False,
+NONSENSE: tuple[Any, ...] = ([], "x", None)
+NEWER = "use the version that created it"
+FORGERIES: dict[str, tuple[Forge, str]] = {
+    "another configuration": (
+        lambda files: resealed({**files, CONFIG: files[CONFIG].replace(b"seed = 1", b"seed = 2")}),
+        f"{CONFIG}: it is not the configuration in the journal",
+    ),
+    **{
+        f"another {field}": (
+            sealed(edited(SYSTEM, **{field: "512"})),
+            f"system.json: {field} is '512', the journal says ",
+        )
+        for field in ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
+    },
+    "a smoke run called closed": (
+        sealed(edited(SYSTEM, division="closed")),
         "system.json: division is 'closed', but a run is not of the class ranked",
-    )
+    ),
+    **{f"no {name}": (without(name), name) for name in (MANIFEST, SEAL, SYSTEM, RESULT)},
+    "no journal": (without(JOURNAL), "short"),
+    "a file more": (swapped(MORE, b"{}\n"), f"{MORE}: it is not in the manifest\n{MORE}: {HIDDEN}"),
+    "a run behind the manifest": (hidden, f"{MORE}: {HIDDEN}"),
+    "a newer package": (edited(MANIFEST, form="aiperf-hpc/package/2"), NEWER),
+    "a newer result": (sealed(edited(RESULT, form="aiperf-hpc/result/2")), NEWER),
+    "no form": (edited(MANIFEST, form=["aiperf-hpc/package/1"]), ""),
+    **{f"a manifest of {value!r}": (swapped(MANIFEST, canonical(value)), "") for value in NONSENSE},
+    "a large manifest": (
+        swapped(MANIFEST, b"[" + b"[]," * 40_000 + b"[]]\n"),
+        "refused: manifest.json: it has 120,005 bytes; the limit is 100,000",
+    ),
+    **{
+        f"nonsense for a configuration, {text[:5]!r}": (
+            sealed(swapped(CONFIG, text)),
+            f"{CONFIG}: it cannot be read: it",
+        )
+        for text in (b"a = " + b"[" * 9000, b"a = " + b"9" * 9000, b"#" * 70_000)
+    },
+}
 
 
 @pytest.mark.usefixtures("one_count")
-def test_another_version_is_told_apart(files: Contents, tmp_path: Path) -> None:
-    newer = changed(files, "manifest.json", lambda value: {**value, "form": "aiperf-hpc/package/2"})
-    assert "use the version that created it" in verdict(packed(tmp_path / "p", newer))[1]
-    newer = changed(files, RESULT, lambda value: {**value, "form": "aiperf-hpc/result/2"})
-    assert "use the version that created it" in verdict(packed(tmp_path / "p", resealed(newer)))[1]
-    for nonsense in ([], "x", None, {"form": ["aiperf-hpc/package/1"]}):
-        assert not verdict(packed(tmp_path / "p", changed(files, "manifest.json", lambda _, n=nonsense: n)))[
-            0
-        ]
-
-
-@pytest.mark.usefixtures("one_count")
-def test_what_would_fill_the_memory_is_not_parsed(
-    files: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("forge", "reason"), FORGERIES.values(), ids=FORGERIES)
+def test_a_forgery_is_refused_with_its_reason(
+    forge: Forge,
+    reason: str,
+    files: Contents,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "LARGEST_BYTES", 10_000)
-    large = {**files, "manifest.json": b"[" + b"[]," * 5000 + b"[]]\n"}
-    assert verdict(packed(tmp_path / "p", large)) == (
-        False,
-        "refused: manifest.json: it has 15,005 bytes; the limit is 10,000",
-    )
-    name = "runs/short/config.toml"
-    for config in (b"a = " + b"[" * 9000, b"a = " + b"9" * 9000, b"#" * 70_000):
-        valid, reasons = verdict(packed(tmp_path / "p", resealed({**files, name: config})))
-        assert not valid
-        assert f"{name}: it cannot be read: it" in reasons
+    monkeypatch.setattr(opening, "LARGEST_BYTES", 100_000)
+    assert reason in refused(forge(files), tmp_path)
 
 
 FIELDS = (b'"examples":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"forward":[')
@@ -285,43 +271,25 @@ def test_a_gigantic_number_in_a_journal_is_refused_or_contradicted(
     head, tail = lines[place].split(field, 1)
     comma = min(i for i in (tail.find(b","), tail.find(b"}"), tail.find(b"]")) if i >= 0)
     lines[place] = head + field + number + tail[comma:]
-    valid, reasons = verdict(packed(tmp_path / "p", resealed({**files, JOURNAL: b"".join(lines[:kept])})))
-    assert not valid
+    reasons = refused(resealed({**files, JOURNAL: b"".join(lines[:kept])}), tmp_path)
     assert all(len(line) < 1000 for line in reasons.splitlines())
 
 
-def test_a_signature_says_who_and_holds_everything(
-    short: RunFiles, judged: Judged, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("one_count")
+def test_a_signature_says_who_and_holds_everything(short: RunFiles, tmp_path: Path) -> None:
     """A forger without the key changes what only the site could vouch for, and seals again."""
-    path = make(tmp_path / "signed.tar.gz", short, key=key)
+    make_key(tmp_path / "site.key")
+    path = make(tmp_path / "signed.tar.gz", short, key=tmp_path / "site.key")
     files = contents(path)
-    monkeypatch.setattr(verify, "examine", lambda files: judged)
+    seal = parse(files[SEAL])
     with checked(path) as found:
         assert found.valid
-        assert found.signed_by == parse(files["seal.json"])["public_key"]
-    system = parse(files["system.json"])
-    for name in system:
-        forged = resealed(changed(files, "system.json", lambda value, n=name: {**value, n: other(value[n])}))
-        valid, reasons = verdict(packed(tmp_path / "p", forged))
-        assert not valid
-        assert "the signature does not match the manifest" in reasons or "system.json" in reasons
-    unsigned = {
-        **files,
-        "seal.json": canonical({"manifest_sha256": parse(files["seal.json"])["manifest_sha256"]}),
-    }
+        assert found.signed_by == seal["public_key"]
+    for name in ("submitter", "cooling"):
+        forged = sealed(edited(SYSTEM, **{name: "another"}))(files)
+        assert "the signature does not match the manifest" in refused(forged, tmp_path)
+    another = edited(SEAL, public_key=make_key(tmp_path / "other.key"))(files)
+    assert "the signature does not match the manifest" in refused(another, tmp_path)
+    unsigned = {**files, SEAL: canonical({"manifest_sha256": seal["manifest_sha256"]})}
     with checked(packed(tmp_path / "p", unsigned)) as found:
         assert found.signed_by is None
-
-
-def test_another_key_does_not_fit(short: RunFiles, key: Path, tmp_path: Path) -> None:
-    files = contents(make(tmp_path / "signed.tar.gz", short, key=key))
-    public = make_key(tmp_path / "other.key")
-    forged = changed(files, "seal.json", lambda seal: {**seal, "public_key": public})
-    assert "the signature does not match the manifest" in verdict(packed(tmp_path / "p", forged))[1]
-
-
-def test_several_runs_go_into_one_package(short: RunFiles, tmp_path: Path) -> None:
-    with checked(make(tmp_path / "p.tar.gz", short, short)) as found:
-        assert [one.name for one in found.runs] == ["short", "short-2"]
-        assert found.valid

@@ -1,4 +1,7 @@
-"""Packed images as a run reads them: the same on all ranks, checked, and copied to a disk of the node."""
+"""Packed images as a run reads them: the same on all ranks, checked, and copied to a disk of the node.
+
+One file, since all of it reads the same packed set, which takes longest to make.
+"""
 
 from __future__ import annotations
 

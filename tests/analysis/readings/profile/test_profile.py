@@ -1,12 +1,183 @@
-"""What a profile says of a recorded step."""
+"""A recorded step: its moments, its kinds of operations, and what a profile says of it."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import replace
 from math import isclose
+from pathlib import Path
 
-from analysis.readings.profile.profile import MemoryRow, Profile
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.wire.recorded import Events
+from analysis.exports.profile import profile_json, profile_text
+from analysis.readings.profile.kinds import kinds
+from analysis.readings.profile.profile import Profile
+from analysis.readings.profile.spans import Span, spans
 from nas.ops import OPS, TENSOR_OPS
-from tests.analysis.readings.profile.recorded import GRAPH, RECORDED
+from tests.analysis.readings.profile.recorded import GRAPH, RECORDED, events
+
+NODES = [node.name for node in GRAPH.nodes]
+
+
+def totals(found: list[Span], by: str) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for span in found:
+        counted[getattr(span, by)] += span.nanoseconds
+    return dict(counted)
+
+
+def test_each_moment_has_one_row() -> None:
+    rows: Counter[str] = Counter()
+    for span in spans(events(), NODES):
+        rows.update(dict(span.rows))
+    assert +rows == {
+        "load": 500,
+        "forward": 2_400,
+        "loss": 300,
+        "backward": 3_400 - 1_000 + 50,  # 8,250 to 8,300 with neither
+        "backward beside all-reduce": 1_000,
+        "all-reduce": 100 + 1_450,
+        "optimizer": 1_500,
+        "between phases": 300,
+    }
+    assert sum(rows.values()) == 10_000
+
+
+def test_a_backward_pass_belongs_to_the_node_of_its_forward_pass() -> None:
+    backward = [span for span in spans(events(), NODES) if span.phase == "backward"]
+    assert totals(backward, "node") == {
+        "loss": 200,
+        "classifier": 500 + 200,  # with the gradient that is put in its place
+        "add": 100,
+        "sums of gradients": 100,
+        "conv": 2_000,
+        "": 100 + 100 + 100 + 1_600,
+    }
+    forward = [span for span in spans(events(), NODES) if span.phase == "forward"]
+    assert totals(forward, "node") == {"": 200, "conv": 1_000, "add": 300, "pool": 300, "classifier": 600}
+
+
+def test_an_operation_is_without_those_that_it_calls() -> None:
+    found = totals(spans(events(), NODES), "operation")
+    assert (found["aten::conv2d"], found["aten::mkldnn_convolution"]) == (200, 600)
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Events:
+    """Ranges in ranges, and collectives that lie anywhere."""
+    length = draw(st.integers(20, 120))
+    rows = [(0, length, "step")]
+    edges = [(0, length)]
+    for number in range(draw(st.integers(0, 12))):
+        begin, end = draw(st.sampled_from(edges))
+        cuts = sorted((draw(st.integers(begin, end)), draw(st.integers(begin, end))))
+        if any(low < cuts[0] < high < cuts[1] or cuts[0] < low < cuts[1] < high for low, high in edges):
+            continue  # neither within nor apart
+        edges.append((cuts[0], cuts[1]))
+        rows.append((cuts[0], cuts[1], draw(st.sampled_from(["phase: forward", f"aten::{number}"]))))
+    for _ in range(draw(st.integers(0, 4))):
+        begin = draw(st.integers(0, length - 1))
+        rows.append((begin, draw(st.integers(begin, length)), "gloo:all_reduce"))
+    names = tuple(dict.fromkeys(name for *_, name in rows))
+    return Events(
+        names=names,
+        name=tuple(names.index(name) for *_, name in rows),
+        begin=tuple(begin for begin, *_ in rows),
+        end=tuple(end for _, end, _ in rows),
+        sequence=(-1,) * len(rows),
+        layers=(0,),
+    )
+
+
+@given(nested())
+def test_nanosecond_by_nanosecond(found: Events) -> None:
+    """Against the innermost event of every single nanosecond: the shortest that holds it."""
+    named = [found.names[name] for name in found.name]
+    ours = [i for i, name in enumerate(named) if not name.startswith("gloo:")]
+    expected: Counter[tuple[int, bool]] = Counter()
+    for moment in range(found.end[0]):
+        lasting = [i for i in range(len(named)) if found.begin[i] <= moment < found.end[i]]
+        shortest = min(found.end[i] - found.begin[i] for i in lasting if i in ours)
+        expected[shortest, any(i not in ours for i in lasting)] += 1
+    measured: Counter[tuple[int, bool]] = Counter()
+    for span in spans(found, []):
+        measured[0, True] += span.beside
+        measured[0, False] += span.nanoseconds - span.beside
+    assert sum(measured.values()) == found.end[0]
+    assert measured[0, True] == sum(count for (_, busy), count in expected.items() if busy)
+    by_length: Counter[int] = Counter()
+    lengths = {named[i]: found.end[i] - found.begin[i] for i in ours}
+    if len(lengths) == len(ours) == len(set(lengths.values())):  # else a name does not say which it is
+        for span in spans(found, []):
+            by_length[lengths[span.operation]] += span.nanoseconds
+        wanted: Counter[int] = Counter()
+        for (length, _), count in expected.items():
+            wanted[length] += count
+        assert +by_length == +wanted
+
+
+@pytest.mark.parametrize(("number", "node"), [(9, ""), (11, "conv"), (15, "classifier"), (16, "loss")])
+def test_a_number_between_two_nodes_is_the_first_ones(number: int, node: str) -> None:
+    one = replace(
+        events(),
+        names=("step", "autograd::engine::evaluate_function: XBackward0"),
+        name=(0, 1),
+        begin=(0, 0),
+        end=(5, 5),
+        sequence=(-1, number),
+    )
+    (found,) = spans(one, NODES)
+    assert found.node == node
+    alone = Events(("step",), (0,), (0,), (7,), (-1,), (0,))
+    assert spans(alone, []) == [Span(7, "between phases", "", "step", opens=True, beside=0)]
+
+
+KINDS = {
+    "attention": ["aten::scaled_dot_product_attention", "ScaledDotProductFlashAttentionForCpuBackward0"],
+    "convolution": ["aten::conv2d", "aten::mkldnn_convolution", "ConvolutionBackward0"],
+    "normalisation": ["aten::native_batch_norm", "NativeBatchNormBackward0", "aten::native_layer_norm"],
+    "pooling and means": ["aten::max_pool2d_with_indices", "AvgPool2DBackward0", "aten::mean"],
+    "loss": ["aten::_log_softmax_backward_data", "NllLossBackward0", "aten::cross_entropy_loss"],
+    "embedding": ["aten::embedding_dense_backward", "EmbeddingBackward0"],
+    "matrix product": ["aten::addmm", "aten::mm", "aten::bmm", "AddmmBackward0", "aten::linear"],
+    "activation": ["aten::relu_", "aten::threshold_backward", "SiluBackward0", "aten::clamp_min_"],
+    "copy and cast": ["aten::copy_", "aten::to", "aten::_to_copy", "ToCopyBackward0", "aten::cat"],
+    "allocation and fill": ["aten::empty_strided", "aten::zero_", "aten::resize_", "aten::fill_"],
+    "view": ["aten::t", "TBackward0", "aten::transpose", "aten::as_strided", "detach", "aten::select"],
+    "sorting and indexing": ["aten::argsort", "aten::topk", "aten::index_select", "aten::gather"],
+    "sum": ["aten::sum"],
+    "element-wise": ["aten::add_", "aten::mul", "AddBackward0", "PowBackward0", "aten::rsqrt"],
+    "other": ["aten::something_new"],
+    "autograd engine": [
+        "autograd::engine::evaluate_function: Mm0",
+        "torch::autograd::AccumulateGrad",
+    ],
+    "all-reduce": ["c10d::allreduce_"],
+    "Python": ["phase: forward", "node: aten", "step", "DistributedDataParallel.forward"],
+}
+
+
+def test_the_kind_of_an_operation_by_its_name() -> None:
+    found = {
+        name: list(kinds(Span(5, "backward", "", name, opens=True, beside=0)))
+        for names in KINDS.values()
+        for name in names
+    }
+    assert found == {name: [(kind, 5)] for kind, names in KINDS.items() for name in names}
+    for phase in ("load", "optimizer"):  # which are kinds
+        assert list(kinds(Span(5, phase, "", "aten::mul", opens=True, beside=0))) == [(phase, 5)]
+
+
+def test_a_step_that_waits_for_a_collective() -> None:
+    waiting = Span(5, "backward", "", "phase: backward", opens=True, beside=3)
+    assert list(kinds(waiting)) == [("all-reduce", 3), ("Python", 2)]
+    working = Span(5, "backward", "", "aten::mm", opens=True, beside=3)
+    assert list(kinds(working)) == [("matrix product", 5)]
+
 
 FOUND = Profile.of(RECORDED)
 
@@ -17,10 +188,6 @@ def test_phases_and_kinds_add_up_to_the_step() -> None:
     for parts in (FOUND.phases, FOUND.kinds):
         assert isclose(sum(part.seconds for part in parts), FOUND.step_seconds)
         assert isclose(sum(part.share for part in parts), 1)
-
-
-def test_the_slowdown_is_the_median_of_pairs() -> None:
-    assert FOUND.slowdown == 1.2
 
 
 def test_the_operations_of_the_nodes_are_all_that_a_step_counts() -> None:
@@ -49,14 +216,10 @@ def test_what_waits_for_other_ranks_is_no_time_of_a_node() -> None:
     assert isclose(nodes, sum(phases[name] for name in passes) + 0.1e-6)
 
 
-def test_memory_that_is_known_and_that_is_not() -> None:
-    assert FOUND.memory == [
-        MemoryRow("weights", 116, 116, 116),
-        MemoryRow("statistics", 0, 0, 0),
-        MemoryRow("gradients", 116, 116, 0),
-        MemoryRow("optimizer state", 116, 116, 116),
-        MemoryRow("examples", 288, 288, 288),
-        MemoryRow("activations", 1_000, 1_072, 1_200),
-        MemoryRow("more at the peak", 364, 212, None),
-        MemoryRow("peak", 2_000, 1_920, 1_720),
-    ]
+def test_the_text_is_as_it_was_read() -> None:
+    expected = Path(__file__).with_name("profile.txt").read_text(encoding="utf-8")
+    assert profile_text([FOUND, FOUND], "seed made-up") + "\n" == expected
+    (size,) = json.loads(json.dumps(profile_json([FOUND], "seed made-up"), allow_nan=False))["sizes"]
+    assert [node["name"] for node in size["nodes"]][:4] == ["conv", "add", "pool", "classifier"]
+    assert size["profiled_over_plain"] == 1.2
+    assert size["memory"][-1] == {"name": "peak", "measured": 2000, "modelled": 1920, "predicted": 1720}

@@ -47,8 +47,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 @pytest.mark.parametrize(
-    ("end", "now", "seconds"),
-    [(5000, 1400.0, 3600.0), (365 * 86400, 5.0, None), (86400, 0.0, 86400.0)],
+    ("end", "now", "seconds"), [(5000, 1400.0, 3600.0), (365 * 86400, 5.0, None), (86400, 0.0, 86400.0)]
 )
 def test_slurm_states_the_end_or_one_too_far_away(end: int, now: float, seconds: float | None) -> None:
     assert (job_name({}), job_seconds_left({}, 0.0)) == ("", None)

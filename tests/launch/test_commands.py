@@ -228,21 +228,19 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the sc
 @pytest.mark.parametrize(
     ("words", "length"),
     [
-        (("slurm",), "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
+        ("slurm", "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
         (
-            ("slurm", "--nodes", 2, "--repeat", 5),
+            "slurm --nodes 2 --repeat 5",
             "1 h on 2 nodes, 5 times: 10 node-hours; the scheduler is asked for 15",
         ),
         (
-            ("scaling", "--nodes", "1,2", "--one-job", "--hours", 0.5),
+            "scaling --nodes 1,2 --one-job --hours 0.5",
             "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; the scheduler is asked for 4",
         ),
     ],
 )
-def test_what_is_run_and_for_how_long_is_said_first(
-    run: Launch, words: tuple[object, ...], length: str
-) -> None:
-    last = run(*words, *DIGITS).stderr.splitlines()[-1]
+def test_what_is_run_and_for_how_long_is_said_first(run: Launch, words: str, length: str) -> None:
+    last = run(*words.split(), *DIGITS).stderr.splitlines()[-1]
     assert last == f"aiperf-hpc: its length: {length}"
 
 

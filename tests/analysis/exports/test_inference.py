@@ -115,21 +115,9 @@ def test_a_server_says_how_its_rate_was_chosen_and_why_it_is_not_valid() -> None
 @pytest.mark.parametrize(
     ("found", "recorded", "words"),
     [
-        (
-            WRONG,
-            Classified(1000, 602),
-            "agrees with the journal's, 398 of",
-        ),
-        (
-            WRONG,
-            Classified(1000, 603),
-            "DIFFERS from the journal's, 397 of",
-        ),
-        (
-            Predicted(10, 3 << 20, 1),
-            None,
-            "of 1 bytes in the test part; not tested in the",
-        ),
+        (WRONG, Classified(1000, 602), "agrees with the journal's, 398 of"),
+        (WRONG, Classified(1000, 603), "DIFFERS from the journal's, 397 of"),
+        (Predicted(10, 3 << 20, 1), None, "of 1 bytes in the test part; not tested in the"),
     ],
 )
 def test_the_accuracy_beside_the_journals(found: Tally, recorded: Tally | None, words: str) -> None:

@@ -145,11 +145,9 @@ def test_what_has_no_error_or_no_count_has_no_place() -> None:
 
 
 def test_one_trial_may_be_better_than_all_others_in_both() -> None:
+    trial = SimpleNamespace(origin="", parameters=9, epochs=1)
     rows: list[Any] = [
-        SimpleNamespace(
-            number=number, operations=5 + number, error=0.1 * number, origin="", parameters=9, epochs=1
-        )
-        for number in (1, 2, 3)
+        SimpleNamespace(**vars(trial), number=n, operations=5 + n, error=0.1 * n) for n in (1, 2, 3)
     ]
     assert pareto(rows, IMAGES).says == (
         "Of 3 trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."

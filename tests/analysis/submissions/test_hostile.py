@@ -28,17 +28,7 @@ from tests.analysis.thefts import rechained
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 Line = dict[str, Any]
-WORDS = (
-    "",
-    "x" * 5000,
-    "</script>",
-    "\x00",
-    "é",
-    "2026-13-45",
-    "-1",
-    "0" * 64,
-    *["COMPLETE", "LOST", "RUNNING"],
-)
+WORDS = ("", "x" * 5000, "</script>", "\x00", "é", "2026-13-45", "-1", "0" * 64, "COMPLETE", "LOST")
 INTEGERS = (0, -1, 1, 2**62, -(2**62), 10**6, 7)
 FLOATS = (0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324, 1e12)
 

@@ -10,13 +10,7 @@ import pytest
 from aiperf.errors import AiperfError
 from analysis.readings.judged import Judged
 from analysis.submissions.schema import check
-from analysis.submissions.system import (
-    contradictions,
-    fields,
-    from_this_machine,
-    largest,
-    needed,
-)
+from analysis.submissions.system import contradictions, fields, from_this_machine, largest, needed
 from tests.analysis.packages import described
 
 NAME = "AMD EPYC 7763 64-Core Processor"

@@ -173,8 +173,7 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"],
+    "name", ["EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"]
 )
 def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
     """Nor one that looks like it. Its own key is what lets a site use it."""

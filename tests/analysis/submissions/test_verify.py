@@ -243,11 +243,7 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
 @pytest.mark.usefixtures("one_count")
 @pytest.mark.parametrize(("forge", "reason"), FORGERIES.values(), ids=FORGERIES)
 def test_a_forgery_is_refused_with_its_reason(
-    forge: Forge,
-    reason: str,
-    files: Contents,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    forge: Forge, reason: str, files: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "LARGEST_BYTES", 100_000)
     assert reason in refused(forge(files), tmp_path)

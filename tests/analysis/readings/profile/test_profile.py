@@ -152,10 +152,7 @@ KINDS = {
     "sum": ["aten::sum"],
     "element-wise": ["aten::add_", "aten::mul", "AddBackward0", "PowBackward0", "aten::rsqrt"],
     "other": ["aten::something_new"],
-    "autograd engine": [
-        "autograd::engine::evaluate_function: Mm0",
-        "torch::autograd::AccumulateGrad",
-    ],
+    "autograd engine": ["autograd::engine::evaluate_function: Mm0", "torch::autograd::AccumulateGrad"],
     "all-reduce": ["c10d::allreduce_"],
     "Python": ["phase: forward", "node: aten", "step", "DistributedDataParallel.forward"],
 }

@@ -18,7 +18,7 @@ from tests.journals import CIFAR, Machine, resized, write_run
 GOOD = Machine(groups=4, failing=0.0)
 
 
-def seeded(folder: Path, machine: Machine, seed: int, minutes: float = 2.0) -> Judged:
+def seeded(folder: Path, machine: Machine, seed: int, minutes: float = 1.0) -> Judged:
     config = replace(resized(CIFAR, minutes), random_seed=seed)
     return examine(write_run(folder / f"seed-{seed}", config, replace(machine, random_seed=seed)))
 
@@ -98,7 +98,7 @@ def test_a_slow_node_is_named(tmp_path: Path) -> None:
 
 def forged(directory: Path) -> RunFiles:
     """A line was changed afterwards."""
-    files = write_run(directory, replace(resized(CIFAR, 2.0), random_seed=7), GOOD)
+    files = write_run(directory, replace(resized(CIFAR, 1.0), random_seed=7), GOOD)
     text = files.journal.read_text(encoding="utf-8")
     files.journal.write_text(text.replace('"steps":', '"steps": ', 1), encoding="utf-8")
     return files
@@ -113,7 +113,7 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
     ]
     assert not found.passed
     # The same seed twice is no repetition.
-    twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 2.0), replace(GOOD, random_seed=9)))
+    twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 1.0), replace(GOOD, random_seed=9)))
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
     assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
 
@@ -121,7 +121,7 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
 def test_runs_that_are_not_valid_or_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> None:
     with pytest.raises(Unacceptable, match=r"forged is INVALID: .*; omit it"):
         accept(Criteria(max_error=1.0), [*good, examine(forged(tmp_path / "forged"))])
-    other = examine(write_run(tmp_path / "small", resized(CIFAR, 2.0), replace(GOOD, groups=2)))
+    other = examine(write_run(tmp_path / "small", resized(CIFAR, 1.0), replace(GOOD, groups=2)))
     with pytest.raises(Unacceptable, match="the runs have 4 and 8 devices"):
         accept(Criteria(max_error=1.0), [good[0], other])
 
@@ -150,7 +150,7 @@ SAVING = {rank: {"governor": "powersave", "NCCL_ALGO": "Ring"} for rank in range
 MACHINE = replace(GOOD, settings=QUICK)
 
 
-def run_of(folder: Path, name: str, machine: Machine, minutes: float = 2.0) -> Judged:
+def run_of(folder: Path, name: str, machine: Machine, minutes: float = 1.0) -> Judged:
     """With the day as its random seed."""
     config = replace(resized(CIFAR, minutes), random_seed=1 + machine.days)
     return examine(write_run(folder / name, config, replace(machine, random_seed=1 + machine.days)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import counted
 from aiperf.score.score import score
 from aiperf.wire.messages import Ceiling, Rate
-from analysis.readings.devices import ceiling_text
+from analysis.readings.devices import ceiling_text, roofline_share_text
 from analysis.readings.limits import (
     Limits,
     Machine,
@@ -180,3 +182,9 @@ def test_the_text_has_a_row_a_layer_and_the_sum() -> None:
     assert words.startswith("Roofline of one training example in ")
     assert "examples/s" in words
     assert "image" not in words
+
+
+def test_a_best_network_that_was_not_trained_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.readings.devices.limits_of", lambda replay: LIMITS)
+    run: Any = SimpleNamespace(best=SimpleNamespace(attempts=[SimpleNamespace(examples=0, seconds=0.0)]))
+    assert roofline_share_text(run) == ""

@@ -140,7 +140,7 @@ def test_dots_and_marks_of_the_search_lie_on_one_another(drawn: dict[str, Inline
     assert sum(near) >= len(places)
 
 
-@pytest.mark.parametrize("name", ["error", "lineage", "groups", "architecture"])
+@pytest.mark.parametrize("name", ["regulated", "lineage", "groups", "architecture"])
 def test_figures_are_written_as_files(found: dict[str, Picture], name: str, tmp_path: Path) -> None:
     """Whoever sees one alone has its legend, whole, and whoever cannot see it has its words."""
     svg, png = write_files(found[name], tmp_path)

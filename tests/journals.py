@@ -14,7 +14,7 @@ import math
 import random
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -205,7 +205,16 @@ def of_origin(timed: list[Timed], origin: Origin) -> list[Timed]:
     return [(t, replace(opened, origin=origin)), *timed[1:]]
 
 
-PARTS = {Began: "started", Stepped: "block", Closed: "segment", Ended: "finished", Tested: "evaluated"}
+PARTS = {
+    RankReady: "ready",
+    CeilingMeasured: "ceiling",
+    ControlMeasured: "control",
+    Began: "started",
+    Stepped: "block",
+    Closed: "segment",
+    Ended: "finished",
+    Tested: "evaluated",
+}
 
 
 def part(event: Event) -> Any:
@@ -213,17 +222,21 @@ def part(event: Event) -> Any:
     return getattr(event, PARTS[type(event)])
 
 
-def within(event: Event, **changes: Any) -> Any:
+def within(event: Any, **changes: Any) -> Any:
     """The event with something else said by the group."""
     return replace(event, **{PARTS[type(event)]: replace(part(event), **changes)})
 
 
-def keeping(timed: list[Timed]) -> list[Timed]:
-    """The same, where each trial keeps the network of the validation that is its best one there."""
+def replayed(timed: Iterable[Timed]) -> Replay:
     run = Replay()
     for t, event in timed:
-        ended = isinstance(event, Ended) and event.finished.kept is not None
-        run.add(t, within(event, kept=None) if ended else event)
+        run.add(t, event)
+    return run
+
+
+def keeping(timed: list[Timed]) -> list[Timed]:
+    """The same, where each trial keeps the network of the validation that is its best one there."""
+    run = replayed((t, within(e, kept=None) if isinstance(e, Ended) else e) for t, e in timed)
     best = {
         (attempt.trial.number, attempt.number): attempt.best_validation.segment.index
         for attempt in run.attempts
@@ -326,7 +339,7 @@ def write_witnesses(files: RunFiles, timed: list[Timed]) -> list[Timed]:
                 event = replace(event, logs=sha256(b"".join(digests)).hexdigest())
         hashed.append((t, event))
     shutil.rmtree(files.logs_directory, ignore_errors=True)
-    files.logs_directory.mkdir()
+    files.logs_directory.mkdir(parents=True)
     for path, lines in logs.items():
         path.write_text("".join(lines), encoding="utf-8")
     return hashed

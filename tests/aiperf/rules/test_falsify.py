@@ -1,147 +1,164 @@
 """A good journal, falsified: `judge` names each falsification.
 
-Each is made twice. *Careless*: lines are edited, added or removed and the chain is left as it was, which
-the rule `chain` sees. *Careful*: the forger computes the chain again, and is caught because what he wrote
-contradicts something else that is recorded. The last tests show what only a second evaluation of the
-kept network (`validate --reevaluate`) or a site's signature catches.
+*Careless*: lines are edited, added or removed and the chain is left as it was, which the rule `chain` sees.
+*Careful*: the forger computes the chain again, and is caught because what he wrote contradicts something else
+that is recorded. The last tests show what only the ranks' own logs, a second evaluation of the kept network
+(`validate --reevaluate`) or a site's signature catches. One table of forgeries, so the file is long.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aiperf.config import with_overrides
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import (
     Began,
+    CeilingMeasured,
     Closed,
     ControlMeasured,
     Dispatched,
     Ended,
     Event,
+    GroupLost,
+    LegBegan,
     LegEnded,
     Opened,
+    RankReady,
     Released,
     Stepped,
 )
-from aiperf.journal.file import chained, read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.rules import planned
 from aiperf.rules.ending import Answer
-from aiperf.rules.rule import Kind
-from aiperf.rules.verdict import Verdict, judge
-from aiperf.score.lineage import counted, rebuild
+from aiperf.rules.rule import Evidence, Kind, Outcome
+from aiperf.rules.verdict import judge
+from aiperf.score.lineage import counted, rebuild, recount
+from aiperf.score.score import score
 from aiperf.tally import Classified
+from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.messages import NOTHING_KEPT, Finished, Rate
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18
-from tests.journals import PARTS, Scene, Timed, keeping, part, told, within, write_witnesses
+from tests import journals
+from tests.aiperf.rules.forged import (
+    BY_TRIALS,
+    LONG,
+    LOST,
+    OUT_OF_MEMORY,
+    TIMED,
+    TWO_LEGS,
+    VICTIM,
+    Edit,
+    changed,
+    each,
+    failed,
+    first,
+    found,
+    inserted,
+    judged,
+    of,
+    of_trial,
+    one,
+    places,
+    proposed,
+    said,
+    together,
+    until,
+    with_ceiling,
+    with_config,
+    with_control,
+    with_end,
+    with_hyper,
+    with_manifest,
+    with_ready,
+    without,
+    worked,
+)
+from tests.journals import (
+    Scene,
+    Simulation,
+    Timed,
+    keeping,
+    part,
+    replayed,
+    told,
+    within,
+    write_run,
+    write_witnesses,
+)
 
-TIMED = told(Scene(minutes=0.25))
-VICTIM = 4  # a trial in the middle, with several segments
-
-Edit = Callable[[list[Timed]], list[Timed]]
-
-
-def each(change: Callable[[Event], Event]) -> Edit:
-    """The same change on every line."""
-    return lambda timed: [(t, change(event)) for t, event in timed]
-
-
-def of_trial(event: Event) -> int | None:
-    if isinstance(event, Dispatched):
-        return event.trial.number
-    return part(event).trial if type(event) in PARTS else None
-
-
-def place_of(kind: type[Event], trial: int | None = None) -> int:
-    """Of the first line of that kind, of that trial."""
-    return next(
-        place
-        for place, (_, event) in enumerate(TIMED)
-        if isinstance(event, kind) and (trial is None or of_trial(event) == trial)
-    )
-
-
-def with_event(timed: list[Timed], place: int, event: Event) -> list[Timed]:
-    return [*timed[:place], (timed[place][0], event), *timed[place + 1 :]]
-
-
-# The falsifications
-
-
-def an_operation_count(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Dispatched, VICTIM)
-    event = timed[place][1]
-    assert isinstance(event, Dispatched)
-    mac, *others = event.forward
-    return with_event(timed, place, replace(event, forward=(mac + 1, *others)))
-
-
-def all_operation_counts(timed: list[Timed]) -> list[Timed]:
-    def doubled(event: Event) -> Event:
-        if not isinstance(event, Dispatched):
-            return event
-        forward, backward = [count * 2 for count in event.forward], [count * 2 for count in event.backward]
-        return replace(event, forward=tuple(forward), backward=tuple(backward))
-
-    return each(doubled)(timed)
-
-
-def an_example_count(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Stepped, VICTIM)
-    event = timed[place][1]
-    assert isinstance(event, Stepped)
-    return with_event(timed, place, within(event, examples=event.block.examples * 2))
+LOST_AT_WORK = told(Scene(minutes=1.0, lost=((1, 30.6),)))
+TRIALS = len(places(TIMED, Dispatched))
+PARENT = next(
+    event.trial.parent for _, event in TIMED if isinstance(event, Dispatched) and event.trial.parent
+)
+"""The first that won a tournament."""
+BLOCK, SEGMENT = one(Stepped, trial=VICTIM).block, one(Closed, trial=VICTIM).segment
 
 
-def image_counts_of_a_trial_everywhere(timed: list[Timed]) -> list[Timed]:
-    def doubled(event: Event) -> Event:
-        if of_trial(event) == VICTIM and isinstance(event, Stepped):
-            return within(event, examples=event.block.examples * 2)
-        if of_trial(event) == VICTIM and isinstance(event, Closed):
-            segment = event.segment
-            return replace(event, segment=replace(segment, train_examples=segment.train_examples * 2))
-        return event
+class _Impatient(Simulation):
+    """A vendor's groups, which drop what does not look well after the first validation."""
 
-    return each(doubled)(timed)
+    def work(self, group: int, t: float) -> Iterator[Timed]:
+        before = -1.0
+        while self.assigned[group] and t > before:
+            before = t
+            for timed in super().work(group, t):
+                yield timed
+                t = timed[0]
+
+    def attempt(self, job: Dispatched, t: float) -> Iterator[Timed]:
+        for timed in super().attempt(job, t):
+            yield timed
+            if isinstance(timed[1], Closed) and job.trial.number % 2 and timed[0] < 40:
+                yield timed[0], Ended(Finished(job.trial.number, job.attempt, State.STOPPED, ""), timed[0])
+                return
 
 
-def images_and_batch_of_a_trial_everywhere(timed: list[Timed]) -> list[Timed]:
-    def doubled(event: Event) -> Event:
-        if of_trial(event) == VICTIM and isinstance(event, Dispatched):
-            hyper = replace(event.trial.hyper, batch_size=event.trial.hyper.batch_size * 2)
-            return replace(event, trial=replace(event.trial, hyper=hyper))
-        return event
+IMPATIENT = _Impatient(Scene(minutes=2)).run()
 
-    return each(doubled)(image_counts_of_a_trial_everywhere(timed))
+
+# Trials and their work
+
+
+def twice(*vectors: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [tuple(2 * count for count in vector) for vector in vectors]
+
+
+def all_operation_counts(event: Dispatched) -> Event:
+    forward, backward = twice(event.forward, event.backward)
+    return replace(event, forward=forward, backward=backward)
+
+
+TWICE_THE_IMAGES = together(
+    each(Stepped, lambda e: within(e, examples=2 * e.block.examples), VICTIM),
+    each(Closed, lambda e: within(e, train_examples=2 * e.segment.train_examples), VICTIM),
+)
+TWICE_THE_BATCH = each(Dispatched, lambda e: with_hyper(e, batch_size=2 * e.trial.hyper.batch_size), VICTIM)
 
 
 def a_step_twice(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Stepped, VICTIM)
-    return [*timed[: place + 1], timed[place], *timed[place + 1 :]]
+    (place, *_) = places(timed, Stepped, VICTIM)
+    return inserted(timed, place, timed[place][1])
 
 
-def a_step_twice_and_its_segment(timed: list[Timed]) -> list[Timed]:
-    """The sums of the segment are corrected too."""
-    stepped = timed[place_of(Stepped, VICTIM)][1]
-    place = place_of(Closed, VICTIM)
-    closed = timed[place][1]
-    assert isinstance(stepped, Stepped)
-    assert isinstance(closed, Closed)
-    block = stepped.block
-    segment = replace(
-        closed.segment,
-        steps=closed.segment.steps + block.steps,
-        train_examples=closed.segment.train_examples + block.examples,
-        train_seconds=closed.segment.train_seconds + block.seconds,
-    )
-    return a_step_twice(with_event(timed, place, replace(closed, segment=segment)))
+WITH_ITS_SEGMENT = said(
+    Closed,
+    VICTIM,
+    steps=SEGMENT.steps + BLOCK.steps,
+    train_examples=SEGMENT.train_examples + BLOCK.examples,
+    train_seconds=SEGMENT.train_seconds + BLOCK.seconds,
+)
 
 
 def a_missing_trial(timed: list[Timed]) -> list[Timed]:
@@ -153,298 +170,579 @@ def a_missing_trial_and_new_numbers(timed: list[Timed]) -> list[Timed]:
 
     def moved(event: Event) -> Event:
         number = of_trial(event)
-        if number is None:
+        if number is None or number < VICTIM:
             return event
         if isinstance(event, Dispatched):
             parent = event.trial.parent
-            later = parent - 1 if parent is not None and parent > VICTIM else parent
-            return replace(event, trial=replace(event.trial, number=number - (number > VICTIM), parent=later))
-        return within(event, trial=number - (number > VICTIM))
+            return proposed(event, number=number - 1, parent=parent and parent - (parent > VICTIM))
+        return within(event, trial=number - 1)
 
-    return each(moved)(a_missing_trial(timed))
+    return each(Event, moved)(a_missing_trial(timed))
 
 
-def the_clock_backwards(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Closed, VICTIM)
-    t, event = timed[place]
-    return [*timed[:place], (t - 5.0, event), *timed[place + 1 :]]
+def a_foreign_graph(timed: list[Timed]) -> list[Timed]:
+    """One trial is said to have been a larger architecture, with all that follows from it."""
+    run, event = replayed(timed), one(Dispatched, timed, VICTIM)
+    seed, before = graph_from_json(run.opened.seed_graph), event.trial.parent
+    parent = seed if before is None else rebuild(run, before)
+    other = Widen.propose(parent, random.Random(7))
+    counts = counted(other.apply(parent))
+    forged = replace(
+        proposed(event, morphisms=(other,)),
+        graph_key=counts.graph_key,
+        forward=counts.forward.kinds,
+        backward=counts.backward.kinds,
+        evaluate=counts.evaluate.kinds,
+        parameters=counts.parameters,
+    )
+    key = said(Began, VICTIM, graph_key=counts.graph_key)
+    return together(first(Dispatched, lambda _: forged, VICTIM), key)(timed)
+
+
+def an_attempt_that_nothing_called_for(timed: list[Timed]) -> list[Timed]:
+    (place,) = places(timed, Ended, VICTIM)
+    return inserted(timed, place + 1, replace(one(Dispatched, timed, VICTIM), attempt=2))
+
+
+def of_further_attempts(change: Callable[[Dispatched], Event]) -> Edit:
+    return of(OUT_OF_MEMORY, each(Dispatched, lambda e: change(e) if e.attempt > 1 else e))
+
+
+def a_parent_that_still_trains(event: Dispatched) -> Event:
+    """The trial that was dispatched just before."""
+    return proposed(event, parent=event.trial.number - 1) if event.trial.parent else event
+
+
+# Time
 
 
 def a_faster_clock(timed: list[Timed]) -> list[Timed]:
     """The whole run in half its time."""
 
     def faster(event: Event) -> Event:
-        if isinstance(event, (Began, Ended, LegEnded)):
-            return replace(event, end=event.end / 2)
-        if isinstance(event, Stepped):
-            return replace(within(event, seconds=event.block.seconds / 2), end=event.end / 2)
-        if isinstance(event, Closed):
-            found = event.segment
-            halves = replace(
-                found,
-                train_seconds=found.train_seconds / 2,
-                validate_seconds=found.validate_seconds / 2,
-            )
-            return replace(event, end=event.end / 2, segment=halves)
-        if isinstance(event, Released):
-            assert event.deadline is not None
-            return replace(event, deadline=event.deadline / 2)
-        return event
+        times = {name: getattr(event, name) / 2 for name in ("end", "deadline") if hasattr(event, name)}
+        return replace(event, **times)
 
-    return [(t / 2, faster(event)) for t, event in timed]
+    validations = each(Closed, lambda e: within(e, validate_seconds=e.segment.validate_seconds / 2))
+    return [(t / 2, faster(event)) for t, event in together(worked(0.5), validations)(timed)]
 
 
-def an_earlier_end(timed: list[Timed]) -> list[Timed]:
-    """A shorter span makes a higher rate."""
-    place = place_of(LegEnded)
-    event = timed[place][1]
-    assert isinstance(event, LegEnded)
-    return with_event(timed, place, replace(event, end=event.end - 5.0))
+def the_clock_backwards(timed: list[Timed]) -> list[Timed]:
+    (place, *_) = places(timed, Closed, VICTIM)
+    return [*timed[:place], (timed[place][0] - 5.0, timed[place][1]), *timed[place + 1 :]]
 
 
-def worked(event: Event, factor: float) -> Event:
-    """The same work, said to have taken so many times as long."""
-    if isinstance(event, Stepped):
-        return within(event, seconds=event.block.seconds * factor)
-    if isinstance(event, Closed):
-        segment = replace(event.segment, train_seconds=event.segment.train_seconds * factor)
-        return replace(event, segment=segment)
-    return event
+def a_block_before_the_one_above(timed: list[Timed]) -> list[Timed]:
+    (_, place, *_) = places(timed, Stepped, VICTIM)
+    block = timed[place][1]
+    assert isinstance(block, Stepped)
+    return changed(timed, place, replace(block, end=block.end - 2.0))
 
 
-def more_work_than_time(timed: list[Timed]) -> list[Timed]:
-    """Two trials of one group at once."""
-    return each(lambda event: worked(event, 2))(timed)
+def a_later_release(timed: list[Timed]) -> list[Timed]:
+    """A shorter span, by less than any group's work would show."""
+    (place,) = places(timed, Released)
+    moment = timed[place][0] + 0.4
+    return timed[:place] + [(max(t, moment), event) for t, event in timed[place:]]
 
 
-def an_accuracy_that_makes_another_network_the_best(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Closed, VICTIM)
-    event = timed[place][1]
-    assert isinstance(event, Closed)
-    return keeping(with_event(timed, place, within(event, tally=Classified(400, 399))))
+# Segments that were never due
 
 
-def an_accuracy_that_decided_a_tournament(timed: list[Timed]) -> list[Timed]:
-    """The first parent is made worse, so that the search would have chosen another one."""
-
-    def worse(event: Event) -> Event:
-        if isinstance(event, Closed) and event.segment.trial == first_parent():
-            return within(event, tally=Classified(400, 1))
-        return event
-
-    return each(worse)(timed)
+def emptied(closed: Closed, index: int) -> Closed:
+    """One more of the same trial, without any steps."""
+    fields = {"steps": 0, "train_examples": 0, "train_seconds": 0.0, "validate_seconds": 1e-4}
+    return within(closed, index=index, **fields)
 
 
-def first_parent() -> int:
-    """The first that won a tournament."""
-    parents = [event.trial.parent for _, event in TIMED if isinstance(event, Dispatched)]
-    return next(parent for parent in parents if parent)
+def validations_without_steps(timed: list[Timed], more: int = 5) -> list[Timed]:
+    """A validation is credited too: more of them after the last one of a trial."""
+    last = timed[places(timed, Closed, VICTIM)[-1]][1]
+    assert isinstance(last, Closed)
+    (place,) = places(timed, Ended, VICTIM)
+    return inserted(timed, place, *(emptied(last, last.segment.index + 1 + n) for n in range(more)))
 
 
-def more_right_answers_than_images(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Closed, VICTIM)
-    event = timed[place][1]
-    assert isinstance(event, Closed)
-    return with_event(timed, place, within(event, tally=Classified(400, 401)))
-
-
-def fewer_test_images(timed: list[Timed]) -> list[Timed]:
-    place = place_of(events.Tested)
-    event = timed[place][1]
-    assert isinstance(event, events.Tested)
-    return with_event(
-        timed, place, within(event, tally=replace(event.evaluated.tally, of=event.evaluated.tally.correct))
+def a_validation_after_the_first_block(timed: list[Timed], seconds: float = BLOCK.seconds) -> list[Timed]:
+    """The first segment of a trial made two, whose sums are right."""
+    (place, *_), tally = places(timed, Stepped, VICTIM), Classified(400, 200)
+    early = Segment(VICTIM, BLOCK.attempt, 0, BLOCK.steps, BLOCK.examples, seconds, tally, 1e-4)
+    rest = {
+        "steps": SEGMENT.steps - BLOCK.steps,
+        "train_examples": SEGMENT.train_examples - BLOCK.examples,
+        "train_seconds": SEGMENT.train_seconds - BLOCK.seconds,
+    }
+    later = together(
+        each(Stepped, lambda e: within(e, segment=e.block.segment + 1), VICTIM),
+        first(Closed, lambda e: within(e, **rest), VICTIM),
+        each(Closed, lambda e: within(e, index=e.segment.index + 1), VICTIM),
     )
+    stepped = timed[place][1]
+    assert isinstance(stepped, Stepped)
+    closed = Closed(early, stepped.end)
+    return [*timed[: place + 1], (timed[place][0], closed), *later(timed[place + 1 :])]
 
 
-def a_truncated_middle(timed: list[Timed]) -> list[Timed]:
-    return timed[: len(timed) // 3] + timed[len(timed) // 2 :]
+def an_early_validation_of_a_trial_that_goes_on(timed: list[Timed]) -> list[Timed]:
+    """Cut off before its next one, as a run that was killed."""
+    forged = a_validation_after_the_first_block(timed)
+    return forged[: places(forged, Closed, VICTIM)[1]]
 
 
-def a_foreign_seed(timed: list[Timed]) -> list[Timed]:
-    event = timed[0][1]
-    assert isinstance(event, Opened)
-    return with_event(timed, 0, replace(event, seed_graph=graph_to_json(resnet18((1, 32, 32), 10))))
+def a_step_beyond_the_plan(timed: list[Timed]) -> list[Timed]:
+    """After the last validation, so that nothing is credited: what was planned is known all the same."""
+    place = places(timed, Closed, VICTIM)[-1]
+    closed = timed[place][1]
+    assert isinstance(closed, Closed)
+    more = Stepped(StepBlock(VICTIM, 1, closed.segment.index + 1, 1, 50, 1e-3, 1.5), closed.end)
+    return inserted(timed, place + 1, more)
 
 
-def a_foreign_graph(timed: list[Timed]) -> list[Timed]:
-    """One trial is said to have been a larger architecture, with all that follows from it."""
-    place, began = place_of(Dispatched, VICTIM), place_of(Began, VICTIM)
-    event, begin = timed[place][1], timed[began][1]
-    assert isinstance(event, Dispatched)
-    assert isinstance(begin, Began)
-    run = Replay()
-    for t, earlier in timed:
-        run.add(t, earlier)
-    seed = graph_from_json(run.opened.seed_graph)
-    parent = seed if event.trial.parent is None else rebuild(run, event.trial.parent)
-    other = Widen.propose(parent, random.Random(7))
-    found = counted(other.apply(parent))
-    forged = replace(
-        event,
-        trial=replace(event.trial, morphisms=(other,)),
-        graph_key=found.graph_key,
-        forward=found.forward.kinds,
-        backward=found.backward.kinds,
-        evaluate=found.evaluate.kinds,
-        parameters=found.parameters,
-    )
-    return with_event(with_event(timed, place, forged), began, within(begin, graph_key=found.graph_key))
+def the_last_complete_one(**fields: object) -> Edit:
+    def edit(timed: list[Timed]) -> list[Timed]:
+        ends = [n for n in places(timed, Ended) if part(timed[n][1]).state is State.COMPLETE]
+        return changed(timed, ends[-1], within(timed[ends[-1]][1], **fields))
+
+    return edit
 
 
-def a_foreign_graph_in_one_line(timed: list[Timed]) -> list[Timed]:
-    place = place_of(Began, VICTIM)
-    event = timed[place][1]
-    assert isinstance(event, Began)
-    return with_event(timed, place, within(event, graph_key="0" * 64))
+def an_end_after_the_loss(timed: list[Timed]) -> list[Timed]:
+    """A lost trial with validations is called stopped: its network could be the best one."""
+    (place,) = places(timed, GroupLost)
+    (lost,) = [a for a in replayed(timed[: place + 1]).attempts if a.abandoned and a.began is not None]
+    end = Ended(Finished(lost.trial.number, lost.number, State.STOPPED, ""), timed[place][0])
+    return [*timed[: place + 1], (timed[place][0], end), *timed[place + 1 :]]
 
 
-@dataclass(frozen=True)
-class Case:
-    edit: Edit
-    rule: str
-    """The rule that must fail, whatever else does, once the chain is computed again."""
-    names: str
-    """What its text must contain."""
+def a_validation_in_the_middle_of_a_loss(timed: list[Timed]) -> list[Timed]:
+    """What a group had done when it was lost is said to have been validated, so that it is credited."""
+    (place,) = places(timed, GroupLost)
+    run = replayed(timed[: place + 1])
+    (lost,) = [a for a in run.attempts if a.abandoned and a.began is not None]
+    index, totals, mine = len(lost.validations), run.totals(), lost.trial.number
+    at = int(totals.first[lost.index]) + index
+    sums = int(totals.steps[at]), int(totals.examples[at]), float(totals.seconds[at])
+    assert sums[0]
+    segment = Segment(mine, lost.number, index, *sums, Classified(400, 200), 1e-4)
+    own = max(part(e).trial == mine and e.end for _, e in timed[:place] if isinstance(e, Stepped))
+    return inserted(timed, place, Closed(segment, own + 1e-4))
 
 
-CASES = [
-    Case(an_operation_count, "operations", f"trial {VICTIM}: recorded forward differs from the recount"),
-    Case(all_operation_counts, "operations", "trial 0: recorded forward differs from the recount"),
-    Case(an_example_count, "steps", f"trial {VICTIM}, segment 0"),
-    Case(an_example_count, "examples", f"trial {VICTIM}: "),
-    Case(image_counts_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
-    Case(images_and_batch_of_a_trial_everywhere, "examples", f"trial {VICTIM}: "),
-    Case(a_step_twice, "steps", f"trial {VICTIM}, segment 0"),
-    Case(a_step_twice_and_its_segment, "examples", f"trial {VICTIM}"),
-    Case(a_missing_trial, "lineage", f"in the place of trial {VICTIM}"),
-    Case(a_missing_trial_and_new_numbers, "search", "the search proposes"),
-    Case(the_clock_backwards, "order", "the clock went backwards"),
-    Case(a_faster_clock, "span", "to its deadline; limits.minutes leaves"),
-    Case(an_earlier_end, "span", "has the deadline"),
-    Case(more_work_than_time, "times", "in the first"),
-    Case(
-        an_accuracy_that_makes_another_network_the_best, "accuracy", f"best on validation is trial {VICTIM}"
-    ),
-    Case(an_accuracy_that_decided_a_tournament, "search", "the search proposes"),
-    Case(more_right_answers_than_images, "accuracy", f"trial {VICTIM}, segment 0: -1 of 400 wrong"),
-    Case(fewer_test_images, "accuracy", "in the test, but the test set has 1197 images"),
-    Case(a_truncated_middle, "order", "line "),
-    Case(a_foreign_seed, "seed", "is not residual-4-8-16"),
-    Case(a_foreign_graph, "search", f"trial {VICTIM}: "),
-    Case(
-        a_foreign_graph_in_one_line, "operations", f"trial {VICTIM}: the group built a different architecture"
-    ),
-]
+# The order of the lines
 
 
-def test_the_good_journal_is_valid(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(TIMED), witnessed=True)
-    assert verdict.failed(Kind.INTEGRITY) == []
+def a_dispatch_before_the_release(timed: list[Timed]) -> list[Timed]:
+    """Its preparation would have been out of the span."""
+    (place, *_) = places(timed, Dispatched)
+    return inserted([*timed[:place], *timed[place + 1 :]], place - 2, timed[place][1])
+
+
+def a_release_before_all_are_ready(timed: list[Timed]) -> list[Timed]:
+    last, (place,) = places(timed, RankReady)[-1], places(timed, Released)
+    return inserted([*timed[:last], *timed[last + 1 :]], place, timed[last][1])
+
+
+def a_ceiling_after_the_release(timed: list[Timed]) -> list[Timed]:
+    rest = without(timed, CeilingMeasured)
+    ceilings = [event for _, event in timed if isinstance(event, CeilingMeasured)]
+    return inserted(rest, places(rest, Dispatched)[0] + 1, *ceilings)
+
+
+def an_end_before_the_release(timed: list[Timed]) -> list[Timed]:
+    (place,) = places(timed, Released)
+    return [*timed[: place + 1], (timed[place][0], LegEnded("interrupted", 3.0))]
+
+
+def the_test_before_the_end(timed: list[Timed]) -> list[Timed]:
+    """The test images would have been used while the search went on."""
+    test, rest = one(events.Tested, timed), without(timed, events.Tested)
+    return inserted(rest, places(rest, Ended, test.evaluated.trial)[-1] + 1, test)
+
+
+def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
+    return [*timed, (0.0, replace(one(LegBegan, timed), index=1, started="2026-01-02T00:00:00+00:00"))]
+
+
+FAST = Rate(2e15, 2e15, 0.01)
+FORGERIES: dict[str, list[tuple[Edit, str]]] = {
+    "accuracy": [
+        (
+            together(said(Closed, VICTIM, tally=Classified(400, 399)), keeping),
+            f"on is trial {VICTIM}",
+        ),
+        (said(Closed, VICTIM, tally=Classified(400, 401)), f"trial {VICTIM}, segment 0: -1 of 400 wrong"),
+        (said(Closed, tally=Classified(399, 200)), "399 images, but the validation set has"),
+        (said(events.Tested, tally=Classified(1000, 1000)), "in the test, but the test set has 1197 images"),
+        (said(events.Tested, seconds=0.0), "the test took 0 s"),
+    ],
+    "data": [
+        (with_config(**{"data.validation_examples": 100}), "400, but 100 is configured"),
+        (
+            with_manifest(training_examples=400),
+            "800 images are used for training and validation, but the set ",
+        ),
+        (with_manifest(synthetic=True), "data.synthetic is True for digits"),
+        (first(RankReady, lambda e: within(e, data={**e.ready.data, "sha256": "other"})), "different images"),
+        (with_manifest(classes=11), "data.classes is 11, but 10 is configured"),
+    ],
+    "examples": [
+        (first(Stepped, lambda e: within(e, examples=2 * e.block.examples), VICTIM), f"trial {VICTIM}: "),
+        (TWICE_THE_IMAGES, f"trial {VICTIM}: "),
+        (together(TWICE_THE_IMAGES, TWICE_THE_BATCH), f"trial {VICTIM}: "),
+        (together(a_step_twice, WITH_ITS_SEGMENT), f"trial {VICTIM}"),
+        (lambda timed: validations_without_steps(timed, 1), "segment 2: 0 steps, but 40"),
+        (validations_without_steps, "0 steps, but 40 were planned"),
+        (an_early_validation_of_a_trial_that_goes_on, "segment 0: 15 steps"),
+        (a_validation_after_the_first_block, f"trial {VICTIM}, segment 0: 15"),
+        (lambda t: a_validation_after_the_first_block(t, 539.9), f"trial {VICTIM}, segment 0: 15 steps"),
+        # At the deadline, after which the search decides nothing any more.
+        (said(Ended, state=State.COMPLETE, reason=""), "of 80 steps were"),
+        (with_config(**{"training.validate_every_examples": 9999}), "but 80 were planned"),
+        (with_config(**{"training.validate_every_examples": 100}), "steps, but 2 were planned"),
+        (with_config(**{"training.epochs": [5]}), "20 epochs, more than training.epochs has"),
+        (of(LONG, with_config(**{"training.patience": 1})), "continued after 1"),
+        (said(Closed, skipped=-1), "-1 of 40 steps skipped in bf16"),
+        (said(Closed, skipped=3), "3 of 40 steps skipped in bf16"),
+        (with_manifest(training_examples=0), "did not report the number of"),
+        (a_step_beyond_the_plan, f"trial {VICTIM}: 81 steps, but 80 were planned"),
+        (the_last_complete_one(state=State.STOPPED), "after all 80"),
+        # By a group that saw how a network does in the test, and would rather have another one chosen.
+        (said(Ended, VICTIM, kept=NOTHING_KEPT), f"trial {VICTIM} kept segment -1, but 1 was its best one"),
+        (of(IMPATIENT), "too early in leg 0"),
+        (of(IMPATIENT, with_end("interrupted", 0.0)), "too early in leg 0"),
+        (of(LOST_AT_WORK, a_validation_in_the_middle_of_a_loss), "too early in leg 0"),
+    ],
+    "lineage": [
+        (a_missing_trial, f"in the place of trial {VICTIM}"),
+        (of_further_attempts(lambda e: proposed(e, seed=e.trial.seed + 1)), "in attempt 2 differs"),
+        (said(Ended, PARENT, state=State.FAILED), "which had not completed by then"),
+        (each(Dispatched, a_parent_that_still_trains), "which had not completed by then"),
+    ],
+    "measurements": [
+        (with_control(examples_per_second=999.0), "rank 1 is 999.00 images/s"),
+        (with_control(host="node9"), "on node9; the rank has NVIDIA H200"),
+        (with_control(batch_size=-256, steps=-20), "5120 images"),
+        (with_control(examples_per_second=-1.0, seconds=-5120.0), "-5120.0"),
+        (with_ceiling(format="x"), "in x, but training.format is bf16"),
+        (with_ceiling(format="fp32"), "in fp32, but training.format is bf16"),
+        (with_ceiling(device="T"), "is from T on node1"),
+        (with_ceiling(product=FAST), "1.62 times the most that NVIDIA H200 can do"),
+        (with_ceiling(copy=Rate(1.0, 2.0, 0.0)), "below the typ"),
+        (with_ceiling(rank=7), "rank 7 has a ceiling, but was never"),
+        (with_ready(device="Tesla T4"), "the rank has Tesla T4 on"),
+    ],
+    "operations": [
+        (
+            first(Dispatched, lambda e: replace(e, forward=(e.forward[0] + 1, *e.forward[1:])), VICTIM),
+            f"trial {VICTIM}: recorded forward differs from the recount",
+        ),
+        (each(Dispatched, all_operation_counts), "trial 0: recorded forward differs from the recount"),
+        (
+            said(Began, VICTIM, graph_key="0" * 64),
+            f"trial {VICTIM}: the group built a different arch",
+        ),
+    ],
+    "order": [
+        (the_clock_backwards, "the clock went backwards"),
+        (lambda timed: timed[: len(timed) // 3] + timed[len(timed) // 2 :], "line "),
+        (a_ceiling_after_the_release, "comes after the clock started"),
+        (with_manifest(training_examples=200.0), "is 200.0, not a whole number"),
+        (with_manifest(training_examples="200"), "is '200', not a whole number"),
+        (with_manifest(test_examples=-1), "is -1, not a whole number"),
+        (the_test_before_the_end, "Tested comes before the end of its leg"),
+        (a_leg_after_the_test, "LegBegan comes after the test"),
+        (said(events.Tested, tally=Classified(0, 0)), "has 0 examples"),
+        (of(LOST, an_end_after_the_loss), "STOPPED cannot follow here"),
+        (a_release_before_all_are_ready, "before rank 2 was ready"),
+        (the_last_complete_one(state=State.LOST), "LOST cannot"),
+        (the_last_complete_one(out_of_memory=True), "memory"),
+    ],
+    "precision": [
+        (with_ready(multiplies={}), "did not record the format"),
+        (
+            with_ready(multiplies={"matrix product": "fp32", "convolution": "bf16"}),
+            "matrix product in fp32",
+        ),
+        (with_ready(formats={"fp32": 1e11}), "is bf16, which rank 1 on node1 does not support"),
+    ],
+    "search": [
+        (a_missing_trial_and_new_numbers, "the search proposes"),
+        (said(Closed, PARENT, tally=Classified(400, 1)), "the search proposes"),
+        (a_foreign_graph, f"trial {VICTIM}: "),
+        (an_attempt_that_nothing_called_for, "no reason for attempt 2"),
+        (each(Dispatched, lambda e: proposed(e, seed=e.trial.seed + 1)), "proposes the random seed"),
+        (of_further_attempts(lambda e: with_hyper(e, learning_rate=0.07)), "attempt 2: the"),
+        (each(Opened, lambda e: replace(e, libraries={"optuna": "9"})), "optuna is recor"),
+        (with_config(random_seed=2), "the search proposes"),
+    ],
+    "seed": [
+        (
+            each(Opened, lambda e: replace(e, seed_graph=graph_to_json(resnet18((1, 32, 32), 10)))),
+            "is not residual-4-8-16",
+        ),
+        (with_config(seed_architecture="resnet18"), "is not resnet18"),
+        (with_config(**{"data.size": 28}), "the seed is for 10 classes of 1 x 32 x 32"),
+    ],
+    "span": [
+        (a_faster_clock, "to its deadline; limits.minutes leaves"),
+        (with_config(**{"limits.minutes": 3.0}), "to its deadline; limits.minutes leaves 180.0 s"),
+        (with_config(**{"limits.minutes": 0.0, "limits.max_trials": 5}), "but limits.minutes is 0"),
+        (lambda lines: [(t + 40 * (n > 30), e) for n, (t, e) in enumerate(lines)], "has no lines for 40 s"),
+        (with_end("deadline", 5.0), "has the deadline"),  # a shorter span makes a higher rate
+        (with_end("interrupted", -5.0), "outside the times of its lines"),
+        (with_end("interrupted", 5.0), "but its work ended at 2"),
+        (with_end("error: x", 5.0), "but its work ended at 2"),
+        (with_end("trials", 0.0), "the reason 'trials', which did not apply"),
+        (with_end("because", 0.0), "the reason 'because', which did not apply"),
+        (with_end("", 0.0), "with the reason ''"),
+        (of(BY_TRIALS, with_end("target", 0.0)), "'target', which did not apply"),
+        (of(BY_TRIALS, with_config(**{"limits.max_trials": 9})), "the reason 'trials', which"),
+        (an_end_before_the_release, "at 3.000 s, outside the times of its lines"),
+        (with_config(**{"limits.max_trials": TRIALS - 1}), f"trial {TRIALS - 1} was dispatched"),
+        (with_config(**{"limits.target_error": 0.5}), "after limits.target_error 0.5"),
+    ],
+    "speed": [
+        (said(Closed, validate_seconds=1e-7), "a validation of 0.0000"),
+        (worked(1e-6), "a block of 0.0000"),
+    ],
+    "steps": [
+        (first(Stepped, lambda e: within(e, examples=2 * BLOCK.examples), VICTIM), f"{VICTIM}, segment 0"),
+        (a_step_twice, f"trial {VICTIM}, segment 0"),
+        (said(Stepped, seconds=0.1), "its blocks took"),
+    ],
+    "times": [
+        (worked(2), "in the first"),  # two trials of one group at once
+        (worked(1.1), "in the first"),
+        (a_block_before_the_one_above, "before the previous one"),
+        (said(Closed, validate_seconds=0.0), "a validation took no time"),
+        (first(Stepped, lambda e: within(e, seconds=-1.0)), "has no steps or took no time"),
+        (lambda timed: without(timed, Released), "group 0 worked in leg 0, whose clock never started"),
+        (each(Closed, lambda e: replace(e, end=e.end - 0.3)), "not right after"),
+        (first(Closed, lambda e: replace(e, end=e.end + 1)), "segment 0 at "),
+        (each(Ended, lambda e: replace(e, end=0.0)), "ended at 0.000 s"),
+        (first(Ended, lambda e: replace(e, end=99.0)), "its end at 99.000 s"),
+        (of(BY_TRIALS, a_later_release), "before the clock started at"),
+        (a_dispatch_before_the_release, "was dispatched before the clock started"),
+    ],
+    "bounds": [(with_config(**{"search.bounds.max_parameters": 1.0}), "is outside search.bounds")],
+    "clocks": [(first(RankReady, lambda e: replace(e, clock_offset_seconds=-1.2)), "node1 is 1.2 s off")],
+    "code": [(first(RankReady, lambda e: within(e, code_hash="x")), "rank 1 on node1 ran different code")],
+    "initialisation": [(lambda t: [(s + 1800 * (n > 1), e) for n, (s, e) in enumerate(t)], "it took 18")],
+    "ranks": [
+        (
+            first(RankReady, lambda e: within(e, initial_weights="x")),
+            "with different initial weights",
+        ),
+        (each(LegBegan, lambda e: replace(e, groups=((1, 3), (2,)))), "rank 3 was never ready in leg 0"),
+    ],
+}
+CASES = [(rule, edit, says) for rule, forgeries in FORGERIES.items() for edit, says in forgeries]
+
+
+@pytest.mark.parametrize(("rule", "edit", "says"), CASES)
+def test_a_careful_forger_contradicts_something_else_that_is_recorded(
+    rule: str, edit: Edit, says: str
+) -> None:
+    finding = found(edit(TIMED), rule)
+    assert (finding.kind, finding.outcome) == (Kind.INTEGRITY, Outcome.FAILED)
+    assert says in finding.text
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        Scene(minutes=0.25, epochs=100),
+        Scene(minutes=0.2, out_of_memory=frozenset({1, 4})),
+        Scene(minutes=0.3, lost=((1, 16.0), (0, 20.0))),
+        Scene(minutes=1.0, lost=((1, 30.6),)),
+        Scene(minutes=0.4, killed_at=20.0),
+        Scene(minutes=0, max_trials=6),
+        Scene(minutes=0.2, groups=1, ranks_of_a_group=4),
+        Scene(minutes=0.02),
+        Scene(minutes=1.5, epochs=25),  # its last segments are half as long
+    ],
+)
+def test_what_can_happen_to_an_honest_run_does_not_make_it_invalid(tmp_path: Path, scene: Scene) -> None:
+    assert failed(told(scene), write_run(tmp_path / "run", told(scene))) == {}
+
+
+@pytest.mark.parametrize(
+    "careless",
+    [
+        lambda lines: lines[:9] + lines[10:],
+        lambda lines: lines[:9] + lines[8:],
+        lambda lines: [line.replace('"steps":15', '"steps":16') for line in lines],
+    ],
+    ids=["removed", "doubled", "edited"],
+)
+def test_a_careless_one_breaks_the_chain(tmp_path: Path, careless: Callable[[list[str]], list[str]]) -> None:
+    files = write_run(tmp_path / "run", TIMED)
+    files.journal.write_text("".join(careless(files.journal.read_text().splitlines(keepends=True))))
+    verdict = judge(replay(read_journal(files.journal)), None)
+    assert "does not match the hash of the line above it" in found(verdict, "chain").text
+    assert not verdict.valid
+
+
+def test_no_single_line_is_removed_or_written_twice_unnoticed() -> None:
+    """But for what a run may lack: a control only costs the class, a missing end or test is an interruption,
+    and a validation or an assignment just before the end are the forger's own loss."""
+    short = told(Scene(minutes=0.1))
+    for place in range(3, len(short) - 5, 6):
+        if not isinstance(short[place][1], ControlMeasured | LegEnded | events.Tested):
+            assert not judged(short[:place] + short[place + 1 :]).valid, short[place]
+        assert not judged(short[: place + 1] + short[place:]).valid, short[place]
+
+
+def test_without_the_ceilings_the_rules_that_need_them_are_unknown_or_cost_the_class() -> None:
+    verdict = judged(without(TIMED, CeilingMeasured))
+    finding = found(verdict, "measurements")
+    assert (finding.outcome, finding.text[:20]) == (Outcome.UNKNOWN, "a ceiling is missing")
+    assert "rank 1 has no ceiling in leg 0" in found(verdict, "ranked control").text
+
+
+def test_legs_that_overlap_cost_the_class() -> None:
+    """The clock of an honest host may have been set in between."""
+    earlier = "2025-12-31T23:00:00+00:00"
+    verdict = judged(each(LegBegan, lambda e: replace(e, started=earlier) if e.index else e)(TWO_LEGS))
+    (doubt,) = [finding for finding in verdict.unmet if finding.rule == "clocks"]
     assert verdict.valid
+    assert "leg 1 began 36" in doubt.text
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.edit.__name__}-{case.rule}")
-def test_a_careful_forger_contradicts_something_else_that_is_recorded(tmp_path: Path, case: Case) -> None:
-    verdict = verdict_on(tmp_path, careful(case.edit(TIMED)))
-    assert not verdict.valid
-    failed = {finding.rule: finding.text for finding in verdict.failed(Kind.INTEGRITY)}
-    assert "chain" not in failed
-    assert case.names in failed.get(case.rule, f"nothing; failed are {failed}")
+def test_a_seed_that_is_no_graph_is_refused() -> None:
+    forged = each(Opened, lambda e: replace(e, seed_graph={"input": [1, 32, 32], "nodes": []}))(TIMED)
+    with pytest.raises(JournalError, match="the seed graph in the journal's first line is not valid"):
+        judged(forged)
 
 
-@pytest.mark.parametrize("edit", {case.edit: None for case in CASES}, ids=lambda edit: edit.__name__)
-def test_a_careless_one_breaks_the_chain(tmp_path: Path, edit: Edit) -> None:
-    verdict = verdict_on(tmp_path, careless(edit(TIMED)))
-    assert not verdict.valid
-    failed = {finding.rule: finding.text for finding in verdict.failed(Kind.INTEGRITY)}
-    assert "does not match the hash of the line above it" in failed["chain"]
+# What honest runs may do
 
 
-SHORT = told(Scene(minutes=0.1))
-# What a run may lack: a control only costs the class, a missing end or test is an interruption, and a
-# validation or an assignment just before the end are the forger's own loss.
-MAY_BE_MISSING = (ControlMeasured, LegEnded, events.Tested)
+def test_a_validation_that_came_too_late_is_no_better_error() -> None:
+    run = replayed(with_config(**{"training.patience": 1})(LONG))
+    attempt = next(a for a in run.attempts if a.state is State.COMPLETE and len(a.validations) > 2)
+    earlier, later = attempt.validations[:2]
+    assert later.segment.error < earlier.segment.error
+    attempt.validations[1:] = [replace(later, in_time=False)]
+    attempt.ended = within(attempt.ended, kept=None)
+    seen = planned.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
+    assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
 
 
-@pytest.mark.parametrize("place", range(3, len(SHORT) - 5, 4))
-def test_no_single_line_is_removed_or_written_twice_unnoticed(tmp_path: Path, place: int) -> None:
-    removed, doubled = SHORT[:place] + SHORT[place + 1 :], SHORT[: place + 1] + SHORT[place:]
-    if not isinstance(SHORT[place][1], MAY_BE_MISSING):
-        assert not verdict_on(tmp_path / "removed", careful(removed)).valid, SHORT[place]
-    assert not verdict_on(tmp_path / "doubled", careful(doubled)).valid, SHORT[place]
+@pytest.mark.parametrize("state", [State.COMPLETE, State.FAILED])
+def test_a_target_is_reached_by_the_very_error_of_a_network_that_ended_well(state: State) -> None:
+    (end, *_) = places(TIMED, Ended)
+    following = next(place for place in places(TIMED, Dispatched) if place > end)
+    timed = [*TIMED[:following], (TIMED[following][0] + 1.0, TIMED[following][1])]
+    error = next(a.error for a in replayed(timed).attempts if a.ended)
+    timed = together(with_config(**{"limits.target_error": error}), said(Ended, state=state))(timed)
+    assert ("target_error" in failed(timed).get("span", "")) == (state is State.COMPLETE)
 
 
-def test_what_is_removed_from_the_end_only_the_ranks_own_logs_know(tmp_path: Path) -> None:
+def test_what_another_leg_reached_does_not_stop_this_one_before_it_could_look() -> None:
+    """The first leg is killed as it reaches its target; a second one fills its groups, then closes."""
+    place, again = places(TWO_LEGS, Ended)[0], places(TWO_LEGS, LegBegan)[-1]
+    filled = next(place for place in places(TWO_LEGS, Dispatched) if place > again)
+    lost = replace(one(Dispatched, TWO_LEGS, 1), attempt=2)
+    second = [*TWO_LEGS[again:filled], (TWO_LEGS[filled][0], lost)]
+    timed = [*TWO_LEGS[: place + 1], *((t + 30, e) for t, e in second)]
+    (ended,) = [a for a in replayed(timed).attempts if a.ended]
+    assert ended.error is not None
+    timed = with_config(**{"limits.target_error": ended.error})(timed)
+    assert "target_error" not in failed(timed).get("span", "")
+
+
+def test_a_segment_may_be_closed_after_nine_minutes() -> None:
+    longer = a_validation_after_the_first_block(TIMED, 540.0)
+    assert "segment 0: 15 steps" not in found(longer, "examples").text
+
+
+@pytest.mark.parametrize("stop", ["interrupted", "killed"])
+def test_a_stop_that_is_asked_for_closes_trials_in_any_moment(stop: str) -> None:
+    """Long before the deadline; a kill may follow before the leg has ended."""
+    longer = together(
+        with_config(**{"limits.minutes": 60.0}),
+        each(Released, lambda e: replace(e, deadline=e.deadline + 3585.0)),
+        with_end("interrupted", 0.0),
+    )(until(LegEnded if stop == "killed" else events.Tested))
+    assert State.STOPPED in {a.state for a in replayed(longer).attempts}
+    assert failed(longer) == {}
+
+
+def test_a_device_that_comes_after_the_end_has_no_part_in_the_peak() -> None:
+    """It would make any speed plausible, or unknown."""
+    last = TIMED[places(TIMED, RankReady)[-1]][1]
+    assert isinstance(last, RankReady)
+    t, other = TIMED[-1][0], within(last, device="NVIDIA GB200")
+    runs = [replayed(timed) for timed in (TIMED, [*TIMED, (t, GroupLost(last.group, "silent")), (t, other)])]
+    assert runs[1].faults == []
+    before, after = (score(run, recount(run).counts).peak_ops_per_second for run in runs)
+    assert before == after
+
+
+def test_who_validates_for_long_stops_as_long_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "OPS_PER_SECOND", 1e7)
+    timed = Simulation(Scene(minutes=60)).run()
+    ends = [e.end for _, e in timed if isinstance(e, Ended) and e.finished.state is State.STOPPED]
+    assert min(ends) < one(Released, timed).deadline - 15
+    assert "examples" not in failed(timed)
+
+
+# What only the ranks' own logs, replay or a signature catches
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    """Of what really happened."""
+    files = RunFiles(tmp_path_factory.mktemp("logs"))
+    write_witnesses(files, TIMED)
+    return files
+
+
+def test_what_is_removed_from_the_end_only_the_ranks_own_logs_know(logs: RunFiles) -> None:
     """A shorter journal is one of a run that was interrupted there; the witnesses wrote on."""
     shorter = TIMED[: 2 * len(TIMED) // 3]
-    assert verdict_on(tmp_path / "alone", careful(shorter)).answer is Answer.INCOMPLETE
-    verdict = verdict_on(tmp_path / "with logs", careful(shorter), witnessed=True)
-    (failed,) = verdict.failed(Kind.INTEGRITY)
-    assert failed.rule == "witnesses"
+    assert judged(shorter).answer is Answer.INCOMPLETE
+    assert list(failed(shorter, logs)) == ["witnesses"]
 
 
-def edited_test_result(timed: list[Timed]) -> list[Timed]:
-    place = place_of(events.Tested)
-    event = timed[place][1]
-    assert isinstance(event, events.Tested)
-    return with_event(timed, place, within(event, tally=event.evaluated.tally + Classified(0, 10)))
-
-
-def edited_accuracy_of_the_last_validation(timed: list[Timed]) -> list[Timed]:
+def a_better_last_validation(timed: list[Timed]) -> list[Timed]:
     """Of a trial that was nobody's parent and lost every tournament."""
-    place = max(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
-    event = timed[place][1]
-    assert isinstance(event, Closed)
-    return keeping(with_event(timed, place, within(event, tally=Classified(400, 1))))
+    place = places(timed, Closed)[-1]
+    return keeping(changed(timed, place, within(timed[place][1], tally=Classified(400, 1))))
 
 
-@pytest.mark.parametrize("edit", [edited_test_result, edited_accuracy_of_the_last_validation])
-def test_what_only_replay_or_a_signature_catches(tmp_path: Path, edit: Edit) -> None:
+def test_what_only_replay_or_a_signature_catches(logs: RunFiles) -> None:
     """Nothing that is recorded depends on these. The test result is evaluated again by `--reevaluate`."""
-    assert verdict_on(tmp_path, careful(edit(TIMED))).valid
+    assert judged(
+        each(events.Tested, lambda e: within(e, tally=e.evaluated.tally + Classified(0, 10)))(TIMED)
+    ).valid
+    forged = a_better_last_validation(TIMED)
+    assert judged(forged).valid
+    assert "the journal has 399 of 400 wrong" in failed(forged, logs)["witnesses"]
 
 
-def test_the_ranks_own_logs_catch_an_accuracy_that_nothing_depends_on(tmp_path: Path) -> None:
-    timed = edited_accuracy_of_the_last_validation(TIMED)
-    (failed,) = verdict_on(tmp_path, careful(timed), witnessed=True).failed(Kind.INTEGRITY)
-    assert failed.rule == "witnesses"
-    assert "the journal has 399 of 400 wrong" in failed.text
+def test_all_batches_together_only_the_ranks_own_logs_and_the_devices_know(logs: RunFiles) -> None:
+    """Every batch, and all that is told of it, twice as large: as many steps, twice the operations."""
 
+    def opened(event: Opened) -> Event:
+        training = event.config.training
+        changes = {
+            "training.batch_size": 2 * training.batch_size,
+            "training.validate_every_examples": 2 * training.validate_every_examples,
+            "training.epochs": [2 * epochs for epochs in training.epochs],
+        }
+        return replace(event, config=with_overrides(event.config, changes))
 
-def test_a_seed_that_is_no_graph_is_refused(tmp_path: Path) -> None:
-    event = TIMED[0][1]
-    assert isinstance(event, Opened)
-    forged = with_event(TIMED, 0, replace(event, seed_graph={"input": [1, 32, 32], "nodes": []}))
-    with pytest.raises(JournalError, match="the seed graph in the journal's first line is not valid"):
-        verdict_on(tmp_path, careful(forged))
+    def dispatched(event: Dispatched) -> Event:
+        larger = with_hyper(event, batch_size=2 * event.trial.hyper.batch_size)
+        return proposed(larger, epochs=2 * event.trial.epochs)
 
-
-# How a forger writes
-
-
-def careful(timed: list[Timed]) -> list[str]:
-    """Computes the chain of what he wrote."""
-    return list(chained(timed))
-
-
-def careless(timed: list[Timed]) -> list[str]:
-    """Leaves the chain of each line that he touched as it was, and all other lines as they were."""
-    before = dict(zip(map(id, TIMED), chained(TIMED)))
-    lines = []
-    for place, entry in enumerate(timed):
-        (forged,) = chained([entry])
-        original = before.get(id(entry), list(before.values())[min(place, len(before) - 1)])
-        untouched = id(entry) in before or forged[:-75] == original[:-75]
-        lines.append(original if untouched else forged[:-66] + original[-66:])
-    return lines
-
-
-def verdict_on(directory: Path, lines: list[str], witnessed: bool = False) -> Verdict:
-    """`witnessed`: the ranks' own logs, of what really happened, lie beside the journal."""
-    files = RunFiles(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    files.journal.write_text("".join(f"{line}\n" for line in lines))
-    if witnessed:
-        write_witnesses(files, TIMED)
-    return judge(replay(read_journal(files.journal)), files if witnessed else None)
+    forged = together(
+        each(Opened, opened),
+        each(Dispatched, dispatched),
+        each(Stepped, lambda e: within(e, examples=2 * e.block.examples)),
+        each(Closed, lambda e: within(e, train_examples=2 * e.segment.train_examples)),
+    )(TIMED)
+    assert judged(forged).valid
+    assert list(failed(forged, logs)) == ["witnesses"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.aiperf.rules.test_falsify_facts import Edit, each, with_ceiling, with_control, with_ready
 
 from aiperf.device_names import folded_name, plain_name, refused_letters, visible_name
 from aiperf.journal import events
@@ -18,7 +19,6 @@ from aiperf.score.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor
 from tests.aiperf.groups import READY
 from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
-from tests.aiperf.rules.test_falsify_facts import Edit, each, with_ceiling, with_control, with_ready
 from tests.aiperf.rules.test_falsify_images import found, recorded
 from tests.journals import Scene, Timed, told, within
 

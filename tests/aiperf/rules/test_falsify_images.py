@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_manifest
 
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
@@ -17,7 +18,6 @@ from aiperf.rules.rule import Finding, Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.tally import Classified
 from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
-from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_manifest
 from tests.journals import DATA, Timed, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.aiperf.rules.test_falsify_course import replay_of
 
 from aiperf.config import with_overrides
 from aiperf.journal.events import (
@@ -29,7 +30,6 @@ from aiperf.rules.rule import Kind
 from aiperf.trial import State
 from aiperf.wire.messages import Finished, Ready
 from tests.aiperf.rules.test_falsify import careful, verdict_on
-from tests.aiperf.rules.test_falsify_course import replay_of
 from tests.journals import RELEASE, Scene, Timed, told
 
 TIMED = told(Scene(minutes=0.3, lost=((1, 16.0),)))

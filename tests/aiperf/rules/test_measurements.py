@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.aiperf.rules.test_falsify_course import replay_of
 
 from aiperf.journal.events import CeilingMeasured, ControlMeasured, Event, RankReady
 from aiperf.rules.measured import of_leg
@@ -18,7 +19,6 @@ from aiperf.wire.messages import Processor, Rate
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.rules.test_falsify import careful, verdict_on
-from tests.aiperf.rules.test_falsify_course import replay_of
 from tests.journals import Scene, Timed, told
 
 UNLISTED = told(Scene(minutes=0.3, device="AMD EPYC"))

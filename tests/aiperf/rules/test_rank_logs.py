@@ -2,183 +2,201 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import Closed, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
+from aiperf.journal.events import (
+    Closed,
+    Dispatched,
+    Ended,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    RankReady,
+    Stepped,
+)
 from aiperf.rules.rule import Outcome
-from aiperf.rules.verdict import judge
-from tests.aiperf.rules.test_falsify_course import replay_of
-from tests.journals import Scene, Timed, told, write_run, write_witnesses
+from tests.aiperf.rules.forged import LOST, TIMED, each, found, inserted, places
+from tests.journals import Scene, Timed, replayed, told, within, write_witnesses
 
 GROUP = told(Scene(minutes=0.2, groups=1, ranks_of_a_group=2))
-HONEST = [
-    Scene(minutes=0.2, groups=1, ranks_of_a_group=2),
-    Scene(minutes=0.3, lost=((1, 16.0), (0, 20.0))),
-    Scene(minutes=0.4, killed_at=20.0),
-    Scene(minutes=0.2, out_of_memory=frozenset({1, 4})),
-]
+KILLED = told(Scene(minutes=0.4, killed_at=20.0))
+SECOND_LEG = places(KILLED, LegBegan)[1]
+HONEST = [GROUP, KILLED, told(Scene(minutes=0.3, lost=((1, 16.0), (0, 20.0))))]
 
 
-def hashed_run(directory: Path, timed: list[Timed]) -> tuple[RunFiles, list[Timed]]:
-    """With the hash over the logs in each validation."""
-    files = write_run(directory / "run", timed)
-    return files, write_witnesses(files, timed)
+class Logged:
+    """A run with the logs of its ranks, and with the hash over them in each validation."""
+
+    def __init__(self, directory: Path, timed: list[Timed]) -> None:
+        self.files = RunFiles(directory)
+        self.timed = write_witnesses(self.files, timed)
+        self.unhashed = each(Closed, lambda event: replace(event, logs=""))(timed)
+
+    def log(self, rank: int) -> Path:
+        return self.files.witness(f"node{rank}", rank)
+
+    def edit(self, rank: int, change: Callable[[str], str]) -> None:
+        self.log(rank).write_text(change(self.log(rank).read_text()))
+
+    def edit_lines(self, rank: int, change: Callable[[list[str]], list[str]]) -> None:
+        self.edit(rank, lambda text: "".join(change(text.splitlines(keepends=True))))
+
+    def says(self, timed: list[Timed] | None = None) -> tuple[Outcome, str]:
+        """What the rule `witnesses` says of the run, or of other lines beside the same logs."""
+        finding = found(timed or self.timed, "witnesses", self.files)
+        return finding.outcome, finding.text
 
 
-def witnesses(timed: list[Timed], files: RunFiles) -> tuple[Outcome, str]:
-    (found,) = [each for each in judge(replay_of(timed), files).findings if each.rule == "witnesses"]
-    return found.outcome, found.text
+@pytest.fixture
+def run(tmp_path: Path) -> Logged:
+    return Logged(tmp_path, TIMED)
 
 
-@pytest.mark.parametrize("scene", HONEST)
-def test_the_hashes_of_an_honest_run_agree(tmp_path: Path, scene: Scene) -> None:
-    files, timed = hashed_run(tmp_path, told(scene))
-    assert all(event.logs for _, event in timed if isinstance(event, Closed))
-    assert witnesses(timed, files) == (
+@pytest.fixture
+def group(tmp_path: Path) -> Logged:
+    """Of one group of two ranks."""
+    return Logged(tmp_path, GROUP)
+
+
+@pytest.mark.parametrize("timed", HONEST, ids=["group", "killed", "lost"])
+def test_the_hashes_of_an_honest_run_agree(tmp_path: Path, timed: list[Timed]) -> None:
+    run = Logged(tmp_path, timed)
+    agree = "2 rank logs agree with the journal"
+    assert run.says() == (
         Outcome.PASSED,
-        "2 rank logs agree with the journal and with the hash of each validation; none missing",
+        f"{agree} and with the hash of each validation; none missing",
     )
+    assert run.says(run.unhashed) == (Outcome.PASSED, f"{agree}; none missing")
+    run.log(2).unlink()
+    outcome, text = run.says(run.unhashed)
+    assert outcome is Outcome.UNKNOWN
+    assert text == "1 rank log agrees with the journal; missing or incomplete: rank 2 on node2"
 
 
-def test_what_was_written_after_the_last_validation_is_no_contradiction(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    last = max(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
-    assert witnesses(timed[: last + 1], files)[0] is Outcome.PASSED
-    path = files.witness("node2", 2)
-    path.write_bytes(path.read_bytes() + b'{"trial": 9')
-    assert witnesses(timed, files)[0] is Outcome.PASSED
+def test_what_was_written_after_the_last_validation_is_no_contradiction(group: Logged) -> None:
+    assert group.says(group.timed[: places(GROUP, Closed)[-1] + 1])[0] is Outcome.PASSED
+    group.edit(2, lambda text: text + '{"trial": 9')  # a torn end
+    assert group.says()[0] is Outcome.PASSED
 
 
-def one_byte(text: str) -> str:
-    """Images of two ranks that add up to the same as before are not seen by any other rule."""
-    return text.replace('"examples"', '"examples" ', 1)
+def test_steps_that_were_written_but_never_reported_are_no_contradiction(run: Logged) -> None:
+    """The master was killed: the ranks were some blocks ahead of the journal."""
+    last = places(TIMED, Stepped)[-1]
+    write_witnesses(run.files, TIMED[: last + 1])
+    assert run.says(TIMED[:last])[0] is Outcome.PASSED
+
+
+def test_a_step_that_a_rank_did_not_write_is_named(run: Logged) -> None:
+    run.edit_lines(1, lambda lines: lines[1:])
+    outcome, text = run.says(run.unhashed)
+    assert outcome is Outcome.FAILED
+    assert text.split("; ") == [
+        "rank 1 wrote 25 steps of trial 0, attempt 1, segment 0",
+        "the journal has 40",
+        "the ranks wrote 1250 images of trial 0, attempt 1, segment 0",
+        "the journal has 2000",
+    ]
+
+
+def test_the_ranks_of_a_group_must_add_up_to_it_when_all_their_logs_are_at_hand(tmp_path: Path) -> None:
+    run = Logged(tmp_path, told(Scene(minutes=0.1, groups=1, ranks_of_a_group=3)))
+    run.edit(2, lambda text: text.replace('"examples": 250', '"examples": 251', 1))
+    text = "the ranks wrote 2001 images of trial 0, attempt 1, segment 0; the journal has 2000"
+    assert run.says(run.unhashed) == (Outcome.FAILED, text)
+    run.log(3).unlink()
+    assert run.says(run.unhashed)[0] is Outcome.UNKNOWN
+    run.edit(2, lambda text: text.replace('"steps": 15', '"steps": 16', 1))
+    text = "rank 2 wrote 41 steps of trial 0, attempt 1, segment 0; the journal has 40"
+    assert run.says(run.unhashed) == (Outcome.FAILED, text)
 
 
 @pytest.mark.parametrize("rank", [1, 2])
-def test_one_byte_that_was_changed_in_any_log_shows(tmp_path: Path, rank: int) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    path = files.witness(f"node{rank}", rank)
-    path.write_text(one_byte(path.read_text()))
-    outcome, text = witnesses(timed, files)
+def test_one_byte_that_was_changed_in_any_log_shows(group: Logged, rank: int) -> None:
+    """Images of two ranks that add up to the same as before are not seen by any other rule."""
+    group.edit(rank, lambda text: text.replace('"examples"', '"examples" ', 1))
+    outcome, text = group.says()
     assert outcome is Outcome.FAILED
     assert "the logs were changed after trial 0, attempt 1, segment 0" in text
-    without = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed]
-    assert witnesses(without, files)[0] is Outcome.PASSED, "as in journals without hashes"
+    assert group.says(group.unhashed)[0] is Outcome.PASSED, "as in journals without hashes"
 
 
-def test_hashes_that_were_removed_are_missed(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    first = min(place for place, (_, event) in enumerate(timed) if isinstance(event, Closed))
-    rest = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed[first + 1 :]]
-    outcome, text = witnesses([*timed[: first + 1], *rest], files)
+def test_hashes_that_were_removed_are_missed(group: Logged) -> None:
+    cut = places(GROUP, Closed)[0] + 1
+    outcome, text = group.says([*group.timed[:cut], *group.unhashed[cut:]])
     assert outcome is Outcome.UNKNOWN
     assert " and with the hash of 1 of " in text
 
 
-def test_answers_that_two_ranks_exchanged_show(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    paths = [files.witness(f"node{rank}", rank) for rank in (1, 2)]
-    texts = [path.read_text() for path in paths]
-    for path, text in zip(paths, reversed(texts)):
-        path.write_text(text)
-    assert "their hash is not the recorded one" in witnesses(timed, files)[1]
-
-
-def test_a_log_that_is_missing_is_named_and_nothing_is_proved_without_it(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    files.witness("node2", 2).unlink()
-    outcome, text = witnesses(timed, files)
-    assert outcome is Outcome.UNKNOWN
-    assert text.endswith("; missing or incomplete: rank 2 on node2")
+def test_answers_that_two_ranks_exchanged_show(group: Logged) -> None:
+    first, second = (group.log(rank).read_text() for rank in (1, 2))
+    group.edit(1, lambda _: second)
+    group.edit(2, lambda _: first)
+    assert "their hash is not the recorded one" in group.says()[1]
 
 
 def test_the_last_lines_of_a_host_that_died_may_be_lost_and_no_others(tmp_path: Path) -> None:
     """It had not put them on its disk; after a resume the rank appends to what is left."""
-    scene = Scene(minutes=0.4, killed_at=20.0)
-    killed = told(scene)
-    first = killed[: max(place for place, (_, event) in enumerate(killed) if isinstance(event, LegBegan))]
-    files, timed = hashed_run(tmp_path, killed)
-    path = files.witness("node1", 1)
-    whole = path.read_text()
-    write_witnesses(files, first)
-    before = path.read_text()
-    assert whole.startswith(before)
-    last = replay_of(first).running[0]
-    (cut,) = [n for n in [before.find(f'{{"trial": {last.trial.number}, ')] if n > 0]
-    write_witnesses(files, timed)
-    unhashed = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed]
-    path.write_text(before[:cut] + whole[len(before) :])
-    outcome, text = witnesses(unhashed, files)
-    assert (outcome, text.split("; ")[1]) == (
-        Outcome.UNKNOWN,
-        "missing or incomplete: rank 1 on node1",
-    )
-    lines = before.splitlines(keepends=True)
-    path.write_text("".join(lines[3:]) + whole[len(before) :])
-    assert witnesses(unhashed, files)[0] is Outcome.FAILED
+    run = Logged(tmp_path, KILLED)
+    whole = run.log(1).read_text()
+    write_witnesses(run.files, KILLED[:SECOND_LEG])
+    before = run.log(1).read_text()
+    write_witnesses(run.files, KILLED)
+    running = [attempt.trial.number for attempt in replayed(KILLED[:SECOND_LEG]).running.values()]
+    (cut,) = [at for number in running if (at := before.find(f'{{"trial": {number}, ')) > 0]
+    run.log(1).write_text(before[:cut] + whole[len(before) :])
+    outcome, text = run.says(run.unhashed)
+    assert (outcome, text.split("; ")[1]) == (Outcome.UNKNOWN, "missing or incomplete: rank 1 on node1")
+    run.log(1).write_text("".join(before.splitlines(keepends=True)[3:]) + whole[len(before) :])
+    assert run.says(run.unhashed)[0] is Outcome.FAILED
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_host_may_also_die_between_two_trials(tmp_path: Path, lost: bool) -> None:
     """Its leg died with it, or its group was lost, after a trial had ended and before the next began."""
-    files, timed = hashed_run(tmp_path, told(Scene(minutes=0.2, groups=1)))
-    ended = [place for place, (_, event) in enumerate(timed) if isinstance(event, Ended)]
-    killed = timed[: ended[1] + 1]
-    files.witness("node1", 1).write_text("")
-    write_witnesses(files, killed)
-    path = files.witness("node1", 1)
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
-    t, follows = timed[ended[1] + 1]
+    run = Logged(tmp_path, told(Scene(minutes=0.2, groups=1)))
+    place = places(run.timed, Ended)[1] + 1
+    killed, (t, follows) = run.timed[:place], run.timed[place]
+    write_witnesses(run.files, killed)
+    run.edit_lines(1, lambda lines: lines[:-3])
     assert isinstance(follows, Dispatched)
     if lost:
         killed += [(t, follows), (t, GroupLost(0, "the host died")), (t, LegEnded("error: x", t))]
-    assert witnesses(killed, files)[0] is Outcome.UNKNOWN
-    clean = [*timed[: ended[1] + 2], (t, LegEnded("interrupted", t))]
-    assert witnesses(clean, files)[0] is Outcome.FAILED
+    assert run.says(killed)[0] is Outcome.UNKNOWN
+    assert run.says([*run.timed[: place + 1], (t, LegEnded("interrupted", t))])[0] is Outcome.FAILED
 
 
 def test_a_log_that_is_silent_on_a_whole_leg_was_lost_in_between(tmp_path: Path) -> None:
     """As where a host was cleaned after the job, and the run was resumed there."""
-    killed = told(Scene(minutes=0.4, killed_at=20.0))
-    place = max(place for place, (_, event) in enumerate(killed) if isinstance(event, LegBegan))
-    files, timed = hashed_run(tmp_path, killed)
-    write_witnesses(files, killed[:place])
-    before = len(files.witness("node1", 1).read_text())
-    write_witnesses(files, killed)
-    path = files.witness("node1", 1)
-    path.write_text(path.read_text()[before:])
-    unhashed = [(t, replace(e, logs="") if isinstance(e, Closed) else e) for t, e in timed]
-    assert witnesses(unhashed, files)[0] is Outcome.UNKNOWN
-    path.write_text("")
-    assert witnesses(unhashed, files)[0] is Outcome.UNKNOWN
+    run = Logged(tmp_path, KILLED)
+    write_witnesses(run.files, KILLED[:SECOND_LEG])
+    before = len(run.log(1).read_text())
+    write_witnesses(run.files, KILLED)
+    run.edit(1, lambda text: text[before:])
+    assert run.says(run.unhashed)[0] is Outcome.UNKNOWN
+    run.edit(1, lambda text: "")
+    assert run.says(run.unhashed)[0] is Outcome.UNKNOWN
 
 
 def wider(timed: list[Timed]) -> list[Timed]:
     """A group of two ranks, said to be one of four."""
-    found: list[Timed] = []
-    for t, event in timed:
-        if isinstance(event, LegBegan):
-            event = replace(event, groups=((1, 2, 3, 4),))
-        found.append((t, event))
-        if isinstance(event, RankReady):
-            more = event.ready.rank + 2
-            found.append((t, replace(event, ready=replace(event.ready, rank=more, host=f"node{more}"))))
-    return found
+    last = places(timed, RankReady)[-1]
+    more = [within(e, rank=e.ready.rank + 2, host=f"node{e.ready.rank + 2}") for _, e in timed[2 : last + 1]]
+    four = each(LegBegan, lambda event: replace(event, groups=((1, 2, 3, 4),)))
+    return four(inserted(timed, last + 1, *more))
 
 
-def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, GROUP)
-    outcome, text = witnesses(wider(timed), files)
+def test_ranks_that_never_were_have_no_log(group: Logged) -> None:
+    outcome, text = group.says(wider(group.timed))
     assert outcome is Outcome.UNKNOWN
     assert text.endswith("missing or incomplete: rank 3 on node3, rank 4 on node4")
     for rank in (3, 4):  # copies of those of real ranks have too many images, and another hash
-        source = files.witness(f"node{rank - 2}", rank - 2)
-        files.witness(f"node{rank}", rank).write_bytes(source.read_bytes())
-    outcome, text = witnesses(wider(timed), files)
+        group.log(rank).write_bytes(group.log(rank - 2).read_bytes())
+    outcome, text = group.says(wider(group.timed))
     assert outcome is Outcome.FAILED
     assert "the ranks wrote 4000 images of trial 0, attempt 1, segment 0; the journal has 2000" in text
     assert "their hash is not the recorded one" in text
@@ -192,26 +210,80 @@ def test_ranks_that_never_were_have_no_log(tmp_path: Path) -> None:
         ('"steps": 15', '"steps": -15', "not all values are whole numbers of at least 0"),
         ('"steps": 15', '"steps": true', "not all values are whole numbers"),
         ('"steps": 15', '"steps": 15.0', "not all values are whole numbers"),
+        ('"steps": 15', '"steps": Infinity', "line 1 of"),
+        ('"steps": 15', '"steps": 1e999', "line 1 of"),
+        ('"steps": 15', '"steps": NaN', "line 1 of"),
+        ('"steps": 15', '"steps": null', "line 1 of"),
+        ('"steps": 15', '"steps": "\u0000"', "line 1 of"),
+        ('"steps": 15', '"steps": ' + "[" * 100_000, "line 1 of"),
+        ("{", "nonsense\n{", "line 1 of"),
         ('"segment": 0', '"segment": 1', "it is of segment 1, but 0 is open"),
     ],
 )
-def test_what_no_rank_writes_is_damage(tmp_path: Path, before: str, after: str, says: str) -> None:
-    files, timed = hashed_run(tmp_path, told(Scene(minutes=0.2)))
-    path = files.witness("node1", 1)
-    path.write_text(path.read_text().replace(before, after, 1))
-    outcome, text = witnesses(timed, files)
+def test_what_no_rank_writes_is_damage(run: Logged, before: str, after: str, says: str) -> None:
+    run.edit(1, lambda text: text.replace(before, after, 1))
+    outcome, text = run.says()
     assert outcome is Outcome.FAILED
     assert says in text
 
 
-def test_a_rank_does_one_thing_after_the_other(tmp_path: Path) -> None:
-    files, timed = hashed_run(tmp_path, told(Scene(minutes=0.2)))
-    path = files.witness("node1", 1)
-    lines = path.read_text().splitlines()
+def test_a_rank_does_one_thing_after_the_other(run: Logged) -> None:
+    lines = run.log(1).read_text().splitlines(keepends=True)
     answers = next(place for place, line in enumerate(lines) if "correct" in line)
-    path.write_text("\n".join([*lines, lines[0]]) + "\n")
-    assert "it goes back to trial 0, attempt 1" in witnesses(timed, files)[1]
-    path.write_text("\n".join([*lines[: answers + 1], *lines[answers:]]) + "\n")
-    assert "it is of segment 0, but 1 is open" in witnesses(timed, files)[1], "a repeated validation"
-    path.write_text("\n".join([*lines[:answers], lines[answers + 1], lines[answers]]) + "\n")
-    assert "it is of segment 1, but 0 is open" in witnesses(timed, files)[1]
+    run.edit_lines(1, lambda lines: [*lines, lines[0]])
+    assert "it goes back to trial 0, attempt 1" in run.says()[1]
+    run.edit_lines(1, lambda _: [*lines[: answers + 1], *lines[answers:]])
+    assert "it is of segment 0, but 1 is open" in run.says()[1], "a repeated validation"
+    run.edit_lines(1, lambda _: [*lines[:answers], lines[answers + 1], lines[answers]])
+    assert "it is of segment 1, but 0 is open" in run.says()[1]
+
+
+def test_what_lies_where_logs_should_is_not_at_hand(run: Logged) -> None:
+    """Hosts are named by the journal, which is anybody's."""
+    for rank in (1, 2):
+        run.log(rank).unlink()
+        run.log(rank).mkdir()
+    assert run.says()[0] is Outcome.UNKNOWN
+    assert run.says(each(RankReady, lambda e: within(e, host="h" * 5000))(TIMED))[0] is Outcome.UNKNOWN
+
+
+def test_a_rank_that_is_left_out_of_the_journal_wrote_its_own_log(tmp_path: Path) -> None:
+    """Half of the devices are said to have done all the work."""
+    run = Logged(tmp_path, told(Scene(minutes=0.25, ranks_of_a_group=2)))
+    text = run.says(TIMED)[1]
+    assert "logs/node3.rank3.steps.jsonl has the work of a rank that is not in the journal" in text
+    for log in run.files.logs_directory.iterdir():
+        log.rename(log.with_name(f"other{log.name}"))
+    assert "a rank that is not in the journal" in run.says(TIMED)[1]
+
+
+def test_the_rank_of_a_run_that_did_nothing_is_no_stranger(run: Logged) -> None:
+    run.files.witness("elsewhere", 9).touch()
+    assert run.says()[0] is Outcome.PASSED
+
+
+def test_a_validation_of_which_the_ranks_wrote_nothing(run: Logged) -> None:
+    def without_the_last(lines: list[str]) -> list[str]:
+        last = max(place for place, line in enumerate(lines) if "correct" in line)
+        return lines[:last] + lines[last + 1 :]
+
+    for rank in (1, 2):
+        run.edit_lines(rank, without_the_last)
+    assert "the ranks have 0 of 0 wrong after trial " in run.says(run.unhashed)[1]
+
+
+def test_a_group_that_was_given_up_may_have_worked_on_unheard(tmp_path: Path) -> None:
+    run = Logged(tmp_path, LOST)
+    lost = next(a for a in replayed(LOST).attempts if a.ended is None and a.began is not None)
+    (rank, *_), done = lost.leg.began.groups[lost.group], len(lost.validations)
+    head = f'{{"trial": {lost.trial.number}, "attempt": {lost.number}, "segment": '
+
+    def worked_on(lines: list[str]) -> list[str]:
+        last = max(place for place, line in enumerate(lines) if line.startswith(head))
+        steps = [f'{head}{done + n}, "steps": 15, "examples": 750}}\n' for n in range(3)]
+        answers = [f'{head}{done + n}, "of": 400, "correct": 200}}\n' for n in range(2)]
+        more = [steps[0], answers[0], steps[1], answers[1], steps[2]]
+        return [*lines[: last + 1], *more, *lines[last + 1 :]]
+
+    run.edit_lines(rank, worked_on)
+    assert run.says(run.unhashed)[0] is Outcome.PASSED

@@ -1,0 +1,176 @@
+"""Good journals, edits of their lines, and what the rules say of the edited run. All in memory: the forger
+computes the chain again, so that only what he wrote can contradict what else is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from aiperf.config import with_overrides
+from aiperf.files import RunFiles
+from aiperf.journal.events import (
+    CeilingMeasured,
+    Closed,
+    ControlMeasured,
+    Dispatched,
+    Event,
+    LegEnded,
+    Opened,
+    RankReady,
+    Stepped,
+)
+from aiperf.journal.file import VERSION, read_journal
+from aiperf.rules.rule import Finding, Kind
+from aiperf.rules.verdict import RULES, Verdict, evidence_of, judge
+from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+TIMED = told(Scene(minutes=0.25))
+VICTIM = 4  # a trial in the middle, with several segments
+LONG = told(Scene(minutes=0.25, epochs=100))  # ten validations each
+BY_TRIALS = told(Scene(minutes=0, max_trials=8))
+TWO_LEGS = told(Scene(minutes=0.25, killed_at=16.0))
+OUT_OF_MEMORY = told(Scene(minutes=0.25, out_of_memory=frozenset({2, 5})))
+LOST = told(Scene(minutes=0.3, lost=((1, 16.0),)))
+
+Edit = Callable[[list[Timed]], list[Timed]]
+
+
+def recorded(run: str) -> list[Timed]:
+    """The events of a real run, as the journal has them today."""
+    lines = [(line.t, line.event) for line in read_journal(RECORDED / run / "journal.jsonl")]
+    return each(Opened, lambda event: replace(event, version=VERSION))(lines)
+
+
+# What is said of it
+
+
+def judged(timed: list[Timed], files: RunFiles | None = None) -> Verdict:
+    return judge(replayed(timed), files)
+
+
+def found(run: Verdict | list[Timed], rule: str, files: RunFiles | None = None) -> Finding:
+    """What one rule says; of lines, without asking the others."""
+    if isinstance(run, Verdict):
+        return next(finding for finding in run.findings if finding.rule == rule)
+    (asked,) = [one for one in RULES if one.name == rule]
+    return asked.find(evidence_of(replayed(run), files))
+
+
+def failed(timed: list[Timed], files: RunFiles | None = None) -> dict[str, str]:
+    """What the rules of integrity that failed say."""
+    return {f.rule: f.text for f in judged(timed, files).failed(Kind.INTEGRITY)}
+
+
+# Edits
+
+
+def of_trial(event: Event) -> int | None:
+    if isinstance(event, Dispatched):
+        return event.trial.number
+    return getattr(part(event), "trial", None) if type(event) in PARTS else None
+
+
+def places(timed: list[Timed], kind: type[Event], trial: int | None = None) -> list[int]:
+    """Of the lines of that kind, of that trial."""
+    return [
+        place
+        for place, (_, event) in enumerate(timed)
+        if isinstance(event, kind) and (trial is None or of_trial(event) == trial)
+    ]
+
+
+def one(kind: type[Event], timed: list[Timed] = TIMED, trial: int | None = None) -> Any:
+    """The first event of that kind, of that trial."""
+    return timed[places(timed, kind, trial)[0]][1]
+
+
+def inserted(timed: list[Timed], place: int, *events: Event) -> list[Timed]:
+    """Before that line, at its time."""
+    return [*timed[:place], *((timed[place][0], event) for event in events), *timed[place:]]
+
+
+def changed(timed: list[Timed], place: int, event: Event) -> list[Timed]:
+    return [*timed[:place], (timed[place][0], event), *timed[place + 1 :]]
+
+
+def without(timed: list[Timed], *kinds: type[Event]) -> list[Timed]:
+    return [entry for entry in timed if not isinstance(entry[1], kinds)]
+
+
+def until(kind: type[Event], timed: list[Timed] = TIMED) -> list[Timed]:
+    """The lines above the first one of a kind."""
+    return timed[: places(timed, kind)[0]]
+
+
+def each(kind: type[Event], change: Callable[[Any], Event], trial: int | None = None) -> Edit:
+    """The same change on every line of a kind, of that trial."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        wanted = set(places(timed, kind, trial))
+        return [(t, change(event) if place in wanted else event) for place, (t, event) in enumerate(timed)]
+
+    return edit
+
+
+def first(kind: type[Event], change: Callable[[Any], Event], trial: int | None = None) -> Edit:
+    """The change on the first line of a kind, of that trial."""
+    return lambda timed: changed(timed, places(timed, kind, trial)[0], change(one(kind, timed, trial)))
+
+
+def said(kind: type[Event], trial: int | None = None, **fields: object) -> Edit:
+    """What every group said in the lines of a kind, with other fields."""
+    return each(kind, lambda event: within(event, **fields), trial)
+
+
+def together(*edits: Edit) -> Edit:
+    return lambda timed: reduce(lambda lines, edit: edit(lines), edits, timed)
+
+
+def of(journal: list[Timed], *edits: Edit) -> Edit:
+    """The edits of another journal."""
+    return lambda timed: together(*edits)(journal)
+
+
+def proposed(event: Dispatched, **fields: Any) -> Dispatched:
+    return replace(event, trial=replace(event.trial, **fields))
+
+
+def with_hyper(event: Dispatched, **fields: Any) -> Dispatched:
+    return proposed(event, hyper=replace(event.trial.hyper, **fields))
+
+
+def with_config(**overrides: object) -> Edit:
+    return each(Opened, lambda e: replace(e, config=with_overrides(e.config, overrides)))
+
+
+def with_ready(**fields: object) -> Edit:
+    return said(RankReady, **fields)
+
+
+def with_manifest(**entries: object) -> Edit:
+    return each(RankReady, lambda e: within(e, data={**e.ready.data, **entries}))
+
+
+def with_ceiling(**fields: object) -> Edit:
+    return said(CeilingMeasured, **fields)
+
+
+def with_control(**fields: object) -> Edit:
+    return said(ControlMeasured, **fields)
+
+
+def with_end(reason: str, earlier_seconds: float) -> Edit:
+    return each(LegEnded, lambda e: replace(e, reason=reason, end=e.end - earlier_seconds))
+
+
+def worked(factor: float) -> Edit:
+    """The same work, said to have taken so many times as long."""
+    return together(
+        each(Stepped, lambda e: within(e, seconds=e.block.seconds * factor)),
+        each(Closed, lambda e: within(e, train_seconds=e.segment.train_seconds * factor)),
+    )

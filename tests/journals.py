@@ -188,6 +188,22 @@ DATA: Mapping[str, Any] = {
 }
 
 
+READY = Ready(
+    rank=1,
+    host="node1",
+    pid=1,
+    device="a device",
+    memory_bytes=1,
+    software={},
+    code_hash="code",
+    data={"training_examples": 200, "validation_examples": 400},
+    initial_weights="weights",
+    wall_seconds=0.0,
+    seconds=0.1,
+    multiplies={"matrix product": "bf16", "convolution": "bf16"},
+)
+
+
 def told(scene: Scene = Scene()) -> list[Timed]:
     """The lines of such a run, in order."""
     return list(_simulated(scene))

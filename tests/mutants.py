@@ -76,9 +76,7 @@ def mutants(kind: str) -> list[Mutant]:
 
 
 def _sources(path: Path) -> list[Path]:
-    return (
-        [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in (".py", ".c", ".h")]
-    )
+    return [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in (".py", ".c", ".h")]
 
 
 def _places(file: Path) -> Iterator[Mutant]:
@@ -106,9 +104,7 @@ def _places(file: Path) -> Iterator[Mutant]:
                         yield Mutant(path, begin, end, f" {new} ")
                 if isinstance(node, ast.Constant) and type(node.value) is int:
                     begin = offset(node.lineno, node.col_offset)
-                    yield Mutant(
-                        path, begin, offset(node.lineno, node.end_col_offset or 0), f"{node.value + 1}"
-                    )
+                    yield Mutant(path, begin, offset(node.lineno, node.end_col_offset or 0), f"{node.value + 1}")
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, str]]:

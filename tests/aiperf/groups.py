@@ -38,24 +38,10 @@ from aiperf.wire.messages import (
 )
 from nas.graph import Graph
 from nas.record import graph_from_json
+from tests.journals import READY
 
 STEP_SECONDS = 0.01
 STEPS, BATCH, VALIDATED = 4, 50, 400
-
-READY = Ready(
-    rank=1,
-    host="node1",
-    pid=1,
-    device="a device",
-    memory_bytes=1,
-    software={},
-    code_hash="code",
-    data={"training_examples": 200, "validation_examples": 400},
-    initial_weights="weights",
-    wall_seconds=0.0,
-    seconds=0.1,
-    multiplies={"matrix product": "bf16", "convolution": "bf16"},
-)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import torch
 from aiperf.device import Device, bind
 from aiperf.measuring.precision import observed
 from aiperf.rules.who import misdeclared
-from tests.aiperf.groups import READY
+from tests.journals import READY
 
 
 @pytest.fixture

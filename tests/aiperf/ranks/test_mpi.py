@@ -43,8 +43,8 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
-from tests.aiperf.groups import READY
 from tests.aiperf.training.test_worker import CONFIG
+from tests.journals import READY
 
 HOSTS = ("node1", "node1", "node1", "node2", "node2")
 PLACES = layout(HOSTS)

@@ -17,8 +17,8 @@ from aiperf.ranks.shipping import is_piece, pieces
 from aiperf.trial import State
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Release, unpack
-from tests.aiperf.groups import READY
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
+from tests.journals import READY
 
 
 @pytest.fixture

@@ -16,37 +16,25 @@ from aiperf.journal.events import (
     GroupLost,
     LegBegan,
     LegEnded,
+    Opened,
+    Origin,
     RankReady,
     Released,
     Stepped,
 )
-from aiperf.journal.replay import Replay
-from aiperf.rules.ending import Answer, can_go_on, shortfall
+from aiperf.rules.ending import Answer, Shortfall, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
-from aiperf.rules.verdict import Verdict, judge
+from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.score.credit import credit
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
-from tests.journals import RELEASE, Scene, Timed, told, within
+from tests.aiperf.rules.forged import each, failed, judged, one, places, said, until, without
+from tests.journals import RELEASE, Scene, Timed, of_origin, replayed, told, within
 
 TIMED, LONGER = told(Scene(minutes=0.15)), told(Scene(minutes=0.5))
 DEAD = "the worker (process 7) was killed by signal 9"
-
-
-def replayed(timed: list[Timed]) -> Replay:
-    replay = Replay()
-    for t, event in timed:
-        replay.add(t, event)
-    return replay
-
-
-def verdict_on(timed: list[Timed]) -> Verdict:
-    return judge(replayed(timed), None)
-
-
-def until(kind: type[Event], timed: list[Timed] = TIMED) -> list[Timed]:
-    """The lines above the first one of a kind."""
-    return timed[: next(place for place, (_, event) in enumerate(timed) if isinstance(event, kind))]
+ALL_LOST = GroupLost(0, DEAD), GroupLost(1, DEAD)
+RESUMED = "`aiperf-hpc resume RUN` continues it"
 
 
 def then(timed: list[Timed], *following: Event) -> list[Timed]:
@@ -56,62 +44,52 @@ def then(timed: list[Timed], *following: Event) -> list[Timed]:
     return [*timed, *((t, event) for event in ended)]
 
 
-def lost(timed: list[Timed]) -> list[Timed]:
-    return then(
-        timed, GroupLost(0, DEAD), GroupLost(1, "it said nothing"), _end("error: every group is lost")
-    )
-
-
-def _end(reason: str) -> LegEnded:
+def end(reason: str) -> LegEnded:
     return LegEnded(reason, 0.0)
+
+
+def lost(timed: list[Timed]) -> list[Timed]:
+    silent = GroupLost(1, "it said nothing")
+    return then(timed, GroupLost(0, DEAD), silent, end("error: every group is lost"))
 
 
 def failing() -> list[Timed]:
     """The first trial of each group fails at once, and then somebody presses Ctrl-C."""
-    begun = [*until(Stepped)]
-    jobs = [event.trial.number for _, event in begun if isinstance(event, Dispatched)]
-    failed = next(event for _, event in TIMED if isinstance(event, Ended))
-    failed = replace(
-        within(failed, state=State.FAILED, reason="the loss is nan", kept=None), end=begun[-1][0]
-    )
-    ends = [within(failed, trial=number) for number in jobs]
-    return then(begun, *ends, _end("interrupted"))
+    begun = until(Stepped, TIMED)
+    ended = replace(one(Ended, TIMED), end=begun[-1][0])
+    failure = within(ended, state=State.FAILED, reason="the loss is nan", kept=None)
+    numbers = [event.trial.number for _, event in begun if isinstance(event, Dispatched)]
+    return then(begun, *(within(failure, trial=number) for number in numbers), end("interrupted"))
 
 
 def unkept() -> list[Timed]:
     """The first validation ends just before the deadline: in time for the journal, too late for its group."""
-    end = next(event.end for _, event in TIMED if isinstance(event, Closed))
-    timed = told(Scene(minutes=(end - RELEASE + 0.01) / 60))
-    timed = [(t, within(e, kept=NOTHING_KEPT) if isinstance(e, Ended) else e) for t, e in timed]
-    return [line for line in timed if not isinstance(line[1], events.Tested)]
+    timed = told(Scene(minutes=(one(Closed, TIMED).end - RELEASE + 0.01) / 60))
+    return without(said(Ended, kept=NOTHING_KEPT)(timed), events.Tested)
 
 
-UNTESTED = until(events.Tested)
-NEVER = until(Released)
-FIRST_STEP = until(Closed)
+UNTESTED, NEVER, FIRST_STEP = (until(kind, TIMED) for kind in (events.Tested, Released, Closed))
+NOT_ENDED = until(LegEnded, TIMED)
 
 NO_RESULT = {
     "lost before the clock": (
-        then(NEVER, _end("error: group 1 was lost before the clock started: killed")),
+        then(NEVER, end("error: group 1 was lost before the clock started: killed")),
         "the clock never started: group 1 was lost",
     ),
     "interrupted before the clock": (
-        then(NEVER, _end(f"error: {StoppedEarly('interrupted')}")),
-        "the clock never started: interrupted; `aiperf-hpc resume RUN` continues it",
+        then(NEVER, end(f"error: {StoppedEarly('interrupted')}")),
+        f"the clock never started: interrupted; {RESUMED}",
     ),
     "no rank came up": (
-        then(until(RankReady), _end("error: not in time")),
+        then(until(RankReady, TIMED), end("error: not in time")),
         "the clock never started: not in",
     ),
     "every group lost": (lost(FIRST_STEP), f"every group was lost; the first, group 0: {DEAD}"),
-    "every group lost after trials": (lost(until(LegEnded)), "every group was lost; the first, group 0"),
-    "an error": (
-        then(until(LegEnded), _end("error: no space left")),
-        "the run ended with an error: no space left",
-    ),
+    "every group lost after trials": (lost(NOT_ENDED), "every group was lost; the first, group 0"),
+    "an error": (then(NOT_ENDED, end("error: no space left")), "the run ended with an error: no space left"),
     "interrupted at once": (
-        then(FIRST_STEP, GroupLost(0, DEAD), GroupLost(1, DEAD), _end("interrupted")),
-        "no validation ended before the interrupt; `aiperf-hpc resume RUN` continues it",
+        then(FIRST_STEP, *ALL_LOST, end("interrupted")),
+        f"no validation ended before the interrupt; {RESUMED}",
     ),
     "nothing but failures": (
         failing(),
@@ -127,7 +105,7 @@ NO_RESULT = {
     ),
     "untested": (
         UNTESTED,
-        "no network was tested: the test did not finish; `aiperf-hpc resume RUN` continues it and tests the",
+        f"no network was tested: the test did not finish; {RESUMED} and tests the",
     ),
 }
 
@@ -136,23 +114,25 @@ NO_RESULT = {
 def test_a_run_that_ended_with_nothing_has_no_result_and_the_first_cause(
     timed: list[Timed], cause: str
 ) -> None:
-    verdict = verdict_on(timed)
+    verdict = judged(timed)
     assert verdict.failed(Kind.INTEGRITY) == []
     assert verdict.answer is Answer.NO_RESULT
     assert verdict.cause.startswith(cause)
     assert (verdict.valid, verdict.run_class) == (False, None)
 
 
+IN_PROGRESS = "the run is in progress, or was killed; if it was killed, "
 INCOMPLETE = {
     "not begun": (TIMED[:1], "the run has not started, or was killed before; if it was killed, "),
-    "before the clock": (NEVER, "the run is in progress, or was killed; if it was killed, "),
-    "in the span": (until(Closed, LONGER), "the run is in progress, or was killed; if it was killed, "),
+    "before the clock": (NEVER, IN_PROGRESS),
+    "in the span": (until(Closed, LONGER), IN_PROGRESS),
+    "at its end": (NOT_ENDED, IN_PROGRESS),
     "warned": (
-        then(until(Closed, LONGER), GroupLost(0, DEAD), GroupLost(1, DEAD), _end("terminated")),
+        then(until(Closed, LONGER), *ALL_LOST, end("terminated")),
         "the run was stopped by the scheduler; ",
     ),
     "warned before the clock": (
-        then(NEVER, _end(f"error: {StoppedEarly('terminated')}")),
+        then(NEVER, end(f"error: {StoppedEarly('terminated')}")),
         "the run was stopped by the scheduler; ",
     ),
 }
@@ -160,129 +140,83 @@ INCOMPLETE = {
 
 @pytest.mark.parametrize(("timed", "cause"), INCOMPLETE.values(), ids=INCOMPLETE)
 def test_a_run_that_is_to_go_on_is_incomplete_and_says_how(timed: list[Timed], cause: str) -> None:
-    verdict = verdict_on(timed)
+    verdict = judged(timed)
     assert verdict.answer is Answer.INCOMPLETE
-    assert verdict.cause == f"{cause}`aiperf-hpc resume RUN` continues it"
+    assert verdict.cause == f"{cause}{RESUMED}"
     assert can_go_on(replayed(timed))
 
 
-def test_a_run_is_incomplete_until_its_last_leg_has_ended() -> None:
-    ended = len(until(LegEnded))
-    answers = [verdict_on(TIMED[:end]).answer for end in range(1, ended, 9)]
-    assert set(answers) == {Answer.INCOMPLETE}
-    assert verdict_on(TIMED).answer is Answer.VALID
+def lacking(timed: list[Timed], credited: bool = True, growing: bool = False) -> Shortfall:
+    lack = shortfall(replayed(timed), credited, growing=growing)
+    assert lack is not None
+    return lack
 
 
 def test_what_resume_would_refuse_is_not_said_to_go_on() -> None:
     """Its time was over when it was killed, and there is nothing to test."""
-    timed = then(FIRST_STEP, GroupLost(0, DEAD), GroupLost(1, DEAD))
-    over = [*timed, (99.0, GroupLost(0, DEAD))]
+    over = [*then(FIRST_STEP, *ALL_LOST), (99.0, GroupLost(0, DEAD))]
     assert not can_go_on(replayed(over))
-    found = shortfall(replayed(over), credited=False)
-    assert found is not None
-    assert found.text.endswith("if it was killed, it has no time left: start a new run")
-    warned = shortfall(replayed([*over, (99.0, LegEnded("terminated", 99.0))]), credited=False)
-    assert warned is not None
-    assert warned.answer is Answer.NO_RESULT
-    assert (
-        warned.text == "no validation ended before the run was stopped; start a new run with more --minutes"
-    )
+    text = lacking(over, credited=False).text
+    assert text.endswith("if it was killed, it has no time left: start a new run")
+    warned = lacking([*over, (99.0, LegEnded("terminated", 99.0))], credited=False)
+    text = "no validation ended before the run was stopped; start a new run with more --minutes"
+    assert (warned.answer, warned.text) == (Answer.NO_RESULT, text)
 
 
-def test_a_test_that_goes_on_has_not_failed() -> None:
-    """Its journal grows, and there is a group that may do it."""
-    replay = replayed(UNTESTED)
-    testing = shortfall(replay, True, growing=True)
-    assert testing is not None
+def test_a_test_that_goes_on_has_not_failed_while_its_journal_grows_and_a_group_may_do_it() -> None:
+    testing = lacking(UNTESTED, growing=True)
     assert (testing.answer, testing.text) == (Answer.INCOMPLETE, "the best network is being tested")
-    gone = replayed(then(UNTESTED, GroupLost(0, DEAD), GroupLost(1, DEAD)))
-    failed = shortfall(gone, True, growing=True)
-    assert failed is not None
-    assert failed.answer is Answer.NO_RESULT
+    assert lacking(then(UNTESTED, *ALL_LOST), growing=True).answer is Answer.NO_RESULT
 
 
 def test_after_an_error_nothing_is_tested() -> None:
     """As where its disk was full: its journal grew a moment ago, and its processes are gone."""
-    timed, _ = NO_RESULT["an error"]
-    found = shortfall(replayed(timed), True, growing=True)
-    assert found is not None
-    assert found.text == (
-        "the run ended with an error: no space left; "
-        "`aiperf-hpc resume RUN` continues it and tests the best network"
-    )
+    text = f"the run ended with an error: no space left; {RESUMED} and tests the best network"
+    assert lacking(NO_RESULT["an error"][0], growing=True).text == text
 
 
-def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks() -> None:
-    def other(event: Event) -> Event:
-        wrong = isinstance(event, RankReady) and event.ready.rank == 1
-        return replace(event, ready=replace(event.ready, code_hash="other")) if wrong else event  # type: ignore[attr-defined,call-arg]
-
-    for timed, _ in [*NO_RESULT.values(), *INCOMPLETE.values()]:
-        changed = [(t, other(event)) for t, event in timed]
-        released = any(isinstance(event, Released) for _, event in timed)
-        assert (verdict_on(changed).answer is Answer.INVALID) == released
-    found = verdict_on([(t, other(event)) for t, event in lost(FIRST_STEP)])
-    assert found.cause == "code: rank 1 on node1 ran different code"
+@pytest.mark.parametrize("name", [*NO_RESULT, *INCOMPLETE])
+def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks(name: str) -> None:
+    timed, _ = (NO_RESULT | INCOMPLETE)[name]
+    wrong = each(RankReady, lambda e: within(e, code_hash="other") if e.ready.rank == 1 else e)(timed)
+    verdict = judged(wrong)
+    assert (verdict.answer is Answer.INVALID) == bool(places(timed, Released))
+    if verdict.answer is Answer.INVALID:
+        assert verdict.cause == "code: rank 1 on node1 ran different code"
 
 
 def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
     """A start on hosts whose clocks or images are wrong is refused; the next one is right."""
-    killed = told(Scene(minutes=0.4, killed_at=20.0))
-    second = max(at for at, (_, event) in enumerate(killed) if isinstance(event, LegBegan))
 
-    def wrong(event: Event) -> Event:
-        if not isinstance(event, RankReady):
-            return event
-        ready = replace(event.ready, code_hash="other", data={**event.ready.data, "sha256": "other"})
-        return replace(event, clock_offset_seconds=9.0, ready=ready)
+    def wrong(event: RankReady) -> Event:
+        other = within(event, code_hash="other", data={**event.ready.data, "sha256": "other"})
+        return replace(other, clock_offset_seconds=9.0)
 
-    refused = [(t, wrong(event)) for t, event in killed[second : second + 3]]
-    again = [(t, replace(e, index=2) if isinstance(e, LegBegan) else e) for t, e in killed[second:]]
-    timed = [*killed[:second], *refused, (refused[-1][0], _end("error: clocks")), *again]
-    assert verdict_on(timed).failed(Kind.INTEGRITY) == []
-    first = [(t, wrong(event)) for t, event in killed[:4]]
-    once = [(t, replace(e, index=1) if isinstance(e, LegBegan) else e) for t, e in told(Scene(minutes=0.4))]
-    assert verdict_on([*first, (first[-1][0], _end("error: data")), *once[1:]]).failed(Kind.INTEGRITY) == []
+    def later(timed: list[Timed], index: int) -> list[Timed]:
+        return each(LegBegan, lambda event: replace(event, index=index))(timed)
+
+    killed, whole = told(Scene(minutes=0.4, killed_at=20.0)), told(Scene(minutes=0.4))
+    second = places(killed, LegBegan)[1]
+    refused = then(each(RankReady, wrong)(killed[second : second + 3]), end("error: clocks"))
+    assert failed([*killed[:second], *refused, *later(killed[second:], 2)]) == {}
+    first = then(each(RankReady, wrong)(killed[:4]), end("error: data"))
+    assert failed([*first, *later(whole[1:], 1)]) == {}
 
 
 def test_a_tested_network_without_credited_work_is_no_result() -> None:
     """Every segment has a step that was not applied."""
-    timed = [(t, within(e, loss=None) if isinstance(e, Stepped) else e) for t, e in TIMED]
-    replay = replayed(timed)
-    assert replay.tested is not None
-    assert not credit(replay).segments
-    verdict = judge(replay, None)
+    timed = said(Stepped, loss=None)(TIMED)
+    assert not credit(replayed(timed)).segments
+    verdict = judged(timed)
     assert verdict.shortfall is not None
     assert verdict.shortfall.text == "no segment was credited"
 
 
-def unknown(timed: list[Timed]) -> set[str]:
-    return {f.rule for f in verdict_on(timed).findings if f.outcome is Outcome.UNKNOWN}
-
-
-NOT_AT_HAND = {"witnesses", "weights"}
-OF_WORK = {
-    "steps",
-    "examples",
-    "accuracy",
-    "times",
-    "speed",
-    "ranked error",
-    "ranked speed",
-    "ranked segments",
-}
-OF_TRIALS = OF_WORK | {"lineage", "operations", "bounds", "search"}
-OF_THE_CLOCK = OF_TRIALS | {
-    "span",
-    "ranks",
-    "code",
-    "clocks",
-    "precision",
-    "initialisation",
-    "ranked span",
-    "ranked trials",
-    "ranked control",
-}
+NOT_AT_HAND = {"witnesses", "weights", "complete"}
+OF_WORK = {"steps", "examples", "accuracy", "speed", "ranked error", "ranked speed", "ranked segments"}
+OF_TRIALS = OF_WORK | {"times", "lineage", "operations", "bounds", "search"}
+OF_THE_CLOCK = OF_TRIALS | {"span", "ranks", "code", "clocks", "precision", "initialisation"}
+OF_THE_CLOCK |= {"ranked span", "ranked trials", "ranked control"}
 OF_RANKS = OF_THE_CLOCK | {"data", "measurements", "ranked data"}
 
 
@@ -290,24 +224,104 @@ OF_RANKS = OF_THE_CLOCK | {"data", "measurements", "ranked data"}
     ("timed", "rules"),
     [
         (TIMED, set()),
-        (until(Stepped), OF_WORK - {"times"}),
-        (then(NEVER, next(e for _, e in TIMED if isinstance(e, Released))), OF_TRIALS),
+        (until(Stepped, TIMED), OF_WORK),
+        (then(NEVER, one(Released, TIMED)), OF_TRIALS),
         (NEVER, OF_THE_CLOCK),
-        (then(NEVER, _end("error: killed")), OF_THE_CLOCK | {"complete"}),
-        (until(RankReady), OF_RANKS),
-        (until(LegBegan), OF_RANKS),
+        (then(NEVER, end("error: killed")), OF_THE_CLOCK),
+        (until(RankReady, TIMED), OF_RANKS),
+        (until(LegBegan, TIMED), OF_RANKS),
     ],
     ids=["whole", "no step", "no trial", "no clock", "ended before the clock", "no rank", "no leg"],
 )
 def test_a_rule_that_looked_at_nothing_is_unknown(timed: list[Timed], rules: set[str]) -> None:
-    assert unknown(timed) - NOT_AT_HAND - {"complete"} == rules - {"complete"}
+    unknown = {f.rule for f in judged(timed).findings if f.outcome is Outcome.UNKNOWN}
+    assert unknown - NOT_AT_HAND == rules
 
 
 def test_an_unknown_rule_of_eligibility_costs_the_class() -> None:
-    verdict = verdict_on(TIMED)
-    met = tuple(replace(finding, outcome=Outcome.PASSED) for finding in verdict.findings)
-    assert Verdict(met).run_class is not None
-    assert Verdict(met).run_class.value == "ranked"  # type: ignore[union-attr]
-    doubtful = (*met[:-1], replace(met[-1], outcome=Outcome.UNKNOWN))
-    assert Verdict(doubtful).run_class.value == "smoke"  # type: ignore[union-attr]
-    assert [f.rule for f in Verdict(doubtful).unmet] == [met[-1].rule]
+    met = tuple(replace(finding, outcome=Outcome.PASSED) for finding in judged(TIMED).findings)
+    assert Verdict(met).run_class is RunClass.RANKED
+    doubtful = Verdict((*met[:-1], replace(met[-1], outcome=Outcome.UNKNOWN)))
+    assert doubtful.run_class is RunClass.SMOKE
+    assert [finding.rule for finding in doubtful.unmet] == [met[-1].rule]
+
+
+# Runs that were not measured are never VALID, whatever the rules find
+
+
+def contradicted(timed: list[Timed]) -> list[Timed]:
+    return each(Opened, lambda event: replace(event, code_hash="f" * 64))(timed)
+
+
+@pytest.mark.parametrize("origin", [origin for origin in Origin if origin is not Origin.MEASURED])
+class TestARunThatWasNotMeasured:
+    def test_is_simulated_where_else_it_were_valid(self, origin: Origin) -> None:
+        measured, verdict = judged(TIMED), judged(of_origin(TIMED, origin))
+        assert (measured.answer, measured.run_class) == (Answer.VALID, RunClass.SMOKE)
+        assert (verdict.answer, verdict.run_class, verdict.valid) == (Answer.SIMULATED, None, False)
+        assert verdict.cause.startswith(f"the run is {origin.value}: no network was trained")
+        assert verdict.findings == measured.findings
+        passed = tuple(replace(finding, outcome=Outcome.PASSED) for finding in measured.findings)
+        assert Verdict(passed, origin=origin).run_class is None
+
+    def test_is_simulated_where_else_it_were_invalid(self, origin: Origin) -> None:
+        wrong = contradicted(TIMED)
+        assert judged(wrong).answer is Answer.INVALID
+        verdict = judged(of_origin(wrong, origin))
+        assert verdict.answer is Answer.SIMULATED
+        assert [finding.rule for finding in verdict.failed(Kind.INTEGRITY)] == ["code"]
+        mark, rule = f"the run is {origin.value}: ", "; code: "
+        assert 0 == verdict.cause.index(mark) < verdict.cause.index(rule)
+
+    @pytest.mark.parametrize(
+        ("timed", "answer"),
+        [(NOT_ENDED, Answer.INCOMPLETE), (then(FIRST_STEP, end("deadline")), Answer.NO_RESULT)],
+        ids=["cut off", "without a validation"],
+    )
+    def test_lacks_what_any_run_would(self, timed: list[Timed], answer: Answer, origin: Origin) -> None:
+        verdict = judged(of_origin(timed, origin))
+        assert verdict.shortfall is not None
+        assert verdict.answer is answer
+        assert verdict.cause.startswith(f"{verdict.shortfall.text}; the run is {origin.value}: ")
+        if origin is Origin.SIMULATED:
+            assert "resume" not in verdict.cause
+
+    def test_is_continued_only_by_workers_that_pretend(self, origin: Origin) -> None:
+        assert can_go_on(replayed(NOT_ENDED))
+        assert can_go_on(replayed(of_origin(NOT_ENDED, origin))) is (origin is Origin.PRETENDED)
+
+
+def test_a_mark_that_a_later_line_takes_back_stays() -> None:
+    timed = of_origin(TIMED, Origin.SIMULATED)
+    assert judged([timed[0], TIMED[0], *timed[1:]]).answer is Answer.SIMULATED
+
+
+def test_the_mark_removed_with_the_chain_computed_again_leaves_no_witness() -> None:
+    """As docs/score.md says: it is then VALID, and smoke; only who invents logs as well gets further."""
+    assert {finding.rule for finding in judged(TIMED).unmet} >= {"witnesses", "ranked error"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "way"),
+    [
+        (Origin.MEASURED, RESUMED),
+        (Origin.PRETENDED, "`aiperf-hpc resume RUN --pretend RUN/assumptions.toml` continues it"),
+        (Origin.SIMULATED, ""),
+    ],
+)
+def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, way: str) -> None:
+    cut_off = way or "it is not continued: start a new run"
+    assert lacking(of_origin(NOT_ENDED, origin)).text.endswith(f"if it was killed, {cut_off}")
+    tests = f"; {way} and tests the best network" if way else ""
+    text = f"no network was tested: the test did not finish{tests}"
+    assert lacking(of_origin(UNTESTED, origin)).text == text
+
+
+def test_each_answer_has_the_exit_code_on_which_scripts_rely() -> None:
+    assert {answer.value: answer.exit_code for answer in Answer} == {
+        "VALID": 0,
+        "INVALID": 1,
+        "NO RESULT": 3,
+        "SIMULATED": 4,
+        "INCOMPLETE": 75,
+    }

@@ -11,7 +11,7 @@ from aiperf.errors import WorldError
 from aiperf.journal.events import RankReady
 from aiperf.run import before_release
 from aiperf.wire.messages import Ready
-from tests.aiperf.groups import READY
+from tests.journals import READY
 
 SECOND = replace(READY, rank=2, host="node2")
 

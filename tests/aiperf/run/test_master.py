@@ -31,8 +31,9 @@ from aiperf.wire.messages import (
 )
 from analysis.readings.facts import engines_text
 from nas.search import Candidate, Exhausted
-from tests.aiperf.groups import BATCH, READY, STEPS, FakeWorld, Meeter, Obedient
+from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
 from tests.aiperf.legs import Run, assigned, states
+from tests.journals import READY
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

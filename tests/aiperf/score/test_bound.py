@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from aiperf.score.bound import MOST_OF_THE_PEAK, TOP_HERTZ, bound_ops_per_second, processor_ops_per_second
+from aiperf.score.peak import GIB
 from aiperf.wire.messages import Processor
-from tests.aiperf.groups import READY
+from tests.journals import READY
 
 ZEN_3 = Processor("x86_64", logical=128, top_hertz=3.5e9, flags=("avx", "avx2", "fma", "sse2"))
 SAPPHIRE_RAPIDS = Processor("x86_64", 224, 0.0, ("amx_bf16", "avx512_bf16", "avx512f", "fma", "sse2"))
@@ -46,6 +47,13 @@ def test_ranks_of_one_host_share_its_processors() -> None:
 def test_other_devices_have_their_listed_peak_each() -> None:
     ranks = [replace(READY, rank=rank, host="a", device="NVIDIA H200", processor=None) for rank in (1, 2)]
     assert bound_ops_per_second(ranks, "bf16") == pytest.approx(2 * MOST_OF_THE_PEAK * 989.5e12)
+
+
+@pytest.mark.parametrize("gib", [64, 128, 10**6])
+def test_no_memory_that_is_claimed_removes_a_bound(gib: int) -> None:
+    """The name stands for one stack and for both, and the bound is that of both."""
+    ready = replace(READY, device="Intel(R) Data Center GPU Max 1550", memory_bytes=gib * GIB)
+    assert bound_ops_per_second([ready], "bf16") == pytest.approx(2 * MOST_OF_THE_PEAK * 419.5e12)
 
 
 def test_no_processor_that_is_claimed_beside_a_listed_device_widens_its_bound() -> None:

@@ -25,8 +25,8 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.wire.messages import Ready
 from analysis.readings.telemetry import records
 from analysis.readings.usage import DeviceUse, Usage, read_usage
-from tests.aiperf.groups import READY
 from tests.aiperf.telemetry.fakes import pynvml as fake
+from tests.journals import READY
 
 FAKES = Path(__file__).parent / "fakes"
 DEVICE = fake.UUID.removeprefix("GPU-")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.known_sets import BUNDLED_TEXT, ENWIK9, differences, known_set
+from aiperf.known_sets import BUNDLED_TEXT, CIFAR_10, DIGITS, ENWIK9, IMAGENET_1K, differences, known_set
+from tests.journals import DATA
 
 # As `aiperf.data` states it of enwik9 in windows of 1,024 bytes.
 MANIFEST: dict[str, Any] = {
@@ -62,3 +63,15 @@ def test_a_size_that_is_none_leaves_no_windows(size: object) -> None:
 
 def test_the_bundled_text_is_another() -> None:
     assert known_set({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT
+
+
+def test_a_fingerprint_belongs_to_a_set_and_a_set_to_its_fingerprint() -> None:
+    assert known_set(DATA) is DIGITS
+    assert known_set({**DATA, "name": "idx", "sha256": "0" * 64}) is None
+    assert known_set({**DATA, "sha256": CIFAR_10.sha256}) is None
+
+
+def test_packed_imagenet_is_known_as_imagenet() -> None:
+    manifest = {**IMAGENET_1K.facts({}), "channels": 3, "name": "packed", "packed": {"side": 256}}
+    assert known_set(manifest) is IMAGENET_1K
+    assert known_set({**manifest, "test_examples": 49_999}) is None

@@ -22,7 +22,7 @@ from aiperf.journal.events import (
     RankReady,
     Stepped,
 )
-from aiperf.journal.file import VERSION, read_journal
+from aiperf.journal.file import read_journal
 from aiperf.rules.rule import Finding, Kind
 from aiperf.rules.verdict import RULES, Verdict, evidence_of, judge
 from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
@@ -41,9 +41,8 @@ Edit = Callable[[list[Timed]], list[Timed]]
 
 
 def recorded(run: str) -> list[Timed]:
-    """The events of a real run, as the journal has them today."""
-    lines = [(line.t, line.event) for line in read_journal(RECORDED / run / "journal.jsonl")]
-    return each(Opened, lambda event: replace(event, version=VERSION))(lines)
+    """The events of a real run."""
+    return [(line.t, line.event) for line in read_journal(RECORDED / run / "journal.jsonl")]
 
 
 # What is said of it
@@ -122,7 +121,7 @@ def first(kind: type[Event], change: Callable[[Any], Event], trial: int | None =
     return lambda timed: changed(timed, places(timed, kind, trial)[0], change(one(kind, timed, trial)))
 
 
-def said(kind: type[Event], trial: int | None = None, **fields: object) -> Edit:
+def said(kind: type[Event], trial: int | None = None, /, **fields: object) -> Edit:
     """What every group said in the lines of a kind, with other fields."""
     return each(kind, lambda event: within(event, **fields), trial)
 

@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.aiperf.rules.test_falsify_facts import Edit, each, with_config, with_manifest
 
 from aiperf.journal import events
-from aiperf.journal.file import read_journal
-from aiperf.known_sets import CIFAR_10, DIGITS, FASHION_MNIST, IMAGENET_1K, KnownSet, known_set
+from aiperf.known_sets import CIFAR_10, FASHION_MNIST, IMAGENET_1K, KnownSet
 from aiperf.rules.answers import FIVE_SIGMA, chance_of_so_few
-from aiperf.rules.rule import Finding, Kind, Outcome
-from aiperf.rules.verdict import RunClass, Verdict
+from aiperf.rules.rule import Outcome
+from aiperf.rules.verdict import RunClass
 from aiperf.tally import Classified
-from tests.aiperf.rules.test_falsify import TIMED, careful, verdict_on
-from tests.journals import DATA, Timed, within
-
-RECORDED = Path(__file__).parents[2] / "recorded"
-OWN: dict[str, object] = {"name": "idx", "sha256": "0" * 64}
-"""Images of nobody knows where, in numbers that fit the configuration."""
-
-
-def found(verdict: Verdict, rule: str) -> Finding:
-    (finding,) = [finding for finding in verdict.findings if finding.rule == rule]
-    return finding
-
-
-def test_packed_imagenet_is_known_as_imagenet() -> None:
-    manifest = {**IMAGENET_1K.facts({}), "channels": 3, "name": "packed", "packed": {"side": 256}}
-    assert known_set(manifest) is IMAGENET_1K
-    assert known_set({**manifest, "test_examples": 49_999}) is None
+from tests.aiperf.rules.forged import (
+    RECORDED,
+    TIMED,
+    Edit,
+    failed,
+    found,
+    judged,
+    one,
+    recorded,
+    said,
+    together,
+    with_config,
+    with_manifest,
+)
 
 
 def with_test(of: int, correct: int) -> Edit:
-    return each(events.Tested, lambda event: within(event, tally=Classified(of, correct)))
+    return said(events.Tested, tally=Classified(of, correct))
 
 
-def recorded(run: str) -> list[Timed]:
-    """The events of a real run."""
-    return [(line.t, line.event) for line in read_journal(RECORDED / run / "journal.jsonl")]
-
-
-def own(timed: list[Timed]) -> list[Timed]:
-    return with_manifest(**OWN)(with_config(**{"data.name": "idx"})(timed))
+# Images of nobody knows where, in numbers that fit the configuration.
+OWN_IMAGES = together(with_config(**{"data.name": "idx"}), with_manifest(name="idx", sha256="0" * 64))
 
 
 def of_known(known: KnownSet, **more: object) -> Edit:
@@ -64,35 +53,113 @@ def of_known(known: KnownSet, **more: object) -> Edit:
         "validation_examples_per_class": [a_class, -(-400 // known.classes)],
         **more,
     }
-    return lambda timed: with_manifest(**entries)(with_config(**config)(timed))
+    return together(with_config(**config), with_manifest(**entries))
 
 
-# Weights that were trained on the test images
+MANY = with_test(10**12, 10**12 - 1)
+FEWER = of_known(CIFAR_10, training_examples=1000, training_examples_per_class=[100, 100])
 
 
-def test_a_network_that_learnt_the_test_images_is_found_out(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(with_test(1197, 1197)(TIMED)))
-    assert found(verdict, "accuracy").outcome is Outcome.FAILED
-    assert "better by more than five standard deviations" in found(verdict, "accuracy").text
+def more_tested(times: int) -> Edit:
+    """More test images than the set has."""
+    of = 1197 * times
+    sizes = [116 * times, 122 * times]
+    return together(with_manifest(test_examples=of, test_examples_per_class=sizes), with_test(of, of - 1))
 
 
-def test_on_own_images_that_is_unknown_and_costs_the_rank(tmp_path: Path) -> None:
-    """Their test part may be the easier one."""
-    verdict = verdict_on(tmp_path, careful(with_test(1197, 1197)(own(TIMED))))
-    assert found(verdict, "accuracy").outcome is Outcome.UNKNOWN
-    assert found(verdict, "accuracy") in verdict.unmet
+def seven_times(known: KnownSet) -> Edit:
+    sizes = [7 * size for size in known.test_examples_per_class]
+    return of_known(known, test_examples=7 * known.test_examples, test_examples_per_class=sizes)
+
+
+@pytest.mark.parametrize(
+    ("edit", "rule", "outcome", "says"),
+    [
+        # Weights that were trained on the test images; one's own test part may be the easier one.
+        (with_test(1197, 1197), "accuracy", Outcome.FAILED, "better by more than five standard deviations"),
+        (together(OWN_IMAGES, with_test(1197, 1197)), "accuracy", Outcome.UNKNOWN, ""),
+        (said(events.Tested, top5=1198), "accuracy", Outcome.FAILED, "1198 top-5 answers are correct in the"),
+        (said(events.Tested, top5=0), "accuracy", Outcome.FAILED, "0 top-5 answers"),
+        (said(events.Tested, top5=1197), "accuracy", Outcome.PASSED, ""),
+        # How many images there are.
+        (more_tested(2), "data", Outcome.FAILED, "test_examples is"),
+        (more_tested(10**9), "data", Outcome.FAILED, "test_examples is"),
+        (together(OWN_IMAGES, MANY), "speed", Outcome.FAILED, "the test of 0.900000 s did more work"),
+        (of_known(CIFAR_10), "data", Outcome.PASSED, ""),
+        (of_known(FASHION_MNIST), "data", Outcome.PASSED, ""),
+        (of_known(IMAGENET_1K), "data", Outcome.PASSED, ""),
+        (seven_times(CIFAR_10), "data", Outcome.FAILED, ""),
+        (seven_times(FASHION_MNIST), "data", Outcome.FAILED, ""),
+        # ImageNet's training images may be tested with others, which are not the official ones.
+        (seven_times(IMAGENET_1K), "data", Outcome.UNKNOWN, ""),
+        (together(FEWER, with_config(**{"data.training_examples": 1000})), "data", Outcome.PASSED, ""),
+        (
+            of_known(CIFAR_10, training_examples=49_000),
+            "data",
+            Outcome.FAILED,
+            "49400 images are used for training and validation, but the set has 50000",
+        ),
+        # What a manifest says agrees with itself.
+        (with_manifest(sha256="0" * 64), "data", Outcome.FAILED, "the SHA-256 is not that of scikit-learn's"),
+        (
+            with_manifest(training_examples_per_class=[5, 10]),
+            "data",
+            Outcome.FAILED,
+            "200 training images do not fit 10 classes of 5 to 10",
+        ),
+        (
+            with_manifest(validation_examples_per_class=[0, 10**9]),
+            "data",
+            Outcome.FAILED,
+            "400 validation images do not fit 10 classes",
+        ),
+        (
+            with_manifest(training_examples_per_class=None),
+            "data",
+            Outcome.FAILED,
+            "examples_per_class is None",
+        ),
+        (
+            with_manifest(official_training_examples=10**9),
+            "data",
+            Outcome.FAILED,
+            "official_training_examples is 1000000000",
+        ),
+    ],
+)
+def test_images_and_answers_are_those_of_the_set(edit: Edit, rule: str, outcome: Outcome, says: str) -> None:
+    finding = found(edit(TIMED), rule)
+    assert finding.outcome is outcome
+    assert says in finding.text
+
+
+def test_own_images_are_not_invalid_and_cost_the_rank() -> None:
+    assert failed(OWN_IMAGES(TIMED)) == {}
+    verdict = judged(OWN_IMAGES(TIMED))
+    assert found(verdict, "data").outcome is Outcome.UNKNOWN
+    assert found(verdict, "data") in verdict.unmet
     assert verdict.run_class is RunClass.SMOKE
+
+
+def test_generated_images_are_counted_by_the_configuration() -> None:
+    lines = recorded("groups")
+    assert found(lines, "data").outcome is Outcome.PASSED
+    forged = with_manifest(test_examples_per_class=[1, 61])(lines)
+    assert "does not fit generated images" in found(forged, "data").text
+
+
+# The chance of an honest run to look so
 
 
 @pytest.mark.parametrize(
     "run",
     sorted(path.parent.name for path in RECORDED.glob("*/journal.jsonl") if path.parent.name != "language"),
 )
-def test_a_real_run_passes_until_its_test_is_made_perfect(run: str, tmp_path: Path) -> None:
+def test_a_real_run_passes_until_its_test_is_made_perfect(run: str) -> None:
     lines = recorded(run)
-    assert found(verdict_on(tmp_path, careful(lines)), "accuracy").outcome is Outcome.PASSED
-    of = next(event.evaluated.tally.of for _, event in lines if isinstance(event, events.Tested))
-    perfect = verdict_on(tmp_path, careful(with_test(of, of)(lines)))
+    assert found(lines, "accuracy").outcome is Outcome.PASSED
+    of = one(events.Tested, lines).evaluated.tally.of
+    perfect = judged(with_test(of, of)(lines))
     already = run == "groups"  # of 64 images none was wrong
     assert found(perfect, "accuracy").outcome is (Outcome.PASSED if already else Outcome.FAILED)
 
@@ -145,97 +212,3 @@ def test_the_best_of_many_honest_networks_is_never_found_out() -> None:
 def test_absurd_counts_are_judged_at_once() -> None:
     assert chance(0, 10**18, 10**5, 10**6) < FIVE_SIGMA
     assert chance(10**18, 10**18, 0, 1) == 1.0
-
-
-# How many images there are
-
-
-@pytest.mark.parametrize("times", [2, 100, 10**9])
-def test_more_test_images_than_a_known_set_has_are_found_out(tmp_path: Path, times: int) -> None:
-    of = 1197 * times
-    more = with_manifest(test_examples=of, test_examples_per_class=[116 * times, 122 * times])
-    verdict = verdict_on(tmp_path, careful(with_test(of, of - 1)(more(TIMED))))
-    assert "test_examples is" in found(verdict, "data").text
-    assert found(verdict, "data").outcome is Outcome.FAILED
-
-
-def test_so_many_images_cannot_be_tested_in_a_second(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(with_test(10**12, 10**12 - 1)(own(TIMED))))
-    assert "the test of 0.900000 s did more work" in found(verdict, "speed").text
-
-
-@pytest.mark.parametrize("known", [CIFAR_10, FASHION_MNIST, IMAGENET_1K], ids=lambda known: known.title)
-def test_a_known_set_is_known_by_its_numbers_and_fingerprint(tmp_path: Path, known: KnownSet) -> None:
-    assert found(verdict_on(tmp_path, careful(of_known(known)(TIMED))), "data").outcome is Outcome.PASSED
-    sizes = [7 * size for size in known.test_examples_per_class]
-    more = of_known(known, test_examples=7 * known.test_examples, test_examples_per_class=sizes)
-    outcome = found(verdict_on(tmp_path, careful(more(TIMED))), "data").outcome
-    # ImageNet's training images may be tested with others, which are not the official ones.
-    assert outcome is (Outcome.UNKNOWN if known is IMAGENET_1K else Outcome.FAILED)
-
-
-def test_a_smaller_training_part_is_no_contradiction(tmp_path: Path) -> None:
-    fewer = of_known(CIFAR_10, training_examples=1000, training_examples_per_class=[100, 100])
-    timed = with_config(**{"data.training_examples": 1000})(fewer(TIMED))
-    assert found(verdict_on(tmp_path, careful(timed)), "data").outcome is Outcome.PASSED
-
-
-@pytest.mark.parametrize(
-    ("edit", "says"),
-    [
-        (with_manifest(sha256="0" * 64), "the SHA-256 is not that of scikit-learn's digits"),
-        (
-            with_manifest(training_examples_per_class=[5, 10]),
-            "200 training images do not fit 10 classes of 5 to 10",
-        ),
-        (
-            with_manifest(validation_examples_per_class=[0, 10**9]),
-            "400 validation images do not fit 10 classes",
-        ),
-        (with_manifest(training_examples_per_class=None), "training_examples_per_class is None"),
-        (with_manifest(official_training_examples=10**9), "official_training_examples is 1000000000"),
-        (
-            of_known(CIFAR_10, training_examples=49_000),
-            "49400 images are used for training and validation, but the set has 50000",
-        ),
-    ],
-)
-def test_a_manifest_agrees_with_itself(tmp_path: Path, edit: Edit, says: str) -> None:
-    finding = found(verdict_on(tmp_path, careful(edit(TIMED))), "data")
-    assert finding.outcome is Outcome.FAILED
-    assert says in finding.text
-
-
-def test_generated_images_are_counted_by_the_configuration(tmp_path: Path) -> None:
-    lines = recorded("groups")
-    assert found(verdict_on(tmp_path, careful(lines)), "data").outcome is Outcome.PASSED
-    forged = with_manifest(test_examples_per_class=[1, 61])(lines)
-    assert "does not fit generated images" in found(verdict_on(tmp_path, careful(forged)), "data").text
-
-
-def test_a_fingerprint_belongs_to_a_set_and_a_set_to_its_fingerprint() -> None:
-    assert known_set(DATA) is DIGITS
-    assert known_set({**DATA, **OWN}) is None
-    assert known_set({**DATA, "sha256": CIFAR_10.sha256}) is None
-
-
-def test_own_images_are_not_invalid(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, careful(own(TIMED)))
-    assert [finding.rule for finding in verdict.failed(Kind.INTEGRITY)] == []
-    assert found(verdict, "data").outcome is Outcome.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("top5", "text"), [(1198, "1198 top-5 answers are correct in the test"), (0, "0 top-5 answers")]
-)
-def test_the_five_highest_outputs_hold_the_highest(top5: int, text: str, tmp_path: Path) -> None:
-    seen = found(
-        verdict_on(tmp_path, careful(each(events.Tested, lambda e: within(e, top5=top5))(TIMED))), "accuracy"
-    )
-    assert text in seen.text
-    assert seen.outcome is Outcome.FAILED
-
-
-def test_as_many_as_all_may_be_among_the_five_highest(tmp_path: Path) -> None:
-    forged = each(events.Tested, lambda event: within(event, top5=1197))(TIMED)
-    assert found(verdict_on(tmp_path, careful(forged)), "accuracy").outcome is Outcome.PASSED

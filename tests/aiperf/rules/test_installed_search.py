@@ -1,4 +1,5 @@
-"""Runs by a search of another package: what is recorded, made again, unknown, refused, and never ranked."""
+"""Runs by a search of another package: what is recorded, made again, unknown, refused, and never ranked; and
+the one line that is left of it if it raises."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ import pytest
 
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.journal.events import Opened
+from aiperf.journal.events import LegEnded, Opened
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.proposals_again import search
-from aiperf.rules.rule import Evidence
-from aiperf.score.lineage import recount
-from aiperf.score.score import score
+from aiperf.rules.verdict import evidence_of
+from tests.aiperf.rules.forged import each
 from tests.house.tree import ROOT
-from tests.journals import Scene, Timed, told, write_run
+from tests.journals import Scene, Simulation, Timed, replayed, told, write_run
 from tests.nas.search.installed_search import install, write_sources
 
 SCENE = Scene(minutes=0.3, changes=(("search.name", "lowest"),))
@@ -40,39 +41,34 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorded() -> list[Timed]:
-    (t, opened), *others = told(SCENE)
-    assert isinstance(opened, Opened)
-    return [(t, replace(opened, libraries=libraries(opened.config))), *others]
-
-
-def run_of(lines: list[Timed]) -> Replay:
-    run = Replay()
-    for t, event in lines:
-        run.add(t, event)
-    return run
+    return each(Opened, lambda event: replace(event, libraries=libraries(event.config)))(told(SCENE))
 
 
 def looked_at(run: Replay) -> tuple[bool, str, list[str]]:
-    counted = recount(run)
-    seen = search(Evidence(run, counted, score(run, counted.counts), None))
+    seen = search(evidence_of(run, None))
     return seen.known, seen.text, list(seen.contradictions)
 
 
 def test_its_proposals_are_made_again_by_the_same_version_alone(packages: Path) -> None:
     lines = recorded()
-    run = run_of(lines)
+    run = replayed(lines)
     assert run.opened.libraries == {**run.opened.libraries, "lowest-search": "1.5"}
     number = len(run.trials)
     assert number > 10
     assert looked_at(run) == (True, f"{number} of {number} proposals reproduced", [])
 
-    by_evolution = [(t, e) for t, e in told(Scene(minutes=0.3)) if not isinstance(e, Opened)]
-    known, _, contradictions = looked_at(run_of([lines[0], *by_evolution]))
+    by_evolution = replayed([lines[0], *told(Scene(minutes=0.3))[1:]])
+    known, _, contradictions = looked_at(by_evolution)
     assert (known, len(contradictions)) == (True, 1), "its own proposals are another's"
 
     install(packages, "1.6")
-    told_now = "the run's proposals depend on lowest-search 1.5, but 1.6 is installed"
-    assert looked_at(run) == (False, told_now, [])
+    text = "the run's proposals depend on lowest-search 1.5, but 1.6 is installed"
+    assert looked_at(run) == (False, text, [])
+
+    install(packages, "1.5", "lowest = lowest_search:Failing")
+    known, text, contradictions = looked_at(run)
+    assert (known, contradictions) == (False, []), "what failed here is this installation"
+    assert "lowest_search:Failing) failed when asked for trial" in text
 
 
 def test_without_it_the_journal_is_read_and_its_search_is_unknown(
@@ -86,18 +82,44 @@ def test_without_it_the_journal_is_read_and_its_search_is_unknown(
     assert looked_at(run) == (False, gone, [])
 
 
-def test_a_configuration_takes_what_is_installed_and_lists_it(packages: Path) -> None:
+def test_a_configuration_takes_what_is_installed_lists_it_and_is_never_ranked(packages: Path) -> None:
     config = with_overrides(load_preset("digits"), {"search.name": "lowest"})
-    assert config.search.name == "lowest"
     listed = "search.name is 'highest'; it must be one of evolution, foresight, random, bayesian, lowest"
     with pytest.raises(ConfigError, match=f"^{listed}$"):
         with_overrides(config, {"search.name": "highest"})
-
-
-def test_it_is_never_ranked(packages: Path) -> None:
     ranked = load_preset("ranked")
     own = set(foreseen(with_overrides(ranked, {"search.name": "lowest"}), {})) - set(foreseen(ranked, {}))
     assert own == {"the search 'lowest' comes from another package"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Unmade", r"when it was made: RuntimeError: no memory \(lowest_search.py, line \d+\)"),
+        ("Mute", r"when asked for trial 3: TypeError: its answer is a NoneType, not a Candidate \(.*\)"),
+        ("Failing", r"when asked for trial \d+: KeyError: 2 \(lowest_search.py, line \d+\)"),
+        ("Deaf", r"when told of trial 2: ValueError \(lowest_search.py, line \d+\)"),
+    ],
+)
+def test_what_it_raises_is_one_line(packages: Path, name: str, said: str) -> None:
+    install(packages, "1.5", f"lowest = lowest_search:{name}")
+    remedy = "; correct it, or choose another by --search"
+    with pytest.raises(
+        SearchFailed, match=rf"^the search 'lowest' \(lowest_search:{name}\) failed {said}{remedy}$"
+    ):
+        Simulation(SCENE).run()
+
+
+def typed(packages: Path | None, *words: object) -> subprocess.CompletedProcess[str]:
+    path = f"{ROOT}{f':{packages}' if packages else ''}"
+    command = [sys.executable, "-m", "aiperf", *map(str, words)]
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
+
+
+def words_of(run: Path, trials: int, epochs: int) -> list[object]:
+    fixed = ["run", "--directory", run, "--max-trials", trials, "--device", "cpu", "--search", "lowest"]
+    return [*fixed, "--set", f"training.epochs=[{epochs}]", "--set", "training.format=fp32"]
 
 
 @pytest.mark.slow
@@ -105,49 +127,36 @@ def test_it_is_never_ranked(packages: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     write_sources(tmp_path / "sources")
-    target = tmp_path / "target"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-    ]
-    subprocess.run([*pip, target, tmp_path / "sources"], check=True, timeout=200, capture_output=True)
-    words = [
-        "run",
-        "--search",
-        "lowest",
-        "--max-trials",
-        6,
-        "--directory",
-        tmp_path / "run",
-        "--device",
-        "cpu",
-    ]
-    words += ["--set", "training.epochs=[2]", "--set", "training.format=fp32"]
-
-    def typed(*words: object, path: Path | None = target) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}{f':{path}' if path else ''}", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "aiperf", *map(str, words)]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
-
-    ran = typed(*words)
+    target, run = tmp_path / "target", tmp_path / "run"
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]
+    made = [*pip, "--target", target, tmp_path / "sources"]
+    subprocess.run(made, check=True, timeout=200, capture_output=True)
+    ran = typed(target, *words_of(run, trials=6, epochs=2))
     assert "VALID, class smoke" in ran.stdout, ran.stdout + ran.stderr
     assert "· ranked architecture: the seed is residual-4-8-16, not resnet50; " in ran.stdout
-    first = json.loads((tmp_path / "run/journal.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    first = json.loads((run / "journal.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["libraries"]["lowest-search"] == "1.5"
-    assert "proposals reproduced" in typed("validate", tmp_path / "run").stdout
-    without = typed("validate", tmp_path / "run", path=None)
-    assert "unknown the search 'lowest' is not installed" in " ".join(without.stdout.split()) or (
-        "the search 'lowest' is not installed" in without.stdout
-    )
-    refused = typed(*words[:-6], path=None)
+    assert "proposals reproduced" in typed(target, "validate", run).stdout
+    assert "the search 'lowest' is not installed" in " ".join(typed(None, "validate", run).stdout.split())
+    refused = typed(None, "run", "--directory", tmp_path / "again", "--search", "lowest")
     assert refused.returncode == 1
-    assert (
-        "search.name is 'lowest'; it must be one of evolution, foresight, random, bayesian\n"
-        in refused.stderr
-    )
+    known = "evolution, foresight, random, bayesian"
+    assert f"search.name is 'lowest'; it must be one of {known}\n" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_run_whose_search_raises_ends_in_one_line_and_keeps_its_journal(
+    packages: Path, tmp_path: Path
+) -> None:
+    install(packages, "1.5", "lowest = lowest_search:Failing")
+    ran = typed(packages, *words_of(tmp_path / "run", trials=9, epochs=1))
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("aiperf-hpc: the search 'lowest' (lowest_search:Failing) failed when asked for ")
+    assert "Traceback" not in ran.stdout + ran.stderr
+    run = replay(read_journal(tmp_path / "run" / "journal.jsonl"))
+    assert len(run.arrivals) >= 2
+    assert isinstance(run.leg.ended, LegEnded)
+    assert run.leg.ended.reason == f"error: {last.removeprefix('aiperf-hpc: ')}"

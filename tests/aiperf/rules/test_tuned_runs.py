@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,23 +11,20 @@ import pytest
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.errors import MissingExtra
 from aiperf.journal.events import Dispatched, Opened
-from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries, new_tuner, resolved
 from aiperf.rules.proposals_again import search
-from aiperf.rules.rule import Evidence
-from aiperf.rules.verdict import judge
-from aiperf.score.lineage import recount
-from aiperf.score.score import score
-from aiperf.trial import HyperParameters
+from aiperf.rules.rule import Seen
+from aiperf.rules.verdict import evidence_of
+from aiperf.trial import Trial
 from nas.seeds import residual
 from nas.tuning import SPACE, installed
-from tests.journals import Scene, Timed, told
+from tests.aiperf.rules.forged import each, failed, one, recorded, with_config, with_hyper
+from tests.journals import Scene, Timed, replayed, told
 
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
 NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)
-LANGUAGE = Path(__file__).parents[2] / "recorded" / "language" / "journal.jsonl"
 OPTUNA = pytest.param({"tuning.name": "optuna"}, marks=pytest.mark.nni)
 WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "random"}, NNI, OPTUNA]
 
@@ -38,47 +35,35 @@ def timed(changes: dict[str, Any], **scene: Any) -> list[Timed]:
     return with_libraries(told(here), libraries(here.config))
 
 
-def with_libraries(lines: list[Timed], found: Any) -> list[Timed]:
-    return [(t, replace(e, libraries=found) if isinstance(e, Opened) else e) for t, e in lines]
+def with_libraries(lines: list[Timed], versions: Mapping[str, str]) -> list[Timed]:
+    return each(Opened, lambda event: replace(event, libraries=versions))(lines)
 
 
-def replayed(lines: list[Timed]) -> Replay:
-    found = Replay()
-    for t, event in lines:
-        found.add(t, event)
-    return found
+def trials(run: Replay) -> list[Trial]:
+    return [story.attempts[0].trial for story in run.trials.values()]
 
 
-def trials(found: Replay) -> list[Any]:
-    return [story.attempts[0].trial for story in found.trials.values()]
-
-
-def evidence(found: Replay) -> Evidence:
-    counted = recount(found)
-    return Evidence(found, counted, score(found, counted.counts), None)
+def seen_in(lines: list[Timed]) -> Seen:
+    """What the rule `search` sees."""
+    return search(evidence_of(replayed(lines), None))
 
 
 @pytest.mark.parametrize("changes", WAYS)
 def test_the_run_is_valid_and_every_proposal_is_made_again(changes: dict[str, Any]) -> None:
-    found = replayed(timed(changes, out_of_memory=frozenset({3}), lost=((1, 20.0),)))
-    assert judge(found, None).valid, judge(found, None)
-    seen = search(evidence(found))
-    assert seen.text == f"{len(found.trials)} of {len(found.trials)} proposals reproduced", seen
+    lines = timed(changes, out_of_memory=frozenset({3}), lost=((1, 20.0),))
+    assert failed(lines) == {}
+    number = len(replayed(lines).trials)
+    assert seen_in(lines).text == f"{number} of {number} proposals reproduced"
 
 
 @pytest.mark.parametrize("changes", [{}, NNI, OPTUNA])
-def test_another_hyper_parameter_is_a_contradiction(changes: dict[str, Any]) -> None:
-    lines = timed(changes)
-    for what, value in (("learning_rate", 0.11), ("dropout", 0.3), ("batch_size", 25), ("momentum", 0.5)):
-        victim = next(
-            i for i, (_, e) in enumerate(lines) if isinstance(e, Dispatched) and e.trial.number == 2
-        )
-        t, event = lines[victim]
-        assert isinstance(event, Dispatched)
-        hyper = replace(event.trial.hyper, **{what: value})
-        changed = (t, replace(event, trial=replace(event.trial, hyper=hyper)))
-        seen = search(evidence(replayed([*lines[:victim], changed, *lines[victim + 1 :]])))
-        assert any("trial 2: " in text and "hyper-parameters" in text for text in seen.contradictions), seen
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.11}, {"dropout": 0.3}, {"batch_size": 25}, {"momentum": 0.5}]
+)
+def test_another_hyper_parameter_is_a_contradiction(changes: dict[str, Any], wrong: dict[str, Any]) -> None:
+    edit = each(Dispatched, lambda event: with_hyper(event, **wrong), 2)
+    seen = seen_in(edit(timed(changes)))
+    assert any("trial 2: " in text and "hyper-parameters" in text for text in seen.contradictions), seen
 
 
 @pytest.mark.parametrize("changes", [NNI, OPTUNA])
@@ -93,27 +78,21 @@ def test_from_its_round_on_hyper_parameters_are_tuned(changes: dict[str, Any]) -
 
 def test_another_version_of_a_library_makes_it_unknown_and_not_wrong() -> None:
     lines = with_libraries(timed({}), {"scikit-learn": "0.1"})
-    seen = search(evidence(replayed(lines)))
+    seen = seen_in(lines)
     assert seen.contradictions == ["scikit-learn is recorded, but this search does not use it"]
-    t, opened = lines[0]
-    assert isinstance(opened, Opened)
-    surrogate = with_overrides(opened.config, {"search.name": "bayesian"})
-    seen = search(evidence(replayed([(t, replace(opened, config=surrogate)), *lines[1:]])))
+    surrogate = with_config(**{"search.name": "bayesian"})(lines)
+    seen = seen_in(surrogate)
     assert (seen.known, seen.contradictions) == (False, ())
-    here = libraries(surrogate)["scikit-learn"]
+    here = libraries(one(Opened, surrogate).config)["scikit-learn"]
     assert seen.text == f"the run's proposals depend on scikit-learn 0.1, but {here} is installed"
 
 
 def test_of_text_only_tuned_runs_are_of_a_new_version() -> None:
     """Their space was that of images; all others are proposed the same trials as before."""
-    lines = [(line.t, line.event) for line in read_journal(LANGUAGE)]
-    t, opened = lines[0]
-    assert isinstance(opened, Opened)
-    assert opened.search == 2
-    plain = search(evidence(replayed(lines)))
+    lines = each(Opened, lambda event: replace(event, search=2))(recorded("language"))
+    plain = seen_in(lines)
     assert (plain.known, plain.contradictions) == (True, ())
-    tuned = replace(opened, config=with_overrides(opened.config, {"tuning.name": "optuna"}))
-    seen = search(evidence(replayed([(t, tuned), *lines[1:]])))
+    seen = seen_in(with_config(**{"tuning.name": "optuna"})(lines))
     assert (seen.known, seen.contradictions) == (False, ())
     assert seen.text == "the run used version 2 of the search; this program has version 3"
 
@@ -187,10 +166,5 @@ def test_auto_takes_what_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -
         assert config.tuning.name == name
         assert words in said
     assert resolved(config_with("none")) == (config_with("none"), "")
-
-
-def test_nothing_here_claims_a_library_that_is_not_there() -> None:
     assert installed("")
     assert not installed("a_library_that_nobody_wrote")
-    assert libraries(config_with("none")) == {}
-    assert isinstance(HyperParameters(0.1, 2), HyperParameters)

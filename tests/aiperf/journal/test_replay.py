@@ -28,20 +28,13 @@ from aiperf.journal.replay import Replay
 from aiperf.tally import Classified
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
-from tests.journals import RELEASE, Scene, Timed, keeping, told, within
+from tests.aiperf.rules.forged import each, inserted, one, places, said, together
+from tests.journals import RELEASE, Scene, Timed, keeping, replayed, told, within
 
 
-def replayed(timed: list[Timed]) -> Replay:
-    replay = Replay()
-    for t, event in timed:
-        replay.add(t, event)
-    return replay
-
-
-def until(kind: type[Event], timed: list[Timed], times: int = 1) -> list[Timed]:
-    """Up to and with the line of that kind."""
-    places = [place for place, (_, event) in enumerate(timed) if isinstance(event, kind)]
-    return timed[: places[times - 1] + 1]
+def up_to(kind: type[Event], timed: list[Timed]) -> list[Timed]:
+    """With the first line of that kind."""
+    return timed[: places(timed, kind)[0] + 1]
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +78,7 @@ def test_the_best_is_the_lowest_error_among_what_ended_by_itself_or_by_a_limit(p
 
 def test_of_equal_errors_the_first_to_end_is_the_best() -> None:
     timed = told(Scene(minutes=0, max_trials=6))
-    equal = [
-        (
-            t,
-            replace(e, segment=replace(e.segment, tally=Classified(400, 200)))
-            if isinstance(e, Closed)
-            else e,
-        )
-        for t, e in timed
-    ]
-    replay = replayed(keeping(equal))
+    replay = replayed(keeping(said(Closed, tally=Classified(400, 200))(timed)))
     assert replay.best is not None
     assert replay.best.number == replay.arrivals[0].trial.number
 
@@ -104,27 +88,22 @@ def test_a_trial_that_ended_by_a_failure_is_not_the_best(state: State, plain: li
     """Whatever it had validated before: its network is not kept."""
     best = replayed(plain).best
     assert best is not None
-    failed = [
-        (t, within(e, state=state) if isinstance(e, Ended) and e.finished.trial == best.number else e)
-        for t, e in plain
-    ]
-    other = replayed(failed).best
+    other = replayed(said(Ended, best.number, state=state)(plain)).best
     assert other is not None
     assert other.number != best.number
 
 
 def test_a_trial_goes_from_waiting_to_running_to_its_end(plain: list[Timed]) -> None:
-    assert replayed(until(Dispatched, plain)).trials[0].state is State.WAITING
-    running = replayed(until(Began, plain))
+    assert replayed(up_to(Dispatched, plain)).trials[0].state is State.WAITING
+    running = replayed(up_to(Began, plain))
     assert [attempt.trial.number for attempt in running.running.values()] == [0]
     assert running.trials[0].state is State.RUNNING
-    assert replayed(until(Ended, plain)).arrivals[0].state is State.COMPLETE
+    assert replayed(up_to(Ended, plain)).arrivals[0].state is State.COMPLETE
 
 
 def test_a_validation_after_the_deadline_is_on_no_curve(plain: list[Timed]) -> None:
-    late = [(t, replace(event, end=1e6) if isinstance(event, Closed) else event) for t, event in plain]
-    kept = [(t, within(event, kept=NOTHING_KEPT) if isinstance(event, Ended) else event) for t, event in late]
-    replay = replayed(kept)
+    late = each(Closed, lambda event: replace(event, end=1e6))
+    replay = replayed(together(late, said(Ended, kept=NOTHING_KEPT))(plain))
     assert all(attempt.curve == [] for attempt in replay.attempts)
     assert replay.best is None
     assert not any(v.in_time for attempt in replay.attempts for v in attempt.validations)
@@ -133,16 +112,14 @@ def test_a_validation_after_the_deadline_is_on_no_curve(plain: list[Timed]) -> N
 def test_a_killed_leg_ends_one_heartbeat_after_its_last_line_but_not_past_the_deadline(
     plain: list[Timed],
 ) -> None:
-    killed = [*until(Closed, plain), (18.0, Beat())]
-    without = [
-        (t, replace(event, deadline=None) if isinstance(event, Released) else event) for t, event in killed
-    ]
+    killed = [*up_to(Closed, plain), (18.0, Beat())]
+    without = each(Released, lambda event: replace(event, deadline=None))(killed)
     assert replayed(without).span_seconds == 18.0 + AFTER_LAST_LINE_SECONDS - RELEASE
     assert replayed(killed).span_seconds == 9.0
 
 
 def test_a_leg_that_was_never_released_has_no_span(plain: list[Timed]) -> None:
-    assert replayed(until(ControlMeasured, plain)).span_seconds == 0.0
+    assert replayed(up_to(ControlMeasured, plain)).span_seconds == 0.0
 
 
 def test_spans_of_legs_add_up_and_what_was_in_flight_is_lost() -> None:
@@ -162,7 +139,7 @@ def test_spans_of_legs_add_up_and_what_was_in_flight_is_lost() -> None:
 
 def test_a_lost_group_loses_its_trials_and_may_come_back() -> None:
     timed = told(Scene(minutes=0.3, lost=((1, 20.0),)))
-    lost = replayed(until(GroupLost, timed))
+    lost = replayed(up_to(GroupLost, timed))
     assert [event.group for event in lost.leg.losses] == [1]
     assert {a.state for a in lost.attempts if a.group == 1 and a.ended is None} == {State.LOST}
     assert any(a.state is State.RUNNING for a in lost.attempts if a.group == 0)
@@ -179,18 +156,14 @@ def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
     assert (first.trial.hyper.batch_size, second.trial.hyper.batch_size) == (50, 25)
 
 
-def _doubled(timed: list[Timed], kind: type[Event]) -> list[Timed]:
-    place = next(i for i, (_, event) in enumerate(timed) if isinstance(event, kind))
-    return [*timed[: place + 1], timed[place], *timed[place + 1 :]]
-
-
 @pytest.mark.parametrize(
     "kind", [RankReady, ControlMeasured, Released, Dispatched, Began, Closed, Ended, LegEnded, events.Tested]
 )
 def test_what_can_happen_once_is_a_fault_the_second_time_and_changes_nothing(
     plain: list[Timed], kind: type[Event]
 ) -> None:
-    before, after = replayed(plain), replayed(_doubled(plain, kind))
+    (place, *_) = places(plain, kind)
+    before, after = replayed(plain), replayed(inserted(plain, place, plain[place][1]))
     assert [fault.text.split()[0] for fault in after.faults] == [kind.__name__]
     assert len(after.attempts) == len(before.attempts)
     assert after.span_seconds == before.span_seconds
@@ -203,7 +176,7 @@ def test_the_first_line_cannot_stand_again(plain: list[Timed]) -> None:
 
 @pytest.mark.parametrize("kind", [Dispatched, Began, Released, LegBegan])
 def test_effects_without_their_cause_are_faults(plain: list[Timed], kind: type[Event]) -> None:
-    place = next(i for i, (_, event) in enumerate(plain) if isinstance(event, kind))
+    (place, *_) = places(plain, kind)
     faults = replayed(plain[:place] + plain[place + 1 :]).faults
     assert (kind is Released) != bool(faults)  # a leg without release has no span, and so no credit
 
@@ -217,7 +190,7 @@ def test_a_clock_that_goes_backwards_is_a_fault_with_its_line(plain: list[Timed]
 
 
 def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Timed]) -> None:
-    begun = until(Began, plain)
+    begun = up_to(Began, plain)
     t = begun[-1][0]
     wrong: list[Event] = [
         Stepped(StepBlock(0, 1, 3, 5, 250, 0.1, 1.0), t),
@@ -234,7 +207,7 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Time
 
 
 def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> None:
-    ended = until(LegEnded, plain)
+    ended = up_to(LegEnded, plain)
     t = ended[-1][0]
     allowed: list[Event] = [Beat(), GroupLost(0, "killed"), plain[-1][1]]
     assert replayed([*ended, *[(t, event) for event in allowed]]).faults == []
@@ -242,12 +215,12 @@ def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> No
 
 
 def test_a_rank_that_came_again_is_one_device_by_its_last_word_and_its_first() -> None:
-    ready = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, RankReady))
+    ready = one(RankReady, told(Scene(minutes=0.05)))
     run = Replay()
     run.add(0.0, LegBegan(0, "", (), ((1,),)))
     for pid in (1, 2):
-        run.add(1.0, replace(ready, ready=replace(ready.ready, pid=pid)))
+        run.add(1.0, within(ready, pid=pid))
         run.add(2.0, GroupLost(0, "it died"))
-    assert [one.pid for one in run.leg.devices.values()] == [2]
-    assert [one.pid for one in run.leg.first_devices.values()] == [1]
+    assert [device.pid for device in run.leg.devices.values()] == [2]
+    assert [device.pid for device in run.leg.first_devices.values()] == [1]
     assert run.devices == run.leg.devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.journal.strict import LARGEST, parsed
@@ -54,6 +54,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(VALUES)
 def test_it_reads_what_json_writes(value: object) -> None:
     assert parsed(json.dumps(value).encode()) == value

@@ -29,22 +29,19 @@ from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned
 from tests.aiperf.presets import resolved_preset
+from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
 
 
 class Story:
     """Jobs that follow the events of a run of one group, each given to the replay first."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        self.config = config or resolved_preset("digits")
+    def __init__(self, config: Config | None = None, **overrides: object) -> None:
+        self.config = config or with_overrides(resolved_preset("digits"), overrides)
         self.replay = Replay()
         self.jobs = Jobs.of(self.config, residual(), self.replay)
-        opened, leg, ready = (
-            next(event for _, event in told(Scene(groups=1)) if isinstance(event, kind))
-            for kind in (Opened, LegBegan, RankReady)
-        )
-        for event in (opened, leg, ready):
-            self.tell(event)
+        run = told(Scene(groups=1))
+        self.tell(one(Opened, run), one(LegBegan, run), one(RankReady, run))
 
     def tell(self, *events: Event) -> None:
         for event in events:
@@ -74,6 +71,15 @@ class Story:
             self.tell(Closed(Segment(number, attempt, 0, 40, 2000, 1.0, tally, 0.1), 0.0))
         self.tell(Ended(Finished(number, attempt, state, "", out_of_memory=out_of_memory, kept=kept), 0.0))
 
+    def play(self, *ends: State | float) -> list[Dispatched]:
+        """A trial after the other: a number is the error of one that completes."""
+        jobs = []
+        for end in ends:
+            jobs.append(self.dispatch())
+            state, error = (end, 0.1) if isinstance(end, State) else (State.COMPLETE, end)
+            self.end(jobs[-1], state, error)
+        return jobs
+
 
 def test_a_trial_that_kept_no_network_in_time_teaches_nothing() -> None:
     """Though its validation is in time in the journal: the group had it after its deadline."""
@@ -99,21 +105,15 @@ def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
 
 def test_only_completed_trials_become_parents() -> None:
     story = Story()
-    for state in (State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED):
-        story.end(story.dispatch(), state)
-    parents = set()
-    for _ in range(20):
-        job = story.dispatch()
-        parents.add(job.trial.parent)
-        story.end(job, State.FAILED)
-    assert parents == {0, 2}
+    story.play(State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED)
+    assert {job.trial.parent for job in story.play(*[State.FAILED] * 20)} == {0, 2}
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "halving"])
 def test_beyond_the_worst_error_the_better_of_two_texts_is_gone_on_with(schedule: str) -> None:
     """Both are worse than 8 bits a byte, which the score counts as all wrong."""
     overrides = {"training.schedule": schedule, "training.epochs": (1, 3)}
-    story = Story(with_overrides(resolved_preset("digits"), overrides))
+    story = Story(**overrides)
     for bits in (12, 9, 11):
         tally = Predicted(400, 400 * bits * UNIT, 400)
         story.end(story.dispatch(), State.COMPLETE, tally=tally)
@@ -127,15 +127,9 @@ def test_beyond_the_worst_error_the_better_of_two_texts_is_gone_on_with(schedule
 
 
 def test_a_child_has_the_childs_learning_rate() -> None:
-    config = with_overrides(
-        resolved_preset("digits"), {"training.learning_rate": 0.4, "training.child_learning_rate": 0.1}
-    )
-    story = Story(config)
-    rates = []
-    for _ in range(4):
-        job = story.dispatch()
-        rates.append((job.trial.parent is None, job.trial.hyper.learning_rate))
-        story.end(job, State.COMPLETE)
+    story = Story(**{"training.learning_rate": 0.4, "training.child_learning_rate": 0.1})
+    trials = [job.trial for job in story.play(*[State.COMPLETE] * 4)]
+    rates = [(trial.parent is None, trial.hyper.learning_rate) for trial in trials]
     assert rates[0] == (True, 0.4)
     assert all(rate == (0.4 if fresh else 0.1) for fresh, rate in rates)
     assert (False, 0.1) in rates
@@ -155,7 +149,7 @@ def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
 
 
 def test_a_batch_is_not_halved_below_two() -> None:
-    story = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 2}))
+    story = Story(**{"training.batch_size": 2})
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1
 
@@ -178,7 +172,7 @@ def test_a_trial_that_kills_its_group_is_given_up() -> None:
 
 
 def test_the_limit_of_trials_holds() -> None:
-    story = Story(with_overrides(resolved_preset("digits"), {"limits.max_trials": 2}))
+    story = Story(**{"limits.max_trials": 2})
     jobs = [story.dispatch(), story.dispatch()]
     assert story.jobs.exhausted
     assert story.jobs.next(0) is None
@@ -189,8 +183,7 @@ def test_the_limit_of_trials_holds() -> None:
 
 def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
     live = Story()
-    for state in (State.COMPLETE, State.COMPLETE, State.FAILED, State.COMPLETE):
-        live.end(live.dispatch(), state)
+    live.play(State.COMPLETE, State.COMPLETE, State.FAILED, State.COMPLETE)
     events: list[Event] = []
     again = Story()
     for attempt in live.replay.attempts:
@@ -206,8 +199,7 @@ def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
 
 def test_weights_of_living_parents_are_needed() -> None:
     story = Story()
-    for error in (0.05, 0.2, 0.2, 0.2, 0.2, 0.2):
-        story.end(story.dispatch(), State.COMPLETE, error)
+    story.play(0.05, 0.2, 0.2, 0.2, 0.2, 0.2)
     assert story.jobs.needed() == {2, 3, 4, 5}  # 0 and 1 are dead
 
 
@@ -227,18 +219,12 @@ def listened(story: Story) -> Listening:
     return tuner
 
 
-def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_a_failure_is_all_wrong() -> (
-    None
-):
+def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_or_that_it_failed() -> None:
     story = Story()
     tuner = listened(story)
-    story.end(story.dispatch(), State.COMPLETE, 0.2)
-    story.end(story.dispatch(), State.COMPLETE, 0.1)  # without a parent: compared with the seed
-    third = story.dispatch()
+    # The second is without a parent: compared with the seed.
+    _, _, third, *_ = story.play(0.2, 0.1, 0.05, State.FAILED, State.STOPPED)
     assert third.trial.parent is not None
-    story.end(third, State.COMPLETE, 0.05)
-    story.end(story.dispatch(), State.FAILED)
-    story.end(story.dispatch(), State.STOPPED)
     of_parent = {0: 0.2, 1: 0.1}[third.trial.parent]
     assert tuner.heard[:3] == [
         (0, 0.0),
@@ -253,7 +239,7 @@ def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_and_that_
 
 def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
     """What trials of a length and a parent's length do improve is taken off."""
-    story = Story(with_overrides(resolved_preset("digits"), {"training.epochs": (2, 2, 2, 2, 40)}))
+    story = Story(**{"training.epochs": (2, 2, 2, 2, 40)})
     tuner = listened(story)
     gains: dict[tuple[int, int], list[float]] = {}
     errors, epochs = {}, {}
@@ -274,10 +260,9 @@ def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
 
 
 def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -> None:
-    story = Story(with_overrides(resolved_preset("digits"), {"search.population": 4}))
+    story = Story(**{"search.population": 4})
     tuner = listened(story)
-    for error in (0.2, 0.1):
-        story.end(story.dispatch(), State.COMPLETE, error)
+    story.play(0.2, 0.1)
     child = story.dispatch()
     assert child.trial.parent == 1
     while 1 in story.jobs.search.living:
@@ -287,20 +272,19 @@ def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -
     assert tuner.heard[-1] == (2, 0.0)
 
 
-def test_failures_only_stop_nobody_and_all_are_told() -> None:
+@pytest.mark.parametrize("ends", [[State.FAILED] * 60, [0.0, 1.0] * 2], ids=["failures", "extremes"])
+def test_failures_only_stop_nobody_and_all_are_told_as_finite_losses(ends: list[State | float]) -> None:
     story = Story()
     tuner = listened(story)
-    for _ in range(60):
-        story.end(story.dispatch(), State.FAILED)
-    assert [number for number, _ in tuner.heard] == list(range(60))
+    story.play(*ends)
+    assert [number for number, _ in tuner.heard] == list(range(len(ends)))
     assert all(math.isfinite(loss) for _, loss in tuner.heard)
 
 
 def test_without_a_seed_to_compare_with_failures_are_worse_than_what_completes() -> None:
     story = Story()
     tuner = listened(story)
-    for state, error in ((State.FAILED, 0.1), (State.FAILED, 0.1), (State.COMPLETE, 0.4)):
-        story.end(story.dispatch(), state, error)
+    story.play(State.FAILED, State.FAILED, 0.4)
     first, second, third = (loss for _, loss in tuner.heard)
     assert first == second > third == 0.0
     ahead = [story.dispatch() for _ in range(2)]  # of the seed, which has failed
@@ -316,9 +300,8 @@ HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9), "search
 
 def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
     """Once: a rung loses nobody by an interruption, and trains nobody on twice."""
-    story = Story(with_overrides(resolved_preset("digits"), HALVING))
-    for error in (0.3, 0.1, 0.2):
-        story.end(story.dispatch(), State.COMPLETE, error)
+    story = Story(**HALVING)
+    story.play(0.3, 0.1, 0.2)
     promoted = story.dispatch()
     assert (promoted.trial.parent, promoted.trial.morphisms) == (1, ())
     story.end(promoted, State.STOPPED)
@@ -327,9 +310,8 @@ def test_whom_the_end_of_a_leg_stopped_another_goes_on_with() -> None:
     assert (again.trial.epochs, again.trial.round) == (2, 5)
     story.end(again, State.COMPLETE)
     assert story.dispatch().trial.morphisms  # nobody else is among the best third
-    story = Story(with_overrides(resolved_preset("digits"), HALVING))
-    for error in (0.3, 0.1, 0.2):
-        story.end(story.dispatch(), State.COMPLETE, error)
+    story = Story(**HALVING)
+    story.play(0.3, 0.1, 0.2)
     story.end(story.dispatch(), State.FAILED)  # that would happen again
     assert story.dispatch().trial.morphisms
 
@@ -347,7 +329,7 @@ class Doubling(Untuned):
 
 
 def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[Story, Doubling]:
-    story = Story(with_overrides(resolved_preset("digits"), {"tuning.first_round": 3} | overrides))
+    story = Story(**{"tuning.first_round": 3} | overrides)
     story.jobs.tuner = tuner = Doubling()
     story.replay.leg.least_memory_bytes = memory_bytes
     return story, tuner
@@ -355,10 +337,7 @@ def doubled(overrides: dict[str, object], memory_bytes: int = 10**12) -> tuple[S
 
 def test_hyper_parameters_are_tuned_from_their_round_on_and_those_of_a_promotion_are_not() -> None:
     story, tuner = doubled(HALVING)
-    jobs = []
-    for error in (0.3, 0.1, 0.2, 0.2, 0.2):
-        jobs.append(story.dispatch())
-        story.end(jobs[-1], State.COMPLETE, error)
+    jobs = story.play(0.3, 0.1, 0.2, 0.2, 0.2)
     assert [(job.trial.round, job.trial.hyper.batch_size) for job in jobs] == [
         *((1, 50), (2, 50), (3, 100)),
         (4, 50),  # goes on with trial 1
@@ -390,15 +369,6 @@ def graph_of(story: Story, job: Dispatched) -> int:
     return story.jobs._in_flight._each[job.trial.number].graph.num_activations
 
 
-def test_no_errors_and_nothing_but_errors_are_finite_losses() -> None:
-    story = Story()
-    tuner = listened(story)
-    for error in (0.0, 1.0, 0.0, 1.0):
-        story.end(story.dispatch(), State.COMPLETE, error)
-    assert len(tuner.heard) == 4
-    assert all(math.isfinite(loss) for _, loss in tuner.heard)
-
-
 def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() -> None:
     live, again = Story(), Story()
     lost = live.dispatch()
@@ -413,7 +383,7 @@ def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last step reads beyond the last pass; a tournament at that schedule looks at what it led to."""
-    story, seen = Story(with_overrides(resolved_preset("digits"), {"training.batch_size": 64})), []
+    story, seen = Story(**{"training.batch_size": 64}), []
     monkeypatch.setattr(story.jobs.search, "tell", seen.append)
     job = story.dispatch()
     story.tell(Began(Started(0, 1, job.graph_key, 0.1), 0.0))

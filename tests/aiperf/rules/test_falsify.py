@@ -549,6 +549,15 @@ def test_a_careful_forger_contradicts_something_else_that_is_recorded(
 
 
 @pytest.mark.parametrize(
+    "edit", [a_missing_trial, a_foreign_graph, said(Closed, PARENT, tally=Classified(0, 0))]
+)
+def test_no_rule_fails_to_answer_because_of_what_another_one_names(edit: Edit) -> None:
+    verdict = judged(edit(TIMED))
+    assert not verdict.valid
+    assert len(verdict.findings) == len(judged(TIMED).findings)
+
+
+@pytest.mark.parametrize(
     "scene",
     [
         Scene(minutes=0.25, epochs=100),

@@ -100,6 +100,7 @@ def seven_times(known: KnownSet) -> Edit:
             "49400 images are used for training and validation, but the set has 50000",
         ),
         # What a manifest says agrees with itself.
+        (with_manifest(training_examples=0), "data", Outcome.FAILED, "there are 0 training images"),
         (with_manifest(sha256="0" * 64), "data", Outcome.FAILED, "the SHA-256 is not that of scikit-learn's"),
         (
             with_manifest(training_examples_per_class=[5, 10]),

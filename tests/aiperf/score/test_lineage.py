@@ -10,21 +10,14 @@ import pytest
 
 from aiperf.errors import JournalError
 from aiperf.journal.events import Dispatched
-from aiperf.journal.replay import Replay
 from aiperf.score.lineage import counted, rebuild, rebuilt, recorded, recount
 from nas.graph import Graph
 from nas.morphisms import Widen
 from nas.ops import Cost
-from tests.journals import Scene, Timed, told
+from tests.aiperf.rules.forged import each, proposed
+from tests.journals import Scene, replayed, told
 
 TIMED = told(Scene(minutes=0.4))
-
-
-def replayed(timed: list[Timed]) -> Replay:
-    replay = Replay()
-    for t, event in timed:
-        replay.add(t, event)
-    return replay
 
 
 def test_every_architecture_is_counted_as_it_was_dispatched() -> None:
@@ -92,22 +85,12 @@ def test_a_child_of_a_later_trial_or_of_itself_is_no_lineage() -> None:
 
 def test_an_unknown_trial_is_refused_with_those_there_are() -> None:
     replay = replayed(TIMED)
-    with pytest.raises(
-        JournalError, match=f"this run has no trial 999; it has: 0 to {len(replay.trials) - 1}"
-    ):
+    there = f"0 to {len(replay.trials) - 1}"
+    with pytest.raises(JournalError, match=f"this run has no trial 999; it has: {there}"):
         rebuild(replay, 999)
 
 
 def test_a_candidate_outside_the_bounds_of_the_run_is_told() -> None:
-    timed = [
-        (
-            t,
-            replace(
-                e, trial=replace(e.trial, parent=None, morphisms=(Widen("stage3.block1.1.conv", 4096, 1),))
-            ),
-        )
-        if isinstance(e, Dispatched) and e.trial.number == 1
-        else (t, e)
-        for t, e in TIMED
-    ]
-    assert 1 in recount(replayed(timed)).outside
+    wide = Widen("stage3.block1.1.conv", 4096, 1)
+    edit = each(Dispatched, lambda event: proposed(event, parent=None, morphisms=(wide,)), 1)
+    assert 1 in recount(replayed(edit(TIMED))).outside

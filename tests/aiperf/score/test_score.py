@@ -32,7 +32,7 @@ from aiperf.score.aiperf1 import OldCount, old_count
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import Counted, recount
 from aiperf.score.peak import peak_ops_per_second
-from aiperf.score.score import regulated, score
+from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
 from aiperf.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
@@ -41,7 +41,7 @@ from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.record import encode
 from nas.seeds import resnet50_v1
-from tests.journals import DATA, Scene, Timed, told
+from tests.journals import DATA, Scene, replayed, told
 from tests.nas.graphs import chain
 
 # One training image costs 2 · (1 + 2) = 6 operations, one validated image 1.
@@ -58,7 +58,7 @@ class Script:
         self.replay = Replay()
         self.leg(0, deadline, groups, device)
 
-    def leg(self, index: int, deadline: float | None, groups: int = 1, device: str = "NVIDIA H200") -> None:
+    def leg(self, index: int, deadline: float | None, groups: int = 1, device: str = "NVIDIA H200") -> Script:
         if index == 0:
             self.add(0.0, next(event for _, event in HEAD if isinstance(event, Opened)))
         self.add(0.0, LegBegan(index, "", (), tuple((rank + 1,) for rank in range(groups))))
@@ -66,7 +66,7 @@ class Script:
         for group in range(groups):
             rank = replace(ready.ready, rank=group + 1, device=device)
             self.add(0.0, replace(ready, group=group, ready=rank))
-        self.add(0.0, Released(deadline))
+        return self.add(0.0, Released(deadline))
 
     def add(self, t: float, event: Event) -> Script:
         self.replay.add(t, event)
@@ -113,106 +113,100 @@ class Script:
 # Credit
 
 
-def test_a_closed_segment_credits_its_steps_and_its_validation() -> None:
+def validated(deadline: float | None = None, end: float = 2.0) -> Script:
+    """One step of ten images, 60 operations, and a validation of 20 images, 20 operations."""
+    return Script(deadline).begin(0).block(0, 1.0, 1.0).close(0, end, 1.0)
+
+
+def and_one_step_more() -> Script:
+    return validated().block(0, 3.0, 1.0, segment=1)
+
+
+def again(script: Script, t: float = 3.0) -> Script:
+    """The same step and validation in a second attempt."""
+    return script.begin(0, attempt=2, t=t).block(0, t + 1, 1.0, attempt=2).close(0, t + 2, 1.0, attempt=2)
+
+
+def not_applied(loss: float | None, skipped: int) -> Script:
+    script = Script().begin(0).block(0, 0.5, 0.5).block(0, 1.0, 0.5, loss=loss)
+    return script.close(0, 2.0, 1.0, steps=2, skipped=skipped)
+
+
+def failed(script: Script) -> Script:
+    return script.end(0, 2.5, State.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("script", "goodput", "raw"),
+    [
+        (Script().begin(0).block(0, 2.0, 2.0, steps=4).close(0, 3.0, 1.0, steps=4), 260, 260),
+        (and_one_step_more(), 80, 140),  # steps without their validation are raw only
+        *((and_one_step_more().end(0, 4.0, state), 80, 140) for state in (State.FAILED, State.STOPPED)),
+        (validated(deadline=2.0), 80, 80),
+        (validated(deadline=2.0, end=2.001), 0, 80),  # after the deadline
+        (not_applied(None, 0), 0, 140),
+        (not_applied(1.0, 1), 0, 140),
+        # After a retry or a resume the same segment is credited the first time only.
+        (
+            again(failed(validated())).block(0, 6.0, 1.0, 1, 1, 2).close(0, 7.0, 1.0, 1, 1, 2),
+            160,
+            240,
+        ),
+        (again(validated().leg(1, None), t=0.0), 80, 160),
+        # One that credited nothing is credited when it is made again.
+        (again(failed(Script().begin(0).block(0, 1.0, 1.0, loss=None).close(0, 2.0, 1.0))), 80, 160),
+    ],
+)
+def test_a_closed_segment_credits_its_steps_and_its_validation_once(
+    script: Script, goodput: int, raw: int
+) -> None:
+    assert script.operations() == (goodput, raw)
+
+
+def test_the_kinds_of_credited_work_are_counted() -> None:
     script = Script().begin(0).block(0, 2.0, 2.0, steps=4).close(0, 3.0, 1.0, steps=4)
-    assert script.operations() == (4 * 10 * 6 + 20, 4 * 10 * 6 + 20)
     found = work(script.replay, COUNTS, credit(script.replay))
     assert found.kinds == Ops(mac=40 * 3, add=20)
     assert found.tensor_operations == 40 * 6
     assert (found.steps, found.trained_examples, found.validated_examples, found.segments) == (4, 40, 20, 1)
 
 
-def test_steps_without_their_validation_are_raw_only() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
-    assert script.operations() == (80, 140)
-
-
-@pytest.mark.parametrize("state", [State.FAILED, State.LOST, State.STOPPED])
-def test_what_was_validated_before_a_trial_ended_otherwise_stays_credited(state: State) -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
-    assert script.end(0, 4.0, state).operations() == (80, 140)
-
-
-def test_a_validation_after_the_deadline_credits_nothing_and_one_at_it_does() -> None:
-    late = Script(deadline=2.0).begin(0).block(0, 1.0, 1.0).close(0, 2.001, 1.0)
-    assert late.operations() == (0, 80)
-    assert Script(deadline=2.0).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).operations() == (80, 80)
-
-
-@pytest.mark.parametrize("trouble", [{"loss": None}, {"skipped": 1}])
-def test_a_segment_with_a_step_that_was_not_applied_credits_nothing(trouble: dict[str, int | None]) -> None:
-    loss, skipped = (None, 0) if "loss" in trouble else (1.0, 1)
-    script = Script().begin(0).block(0, 0.5, 0.5).block(0, 1.0, 0.5, loss=loss)
-    assert script.close(0, 2.0, 1.0, steps=2, skipped=skipped).operations() == (0, 140)
-
-
-def test_after_a_retry_the_same_segment_is_credited_the_first_time_only() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.5, State.FAILED)
-    script.begin(0, attempt=2, t=3.0).block(0, 4.0, 1.0, attempt=2).close(0, 5.0, 1.0, attempt=2)
-    script.block(0, 6.0, 1.0, segment=1, attempt=2).close(0, 7.0, 1.0, segment=1, attempt=2)
-    assert script.operations() == (160, 240)
-
-
-def test_a_segment_that_credited_nothing_is_credited_when_it_is_made_again() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0, loss=None).close(0, 2.0, 1.0).end(0, 2.5, State.FAILED)
-    script.begin(0, attempt=2, t=3.0).block(0, 4.0, 1.0, attempt=2).close(0, 5.0, 1.0, attempt=2)
-    assert script.operations() == (80, 160)
-
-
-def test_after_a_resume_the_same_segment_is_credited_the_first_time_only() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0)
-    script.leg(1, None)
-    script.begin(0, attempt=2).block(0, 1.0, 1.0, attempt=2).close(0, 2.0, 1.0, attempt=2)
-    assert script.operations() == (80, 160)
-
-
 def test_work_before_the_release_credits_nothing() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0)
+    script = validated()
     script.replay.leg.released = None
     assert script.operations() == (0, 80)
 
 
 def test_an_architecture_that_cannot_be_counted_adds_no_operations() -> None:
-    replay = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).replay
+    replay = validated().replay
     found = work(replay, {}, credit(replay))
     assert (found.operations, found.trained_examples) == (0, 10)
 
 
 def test_operations_are_exact_beyond_doubles_and_beyond_64_bits() -> None:
     huge = {0: replace(COUNTED, forward=Ops(mac=10**18 + 1), backward=Ops())}
-    replay = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).replay
+    replay = validated().replay
     assert work(replay, huge, credit(replay)).operations == 2 * 10 * (10**18 + 1) + 20
 
 
 # Span and rates
 
 
-def test_raw_ops_are_of_all_steps_that_were_made() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).block(0, 3.0, 1.0, segment=1)
-    found = score(script.end(0, 4.0, State.FAILED).over(8.0), COUNTS)
-    assert (found.ops_per_second, found.raw_ops_per_second) == (80 / 8, 140 / 8)
-
-
-def test_sustained_ops_are_goodput_over_the_whole_span() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
-    found = score(script.over(8.0), COUNTS)
-    assert found.span_seconds == 8.0
-    assert found.ops_per_second == 80 / 8
+def test_sustained_ops_are_goodput_over_the_whole_span_and_raw_ops_are_of_all_steps() -> None:
+    found = score(and_one_step_more().end(0, 4.0, State.FAILED).over(8.0), COUNTS)
+    assert (found.span_seconds, found.ops_per_second, found.raw_ops_per_second) == (8.0, 80 / 8, 140 / 8)
     assert found.tensor_ops_per_second == 60 / 8
-    assert found.raw_ops_per_second == 80 / 8
 
 
 def test_with_a_deadline_the_span_ends_there_whatever_was_credited_last() -> None:
-    script = Script(deadline=10.0).begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
-    script.add(12.0, LegEnded("deadline", 10.0))
+    script = validated(deadline=10.0).end(0, 2.0).add(12.0, LegEnded("deadline", 10.0))
     assert score(script.replay, COUNTS).ops_per_second == 80 / 10
 
 
 def test_legs_add_up() -> None:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
+    script = validated().end(0, 2.0)
     script.over(4.0)
-    script.leg(1, None)
-    script.begin(1).block(1, 1.0, 1.0).close(1, 2.0, 1.0).end(1, 2.0)
+    script.leg(1, None).begin(1).block(1, 1.0, 1.0).close(1, 2.0, 1.0).end(1, 2.0)
     found = score(script.over(6.0), COUNTS)
     assert (found.legs, found.span_seconds, found.ops_per_second) == (2, 10.0, 160 / 10)
 
@@ -244,36 +238,33 @@ def test_a_device_without_a_listed_peak_has_no_utilisation() -> None:
 # Quality
 
 
-def after_test(correct: int, of: int) -> Replay:
-    script = Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0)
-    tested = events.Tested(Evaluated(0, Classified(of, correct), 1.0))
-    return script.add(8.0, LegEnded("trials", 8.0)).add(9.0, tested).replay
+def after_test(correct: int) -> Score:
+    script = validated().end(0, 2.0).add(8.0, LegEnded("trials", 8.0))
+    tested = events.Tested(Evaluated(0, Classified(100, correct), 1.0))
+    return score(script.add(9.0, tested).replay, COUNTS)
 
 
-def test_the_regulated_score_is_the_logarithm_of_the_test_error_times_ops() -> None:
-    found = score(after_test(75, 100), COUNTS)
+@pytest.mark.parametrize(
+    ("correct", "error", "is_bound", "regulated_score"),
+    [
+        (75, 0.25, False, math.log(4) * 10),
+        (100, 1 / 200, True, math.log(200) * 10),  # half an image is the bound
+        (0, 1.0, False, 0.0),
+    ],
+)
+def test_the_regulated_score_is_the_logarithm_of_the_test_error_times_ops(
+    correct: int, error: float, is_bound: bool, regulated_score: float
+) -> None:
+    found = after_test(correct)
     assert found.quality is not None
     assert (found.quality.trial, found.quality.validation_error) == (0, 0.25)
-    assert found.quality.error == 0.25
-    assert not found.quality.error_is_bound
-    assert found.regulated_score == math.log(4) * 10
-
-
-def test_without_an_error_half_an_image_is_the_bound_and_it_is_said() -> None:
-    found = score(after_test(100, 100), COUNTS)
-    assert found.quality is not None
-    assert found.quality.error == 1 / 200
-    assert found.quality.error_is_bound
-    assert found.regulated_score == pytest.approx(math.log(200) * 10)
-
-
-def test_with_nothing_right_the_regulated_score_is_nothing() -> None:
-    assert score(after_test(0, 100), COUNTS).regulated_score == 0.0
+    assert (found.quality.error, found.quality.error_is_bound) == (error, is_bound)
+    assert found.regulated_score == pytest.approx(regulated_score)
     assert math.copysign(1, regulated(1.0, 10.0)) == 1
 
 
 def test_before_the_test_there_is_no_regulated_score() -> None:
-    found = score(Script().begin(0).block(0, 1.0, 1.0).close(0, 2.0, 1.0).end(0, 2.0).over(8.0), COUNTS)
+    found = score(validated().end(0, 2.0).over(8.0), COUNTS)
     assert found.quality is not None
     assert (found.quality.error, found.regulated_score) == (None, None)
     assert score(Script().over(8.0), COUNTS).quality is None
@@ -283,9 +274,7 @@ def test_before_the_test_there_is_no_regulated_score() -> None:
 
 
 def test_the_control_is_the_sum_and_the_slowest_with_its_host() -> None:
-    replay = Replay()
-    for t, event in told(Scene(minutes=0, max_trials=1, groups=3)):
-        replay.add(t, event)
+    replay = replayed(told(Scene(minutes=0, max_trials=1, groups=3)))
     found = score(replay, {}).control
     assert found is not None
     assert (found.devices, found.examples_per_second) == (3, 101.0 + 102.0 + 103.0)
@@ -342,9 +331,7 @@ def test_what_is_not_credited_is_not_in_the_timeline() -> None:
 
 
 def test_the_timeline_holds_all_goodput_however_steps_lie() -> None:
-    replay = Replay()
-    for t, event in told(Scene(minutes=0.4, killed_at=20.0, lost=((1, 15.0),))):
-        replay.add(t, event)
+    replay = replayed(told(Scene(minutes=0.4, killed_at=20.0, lost=((1, 15.0),))))
     counts = recount(replay).counts
     found = timeline(replay, counts, credit(replay))
     goodput = work(replay, counts, credit(replay)).operations
@@ -422,18 +409,14 @@ def test_shares_of_a_run_that_goes_on_follow_it() -> None:
 
 
 def test_a_run_that_never_began_scores_nothing_and_divides_by_nothing() -> None:
-    replay = Replay()
-    replay.add(*HEAD[0])
+    replay = replayed(HEAD[:1])
     found = score(replay, {})
     assert (found.span_seconds, found.ops_per_second, found.mfu) == (0.0, 0.0, None)
     assert found.timeline.ops_per_second == ()
 
 
 def test_a_score_is_plain_json() -> None:
-    replay = Replay()
-    timed: list[Timed] = told(Scene(minutes=0.2))
-    for t, event in timed:
-        replay.add(t, event)
+    replay = replayed(told(Scene(minutes=0.2)))
     record = json.loads(json.dumps(encode(score(replay, recount(replay).counts)), allow_nan=False))
     assert record["goodput"]["operations"] > 0
     assert record["trials"]["COMPLETE"] > 0

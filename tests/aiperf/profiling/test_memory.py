@@ -7,14 +7,15 @@ import torch
 
 from aiperf.device import bind
 from aiperf.profiling.memory import measure_memory, predict_memory
-from aiperf.proposing.memory import step_parts
+from aiperf.proposing.memory import step_parts, training_bytes
+from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
 from nas.memory.footprint import Read, footprint
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
-from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of, work_of
+from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
 
 FP32 = 4
 
@@ -98,3 +99,14 @@ def test_experts_are_not_predicted() -> None:
     graph = Graph((16,), nodes, head=NextSymbol())
     assert predict_memory(graph, work_of(graph), bind("cpu", 0), BATCH) is None
     assert measure_memory(steps_of(graph)).peak > 0
+
+
+def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
+    steps = steps_of(IMAGES)
+    steps.plain_step()
+    keeper = _Keeper(steps.attempt)
+    keeper.keep(0)
+    held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
+    work = work_of(IMAGES)
+    more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())
+    assert more == sum(tensor.nbytes for tensor in held)

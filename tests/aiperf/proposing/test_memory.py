@@ -6,12 +6,10 @@ from dataclasses import replace
 from math import prod
 
 from aiperf.proposing.memory import step_parts, training_bytes
-from aiperf.training.train import _Keeper
 from nas.matrices import hidden_matrices
 from nas.seeds import residual, resnet50
 from nas.text_seeds import llama_1x64
 from tests.aiperf.presets import resolved_preset
-from tests.aiperf.profiling.trials import IMAGES, steps_of, work_of
 
 TRAINING = replace(resolved_preset("digits").training, format="fp32", batch_size=50)
 
@@ -60,14 +58,3 @@ def test_the_gradients_of_a_group_stay_in_their_buckets() -> None:
     fresh = 4 * graph.weights["classifier.weight"][0] * graph.weights["classifier.weight"][1]
     assert grouped["temporary"] > alone["temporary"] + 0.9 * fresh
     assert {**grouped, "temporary": 0} == {**alone, "temporary": 0}
-
-
-def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
-    steps = steps_of(IMAGES)
-    steps.plain_step()
-    keeper = _Keeper(steps.attempt)
-    keeper.keep(0)
-    held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
-    work = work_of(IMAGES)
-    more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())
-    assert more == sum(tensor.nbytes for tensor in held)

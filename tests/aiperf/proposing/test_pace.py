@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from aiperf.proposing.pace import CLOSE_NOW, TRANSIT_SECONDS, VALIDATE_NOW, Pace, block_seconds
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
-from aiperf.rules import planned
-from aiperf.run import master
 
 
 def test_blocks_grow_with_the_groups_up_to_a_fifth_of_the_silence() -> None:
@@ -20,10 +18,6 @@ def test_blocks_grow_with_the_groups_up_to_a_fifth_of_the_silence() -> None:
     assert [block_seconds(groups, 60.0) for groups in (516, 4096)] == [12.0] * 2
     assert block_seconds(1, 5.0) == 1.0
     assert block_seconds(4300, 600.0) == 20.0
-
-
-def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:
-    assert master.STOP_SECONDS + block_seconds(10**6, 3600.0) < planned.STOP_SECONDS
 
 
 @given(groups=st.integers(1, 10**5), silence=st.floats(0.1, 3600.0))

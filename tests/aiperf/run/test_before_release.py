@@ -9,7 +9,9 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.journal.events import RankReady
-from aiperf.run import before_release
+from aiperf.proposing.pace import block_seconds
+from aiperf.rules import planned
+from aiperf.run import before_release, master
 from aiperf.wire.messages import Ready
 from tests.journals import READY
 
@@ -136,3 +138,7 @@ def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
 def test_a_host_observes_each_of_its_devices_once() -> None:
     ranks = [*ranks_with("a", "b", "a", visible=2), SECOND]
     assert before_release.devices_by_host(ranks) == {"node1": ("a", "b"), "node2": ()}
+
+
+def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:
+    assert master.STOP_SECONDS + block_seconds(10**6, 3600.0) < planned.STOP_SECONDS

@@ -54,7 +54,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(VALUES)
 def test_it_reads_what_json_writes(value: object) -> None:
     assert parsed(json.dumps(value).encode()) == value

@@ -23,8 +23,10 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.journal.file import read_journal
-from aiperf.rules.rule import Finding, Kind
-from aiperf.rules.verdict import RULES, Verdict, evidence_of, judge
+from aiperf.rules.rule import Evidence, Finding, Kind
+from aiperf.rules.verdict import RULES, Verdict, judge_by
+from aiperf.score.lineage import Recount, recount
+from aiperf.score.score import score
 from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -48,8 +50,23 @@ def recorded(run: str) -> list[Timed]:
 # What is said of it
 
 
+_RECOUNTED: dict[tuple[int, ...], tuple[Recount, list[object]]] = {}
+"""By the seed and the trials that are the same objects, which are held so that no other gets their places:
+most forgeries leave the architectures alone, and to count them takes most of the time."""
+
+
+def evidence(timed: list[Timed], files: RunFiles | None = None) -> Evidence:
+    run = replayed(timed)
+    parts: list[object] = [run.opened, *(story.attempts[0].trial for story in run.trials.values())]
+    key = tuple(map(id, parts))
+    if key not in _RECOUNTED:
+        _RECOUNTED[key] = recount(run), parts
+    counted, _ = _RECOUNTED[key]
+    return Evidence(run, counted, score(run, counted.counts), files)
+
+
 def judged(timed: list[Timed], files: RunFiles | None = None) -> Verdict:
-    return judge(replayed(timed), files)
+    return judge_by(evidence(timed, files))
 
 
 def found(run: Verdict | list[Timed], rule: str, files: RunFiles | None = None) -> Finding:
@@ -57,7 +74,7 @@ def found(run: Verdict | list[Timed], rule: str, files: RunFiles | None = None) 
     if isinstance(run, Verdict):
         return next(finding for finding in run.findings if finding.rule == rule)
     (asked,) = [one for one in RULES if one.name == rule]
-    return asked.find(evidence_of(replayed(run), files))
+    return asked.find(evidence(run, files))
 
 
 def failed(timed: list[Timed], files: RunFiles | None = None) -> dict[str, str]:

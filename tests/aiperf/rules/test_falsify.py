@@ -596,7 +596,7 @@ def test_no_single_line_is_removed_or_written_twice_unnoticed() -> None:
     """But for what a run may lack: a control only costs the class, a missing end or test is an interruption,
     and a validation or an assignment just before the end are the forger's own loss."""
     short = told(Scene(minutes=0.1))
-    for place in range(3, len(short) - 5, 6):
+    for place in range(3, len(short) - 5, 7):
         if not isinstance(short[place][1], ControlMeasured | LegEnded | events.Tested):
             assert not judged(short[:place] + short[place + 1 :]).valid, short[place]
         assert not judged(short[: place + 1] + short[place:]).valid, short[place]

@@ -62,16 +62,7 @@ from aiperf.score.peak import GIB, listed
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import PRODUCTS
-from aiperf.wire.messages import (
-    NOTHING_KEPT,
-    Ceiling,
-    Control,
-    Evaluated,
-    Finished,
-    Rate,
-    Ready,
-    Started,
-)
+from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json

@@ -31,11 +31,7 @@ TRIAL = Expected(steps=2000, size=1.0, layers=1.0, seconds_left=inf)  # 200 s by
         ({"steps": 500}, "graphed", "1.25 times as fast as eager on the seed"),
         ({"steps": 500, "size": 4.0}, "compiled", "2.00 times as fast as eager on the seed"),
         ({"seconds_left": 60.0}, "graphed", "1.25 times as fast as eager on the seed"),
-        (
-            {"steps": 40},
-            "eager",
-            TOO_SHORT,
-        ),
+        ({"steps": 40}, "eager", TOO_SHORT),
     ],
 )
 def test_the_engine_is_the_one_by_which_the_trial_is_over_first(

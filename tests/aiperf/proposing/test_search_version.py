@@ -12,11 +12,7 @@ from aiperf.tasks.images import IMAGES
 from nas.record import encode
 from tests.journals import Scene, told
 
-PINNED = {
-    "evolution": "9eeda380ebb3e1a2",
-    "random": "8b219dde0378e72b",
-    "halving": "0f54bdae2d89ab0d",
-}
+PINNED = {"evolution": "9eeda380ebb3e1a2", "random": "8b219dde0378e72b", "halving": "0f54bdae2d89ab0d"}
 
 
 def settings(name: str) -> tuple[tuple[str, object], ...]:

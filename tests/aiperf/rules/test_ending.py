@@ -103,10 +103,7 @@ NO_RESULT = {
         unkept(),
         "no network was tested: the first validation ended too late for its network to be kept",
     ),
-    "untested": (
-        UNTESTED,
-        f"no network was tested: the test did not finish; {RESUMED} and tests the",
-    ),
+    "untested": (UNTESTED, f"no network was tested: the test did not finish; {RESUMED} and tests the"),
 }
 
 

@@ -366,10 +366,7 @@ def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
 FAST = Rate(2e15, 2e15, 0.01)
 FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "accuracy": [
-        (
-            together(said(Closed, VICTIM, tally=Classified(400, 399)), keeping),
-            f"on is trial {VICTIM}",
-        ),
+        (together(said(Closed, VICTIM, tally=Classified(400, 399)), keeping), f"on is trial {VICTIM}"),
         (said(Closed, VICTIM, tally=Classified(400, 401)), f"trial {VICTIM}, segment 0: -1 of 400 wrong"),
         (said(Closed, tally=Classified(399, 200)), "399 images, but the validation set has"),
         (said(events.Tested, tally=Classified(1000, 1000)), "in the test, but the test set has 1197 images"),
@@ -437,10 +434,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
             f"trial {VICTIM}: recorded forward differs from the recount",
         ),
         (each(Dispatched, all_operation_counts), "trial 0: recorded forward differs from the recount"),
-        (
-            said(Began, VICTIM, graph_key="0" * 64),
-            f"trial {VICTIM}: the group built a different arch",
-        ),
+        (said(Began, VICTIM, graph_key="0" * 64), f"trial {VICTIM}: the group built a different arch"),
     ],
     "order": [
         (the_clock_backwards, "the clock went backwards"),
@@ -459,10 +453,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     ],
     "precision": [
         (with_ready(multiplies={}), "did not record the format"),
-        (
-            with_ready(multiplies={"matrix product": "fp32", "convolution": "bf16"}),
-            "matrix product in fp32",
-        ),
+        (with_ready(multiplies={"matrix product": "fp32", "convolution": "bf16"}), "matrix product in fp32"),
         (with_ready(formats={"fp32": 1e11}), "is bf16, which rank 1 on node1 does not support"),
     ],
     "search": [
@@ -529,10 +520,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "code": [(first(RankReady, lambda e: within(e, code_hash="x")), "rank 1 on node1 ran different code")],
     "initialisation": [(lambda t: [(s + 1800 * (n > 1), e) for n, (s, e) in enumerate(t)], "it took 18")],
     "ranks": [
-        (
-            first(RankReady, lambda e: within(e, initial_weights="x")),
-            "with different initial weights",
-        ),
+        (first(RankReady, lambda e: within(e, initial_weights="x")), "with different initial weights"),
         (each(LegBegan, lambda e: replace(e, groups=((1, 3), (2,)))), "rank 3 was never ready in leg 0"),
     ],
 }

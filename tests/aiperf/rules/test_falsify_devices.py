@@ -194,11 +194,7 @@ def test_more_threads_than_processors_may_be_stated_by_the_environment_of_a_proc
 @pytest.mark.parametrize(
     ("rule", "edit", "says"),
     [
-        (
-            "times",
-            lambda seconds: said(Began, prepare_seconds=seconds),
-            "s to prepare, but began",
-        ),
+        ("times", lambda seconds: said(Began, prepare_seconds=seconds), "s to prepare, but began"),
         ("times", lambda seconds: said(Ended, age_seconds=seconds), "its end was"),
         ("accuracy", lambda seconds: said(events.Tested, seconds=seconds), "the test took"),
     ],

@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import (
-    Closed,
-    Dispatched,
-    Ended,
-    GroupLost,
-    LegBegan,
-    LegEnded,
-    RankReady,
-    Stepped,
-)
+from aiperf.journal.events import Closed, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady, Stepped
 from aiperf.rules.rule import Outcome
 from tests.aiperf.rules.forged import LOST, TIMED, each, found, inserted, places
 from tests.journals import Scene, Timed, replayed, told, within, write_witnesses
@@ -67,10 +58,7 @@ def group(tmp_path: Path) -> Logged:
 def test_the_hashes_of_an_honest_run_agree(tmp_path: Path, timed: list[Timed]) -> None:
     run = Logged(tmp_path, timed)
     agree = "2 rank logs agree with the journal"
-    assert run.says() == (
-        Outcome.PASSED,
-        f"{agree} and with the hash of each validation; none missing",
-    )
+    assert run.says() == (Outcome.PASSED, f"{agree} and with the hash of each validation; none missing")
     assert run.says(run.unhashed) == (Outcome.PASSED, f"{agree}; none missing")
     run.log(2).unlink()
     outcome, text = run.says(run.unhashed)

@@ -147,11 +147,7 @@ def failed(script: Script) -> Script:
         (not_applied(None, 0), 0, 140),
         (not_applied(1.0, 1), 0, 140),
         # After a retry or a resume the same segment is credited the first time only.
-        (
-            again(failed(validated())).block(0, 6.0, 1.0, 1, 1, 2).close(0, 7.0, 1.0, 1, 1, 2),
-            160,
-            240,
-        ),
+        (again(failed(validated())).block(0, 6.0, 1.0, 1, 1, 2).close(0, 7.0, 1.0, 1, 1, 2), 160, 240),
         (again(validated().leg(1, None), t=0.0), 80, 160),
         # One that credited nothing is credited when it is made again.
         (again(failed(Script().begin(0).block(0, 1.0, 1.0, loss=None).close(0, 2.0, 1.0))), 80, 160),

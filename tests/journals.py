@@ -250,7 +250,7 @@ def keeping(timed: list[Timed]) -> list[Timed]:
         if attempt.best_validation
     }
 
-    def kept(event: Event) -> Event:
+    def kept(event: Event) -> Any:
         if not isinstance(event, Ended) or event.finished.kept is None:
             return event
         return within(event, kept=best.get((event.finished.trial, event.finished.attempt), NOTHING_KEPT))

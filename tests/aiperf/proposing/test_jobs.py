@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ from tests.journals import Scene, told
 class Story:
     """Jobs that follow the events of a run of one group, each given to the replay first."""
 
-    def __init__(self, config: Config | None = None, **overrides: object) -> None:
+    def __init__(self, config: Config | None = None, /, **overrides: Any) -> None:
         self.config = config or with_overrides(resolved_preset("digits"), overrides)
         self.replay = Replay()
         self.jobs = Jobs.of(self.config, residual(), self.replay)
@@ -242,7 +243,7 @@ def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
     story = Story(**{"training.epochs": (2, 2, 2, 2, 40)})
     tuner = listened(story)
     gains: dict[tuple[int, int], list[float]] = {}
-    errors, epochs = {}, {}
+    errors, epochs = dict[int | None, float](), dict[int | None, int]()
     for number in range(24):
         job = story.dispatch()
         error = 0.1 + 0.01 * number + 0.2 * (number > 3)  # so that the short ones become parents
@@ -383,7 +384,7 @@ def test_the_last_validation_counts_where_a_batch_is_no_part_of_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last step reads beyond the last pass; a tournament at that schedule looks at what it led to."""
-    story, seen = Story(**{"training.batch_size": 64}), []
+    story, seen = Story(**{"training.batch_size": 64}), list[Any]()
     monkeypatch.setattr(story.jobs.search, "tell", seen.append)
     job = story.dispatch()
     story.tell(Began(Started(0, 1, job.graph_key, 0.1), 0.0))

@@ -186,7 +186,7 @@ def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
     """A start on hosts whose clocks or images are wrong is refused; the next one is right."""
 
     def wrong(event: RankReady) -> Event:
-        other = within(event, code_hash="other", data={**event.ready.data, "sha256": "other"})
+        other: RankReady = within(event, code_hash="other", data={**event.ready.data, "sha256": "other"})
         return replace(other, clock_offset_seconds=9.0)
 
     def later(timed: list[Timed], index: int) -> list[Timed]:

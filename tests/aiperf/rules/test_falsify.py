@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,13 +132,9 @@ IMPATIENT = _Impatient(Scene(minutes=2)).run()
 # Trials and their work
 
 
-def twice(*vectors: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return [tuple(2 * count for count in vector) for vector in vectors]
-
-
-def all_operation_counts(event: Dispatched) -> Event:
-    forward, backward = twice(event.forward, event.backward)
-    return replace(event, forward=forward, backward=backward)
+def all_operation_counts(event: Any) -> Any:
+    twice = {name: tuple(2 * n for n in getattr(event, name)) for name in ("forward", "backward")}
+    return replace(event, **twice)
 
 
 TWICE_THE_IMAGES = together(
@@ -168,7 +165,7 @@ def a_missing_trial(timed: list[Timed]) -> list[Timed]:
 def a_missing_trial_and_new_numbers(timed: list[Timed]) -> list[Timed]:
     """A failed trial would be worth hiding; the later ones move up."""
 
-    def moved(event: Event) -> Event:
+    def moved(event: Event) -> Any:
         number = of_trial(event)
         if number is None or number < VICTIM:
             return event
@@ -249,7 +246,7 @@ def a_later_release(timed: list[Timed]) -> list[Timed]:
 # Segments that were never due
 
 
-def emptied(closed: Closed, index: int) -> Closed:
+def emptied(closed: Closed, index: int) -> Any:
     """One more of the same trial, without any steps."""
     fields = {"steps": 0, "train_examples": 0, "train_seconds": 0.0, "validate_seconds": 1e-4}
     return within(closed, index=index, **fields)
@@ -363,6 +360,8 @@ def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
     return [*timed, (0.0, replace(one(LegBegan, timed), index=1, started="2026-01-02T00:00:00+00:00"))]
 
 
+OTHER_SEED = graph_to_json(resnet18((1, 32, 32), 10))
+A_FOREIGN_SEED = each(Opened, lambda event: replace(event, seed_graph=OTHER_SEED))
 FAST = Rate(2e15, 2e15, 0.01)
 FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "accuracy": [
@@ -467,10 +466,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (with_config(random_seed=2), "the search proposes"),
     ],
     "seed": [
-        (
-            each(Opened, lambda e: replace(e, seed_graph=graph_to_json(resnet18((1, 32, 32), 10)))),
-            "is not residual-4-8-16",
-        ),
+        (A_FOREIGN_SEED, "is not residual-4-8-16"),
         (with_config(seed_architecture="resnet18"), "is not resnet18"),
         (with_config(**{"data.size": 28}), "the seed is for 10 classes of 1 x 32 x 32"),
     ],

@@ -129,7 +129,7 @@ def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     write_sources(tmp_path / "sources")
     target, run = tmp_path / "target", tmp_path / "run"
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]
-    made = [*pip, "--target", target, tmp_path / "sources"]
+    made = [*pip, "--target", str(target), str(tmp_path / "sources")]
     subprocess.run(made, check=True, timeout=200, capture_output=True)
     ran = typed(target, *words_of(run, trials=6, epochs=2))
     assert "VALID, class smoke" in ran.stdout, ran.stdout + ran.stderr

@@ -173,7 +173,8 @@ def test_a_log_that_is_silent_on_a_whole_leg_was_lost_in_between(tmp_path: Path)
 def wider(timed: list[Timed]) -> list[Timed]:
     """A group of two ranks, said to be one of four."""
     last = places(timed, RankReady)[-1]
-    more = [within(e, rank=e.ready.rank + 2, host=f"node{e.ready.rank + 2}") for _, e in timed[2 : last + 1]]
+    ready = [event for _, event in timed if isinstance(event, RankReady)]
+    more = [within(e, rank=e.ready.rank + 2, host=f"node{e.ready.rank + 2}") for e in ready]
     four = each(LegBegan, lambda event: replace(event, groups=((1, 2, 3, 4),)))
     return four(inserted(timed, last + 1, *more))
 

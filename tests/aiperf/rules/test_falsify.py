@@ -41,7 +41,7 @@ from aiperf.journal.replay import replay
 from aiperf.rules import planned
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Evidence, Kind, Outcome
-from aiperf.rules.verdict import judge
+from aiperf.rules.verdict import RULES, judge
 from aiperf.score.lineage import counted, rebuild, recount
 from aiperf.score.score import score
 from aiperf.tally import Classified
@@ -361,7 +361,6 @@ def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
 
 
 OTHER_SEED = graph_to_json(resnet18((1, 32, 32), 10))
-A_FOREIGN_SEED = each(Opened, lambda event: replace(event, seed_graph=OTHER_SEED))
 FAST = Rate(2e15, 2e15, 0.01)
 FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "accuracy": [
@@ -466,7 +465,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (with_config(random_seed=2), "the search proposes"),
     ],
     "seed": [
-        (A_FOREIGN_SEED, "is not residual-4-8-16"),
+        (each(Opened, lambda e: replace(e, seed_graph=OTHER_SEED)), "is not residual-4-8-16"),
         (with_config(seed_architecture="resnet18"), "is not resnet18"),
         (with_config(**{"data.size": 28}), "the seed is for 10 classes of 1 x 32 x 32"),
     ],
@@ -532,13 +531,11 @@ def test_a_careful_forger_contradicts_something_else_that_is_recorded(
     assert says in finding.text
 
 
-@pytest.mark.parametrize(
-    "edit", [a_missing_trial, a_foreign_graph, said(Closed, PARENT, tally=Classified(0, 0))]
-)
-def test_no_rule_fails_to_answer_because_of_what_another_one_names(edit: Edit) -> None:
-    verdict = judged(edit(TIMED))
+def test_every_rule_answers_where_the_tested_network_cannot_be_built_again() -> None:
+    tested, nowhere = one(events.Tested).evaluated.trial, (Widen("nowhere", 8, 1),)
+    verdict = judged(each(Dispatched, lambda event: proposed(event, morphisms=nowhere), tested)(TIMED))
     assert not verdict.valid
-    assert len(verdict.findings) == len(judged(TIMED).findings)
+    assert len(verdict.findings) == len(RULES)
 
 
 @pytest.mark.parametrize(

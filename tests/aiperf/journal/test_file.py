@@ -53,12 +53,6 @@ def test_a_line_is_an_object_whose_chain_is_the_hash_of_the_chain_before_and_of_
     assert line == '{"t":1.5,"type":"Beat","chain":"' + found + '"}'
 
 
-def test_written_lines_are_whole_in_the_file_at_once(files: RunFiles) -> None:
-    with JournalWriter.begin(files) as journal:
-        journal.write(0.0, OPENED)
-        assert len(read_journal(files.journal)) == 1
-
-
 def test_a_reader_follows_a_journal_as_it_grows(files: RunFiles) -> None:
     reader = JournalReader(files.journal)
     with JournalWriter.begin(files) as journal:

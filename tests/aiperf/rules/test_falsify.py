@@ -531,11 +531,13 @@ def test_a_careful_forger_contradicts_something_else_that_is_recorded(
     assert says in finding.text
 
 
-def test_every_rule_answers_where_the_tested_network_cannot_be_built_again() -> None:
+def test_every_rule_answers_where_nothing_can_be_built_again_or_no_clock_started() -> None:
     tested, nowhere = one(events.Tested).evaluated.trial, (Widen("nowhere", 8, 1),)
-    verdict = judged(each(Dispatched, lambda event: proposed(event, morphisms=nowhere), tested)(TIMED))
-    assert not verdict.valid
-    assert len(verdict.findings) == len(RULES)
+    unbuilt = each(Dispatched, lambda event: proposed(event, morphisms=nowhere), tested)(TIMED)
+    for forged in (unbuilt, without(TIMED, Released)):
+        verdict = judged(forged)
+        assert not verdict.valid
+        assert len(verdict.findings) == len(RULES)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every layer's shape, weights and operations, against figures worked out by hand."""
+"""Every layer's shape, weights and operations, against figures worked out by hand: one file for one table."""
 
 from __future__ import annotations
 

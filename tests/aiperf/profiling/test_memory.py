@@ -18,6 +18,16 @@ from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
 
 FP32 = 4
+EXAMPLES = 16
+"""So many that a step is not at its fullest inside a convolution, where oneDNN takes memory for one image and
+thread that no model knows: with AMX, 13 % of a step of MODELLED's images on four of them."""
+
+
+def lays_out_columns(graph: Graph, format: str) -> bool:
+    """Whether convolutions are computed without oneDNN: with columns, which no model knows, and no weights
+    laid out anew."""
+    convolves = any(isinstance(node.layer, Conv2d) for node in graph.nodes)
+    return convolves and format == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def test_a_network_whose_memory_is_known_by_hand() -> None:
@@ -48,12 +58,15 @@ def test_a_network_whose_memory_is_known_by_hand() -> None:
 @pytest.mark.parametrize(("name", "format"), [("images", "bf16"), ("text", "fp32")])
 def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None:
     graph = NETWORKS[name]
-    predicted = predict_memory(graph, work_of(graph, format), bind("cpu", 0), BATCH)
-    measured = measure_memory(steps_of(graph, format))
+    predicted = predict_memory(graph, work_of(graph, format), bind("cpu", 0), EXAMPLES)
+    measured = measure_memory(steps_of(graph, format, EXAMPLES))
     assert predicted is not None
     assert (predicted.weights, predicted.statistics) == (measured.weights, measured.statistics)
     assert predicted.optimizer_state == measured.optimizer_state
-    assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
+    if lays_out_columns(graph, format):
+        assert predicted.peak < measured.peak
+    else:
+        assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
 
 
 MODELLED = {
@@ -68,16 +81,14 @@ MODELLED = {
 @pytest.mark.parametrize("name", MODELLED)
 def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) -> None:
     graph = MODELLED[name]
-    measured = measure_memory(steps_of(graph, format))
-    modelled = step_parts(graph, work_of(graph, format).training, BATCH, 1, "cpu")
+    measured = measure_memory(steps_of(graph, format, EXAMPLES))
+    modelled = step_parts(graph, work_of(graph, format).training, EXAMPLES, 1, "cpu")
     for kind in ("weights", "statistics", "gradients", "examples"):
         assert modelled[kind] == getattr(measured, kind), kind
     steps = FP32 * len(graph.weights)  # AdamW counts the steps of each tensor
     assert measured.optimizer_state - modelled["optimizer_state"] in (0, steps)
     assert modelled["activations"] == pytest.approx(measured.activations, rel=0.02)
-    kinds = {type(node.layer) for node in graph.nodes}
-    if format == "bf16" and Conv2d in kinds and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        # A convolution without oneDNN lays out columns, which the model leaves out, and no weights.
+    if lays_out_columns(graph, format):
         assert sum(modelled.values()) - modelled["temporary"] - modelled["onednn"] < measured.peak
     else:
         assert sum(modelled.values()) == pytest.approx(measured.peak, rel=0.02)

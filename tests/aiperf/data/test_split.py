@@ -1,8 +1,10 @@
-"""What every split owes to the training loop, whatever its images come from."""
+"""What every split owes to the training loop, whatever its examples come from."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -10,11 +12,11 @@ import pytest
 import torch
 
 from aiperf.config import DataConfig
-from aiperf.data import Data, Split, load, resident
+from aiperf.data import Data, Split, cifar10, load, resident
+from aiperf.data.texts import grid
 from tests.aiperf.data.packed.pack import packed
-from tests.aiperf.data.sets import write_cifar10, write_folders, write_idx
+from tests.aiperf.data.sets import CPU, write_cifar10, write_folders, write_idx
 
-CPU = torch.device("cpu")
 DIGITS = DataConfig("digits", 1, 32, 10, training_examples=60, validation_examples=40)
 SYNTHETIC = DataConfig("synthetic", 3, 16, 5, training_examples=30, validation_examples=11, test_examples=7)
 KINDS = (
@@ -29,21 +31,26 @@ KINDS = (
     "imagefolder resized-crop-flip",
     "packed",
     "packed resized-crop-flip",
+    "synthetic-text",
+    "text",
 )
-STILL = [kind for kind in KINDS if " " not in kind]
+STILL = [kind for kind in KINDS if " " not in kind and kind != "text"]  # whose windows begin anywhere
+IMAGES = [kind for kind in KINDS if "text" not in kind]
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Data]:
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Data]]:
     """Every kind, loaded once: of the folders the decoding processes stay."""
-    from aiperf.data import cifar10
-
     root = tmp_path_factory.mktemp("sets")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cifar10, "IMAGES_A_FILE", 20)
+        patch.setattr(grid, "BLOCK_BYTES", 4096)  # else half a megabyte of tiny windows is read ahead
+        (root / "text").write_bytes(random.Random(1).randbytes(2000))
         configs = {
             "digits": DIGITS,
             "synthetic": SYNTHETIC,
+            "synthetic-text": replace(SYNTHETIC, name="synthetic-text", channels=1, classes=256),
+            "text": DataConfig("text", 1, 8, 256, path=str(root / "text")),
             "idx": write_idx(root / "idx"),
             "cifar10": write_cifar10(root / "cifar10", "bin", 20),
             "imagefolder": (folders := write_folders(root / "folders")),
@@ -55,7 +62,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Data]:
         for kind in KINDS:
             name, _, augmentation = kind.partition(" ")
             found[kind] = load(replace(configs[name], augmentation=augmentation or "none"), CPU, seed=3)
-        return found
+        yield found
 
 
 @pytest.fixture(params=KINDS)
@@ -66,6 +73,11 @@ def data(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
 @pytest.fixture(params=STILL)
 def still(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
     """Those whose training images are shown as they are."""
+    return sets[request.param]
+
+
+@pytest.fixture(params=IMAGES)
+def pictures(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
     return sets[request.param]
 
 
@@ -87,23 +99,27 @@ def same(
     return all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
-def test_a_batch_is_normalised_channels_last_and_labelled(data: Data) -> None:
-    for images, labels in (*islice(data.train.stream(8, 1), 2), next(iter(data.test.sweep(8)))):
+def test_a_batch_is_normalised_channels_last_and_labelled(pictures: Data) -> None:
+    for images, labels in (*islice(pictures.train.stream(8, 1), 2), next(iter(pictures.test.sweep(8)))):
         assert len(images) == len(labels) <= 8
         assert images.dtype == torch.float32
         assert labels.dtype == torch.int64
         assert images.is_contiguous(memory_format=torch.channels_last)
-        assert images.shape[1:] == (data.manifest["channels"], *[data.manifest["size"]] * 2)
-        assert 0 <= labels.min() <= labels.max() < data.manifest["classes"]
+        assert images.shape[1:] == (pictures.manifest["channels"], *[pictures.manifest["size"]] * 2)
+        assert 0 <= labels.min() <= labels.max() < pictures.manifest["classes"]
         assert images.abs().max() < 6
 
 
-def test_the_manifest_counts_what_the_splits_show(data: Data) -> None:
-    for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
+def test_the_manifest_counts_what_the_splits_show(pictures: Data) -> None:
+    for name, split in (
+        ("training", pictures.train),
+        ("validation", pictures.validation),
+        ("test", pictures.test),
+    ):
         by_class = Counter(label for _, labels in split.sweep(16) for label in labels.tolist())
-        shown = [by_class[label] for label in range(data.manifest["classes"])]
-        assert sum(shown) == split.num_examples == data.manifest[f"{name}_examples"]
-        assert [min(shown), max(shown)] == data.manifest[f"{name}_examples_per_class"]
+        shown = [by_class[label] for label in range(pictures.manifest["classes"])]
+        assert sum(shown) == split.num_examples == pictures.manifest[f"{name}_examples"]
+        assert [min(shown), max(shown)] == pictures.manifest[f"{name}_examples_per_class"]
 
 
 def test_no_image_is_in_two_splits(still: Data) -> None:
@@ -131,7 +147,7 @@ def test_a_step_may_be_larger_than_the_set(still: Data) -> None:
 
 def test_labels_stay_with_their_images(still: Data) -> None:
     known = {
-        image.numpy().tobytes(): int(label)
+        image.numpy().tobytes(): label.tolist()
         for images, labels in still.train.sweep(7)
         for image, label in zip(images, labels)
     }

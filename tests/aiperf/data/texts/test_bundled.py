@@ -18,8 +18,8 @@ from aiperf.data import load
 from aiperf.data.texts import bundled
 from aiperf.errors import DataError
 from aiperf.known_sets import BUNDLED_TEXT, known_set
+from tests.aiperf.data.sets import CPU
 
-CPU = torch.device("cpu")
 CONFIG = DataConfig("text", 1, 256, 256)
 FOLDER = resources.files("aiperf") / "data" / "texts"
 

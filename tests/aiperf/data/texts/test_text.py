@@ -12,9 +12,8 @@ import torch
 from aiperf.config import DataConfig, load_preset, parse_setting, with_overrides
 from aiperf.data import Data, load
 from aiperf.data.texts import grid, loading, reading
-from aiperf.errors import DataError
+from tests.aiperf.data.sets import CPU, refusal
 
-CPU = torch.device("cpu")
 TINY = bytes(range(200))  # each byte says where it is
 SIZE = 4
 
@@ -104,13 +103,6 @@ def test_passes_run_into_one_another(data: Data) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_the_ranks_divide_each_step_in_order(data: Data, ranks: int) -> None:
-    whole = pairs(islice(data.train.stream(7, 5), 20))
-    streams = [data.train.stream(7, 5, rank, ranks) for rank in range(ranks)]
-    assert pairs(next(stream) for _ in range(20) for stream in streams) == whole
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_each_byte_of_a_part_is_predicted_once_over_all_ranks(tmp_path: Path, ranks: int) -> None:
     text = random.Random(3).randbytes(5000)
     data = load(config(written(tmp_path, text), size=7), CPU, 1)
@@ -120,18 +112,6 @@ def test_each_byte_of_a_part_is_predicted_once_over_all_ranks(tmp_path: Path, ra
         predicted = [byte for _, targets in pairs(sweeps) for byte in targets]
         assert bytes(predicted) == part[1 : 1 + 7 * split.num_examples]
         assert 0 <= len(part) - 1 - len(predicted) < 7
-
-
-def test_equal_seeds_show_the_same_and_others_do_not(data: Data) -> None:
-    one, again, other = (pairs(islice(data.train.stream(9, seed), 5)) for seed in (1, 1, 2))
-    assert one == again
-    assert one != other
-
-
-def test_reading_leaves_the_generator_of_the_training_alone(data: Data) -> None:
-    before = torch.get_rng_state()
-    pairs(islice(data.train.stream(8, 1), 9))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_manifest(data: Data) -> None:
@@ -201,9 +181,7 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, int], expected: str) -> None:
     path = written(tmp_path)
-    with pytest.raises(DataError) as refused:
-        load(config(path, **changed), CPU, 1)
-    assert str(refused.value) == f"{path}: {expected}"
+    assert refusal(config(path, **changed)) == f"{path}: {expected}"
 
 
 @pytest.mark.parametrize("num_bytes", [60, 79, 80, 3000, 5139, 5140, 20_000, 60_000, 655_339])
@@ -212,9 +190,7 @@ def test_who_follows_either_remedy_is_not_refused_again(tmp_path: Path, num_byte
     text, preset = random.Random(num_bytes).randbytes(700_000), load_preset("text")
     path = written(tmp_path, text[:num_bytes])
     small = with_overrides(preset, {"data.path": path})
-    with pytest.raises(DataError) as refused:
-        load(small.data, CPU, 1)
-    lowered, _, enough = str(refused.value).rpartition("; or give a text of at least ")
+    lowered, _, enough = refusal(small.data).rpartition("; or give a text of at least ")
     settings = dict(map(parse_setting, lowered.split(" --set ")[1:]))
     assert settings
     load(with_overrides(small, settings).data, CPU, 1)
@@ -224,9 +200,7 @@ def test_who_follows_either_remedy_is_not_refused_again(tmp_path: Path, num_byte
 
 def test_a_text_too_short_for_any_window_is_refused_without_a_setting(tmp_path: Path) -> None:
     path = written(tmp_path, b"abc" * 13)
-    with pytest.raises(DataError) as refused:
-        load(config(path), CPU, 1)
-    assert str(refused.value) == (
+    assert refusal(config(path)) == (
         f"{path}: 39 bytes are too few: each part needs a window of data.size = 4 bytes; give a text of "
         "at least 100 bytes"
     )

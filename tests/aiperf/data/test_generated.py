@@ -1,0 +1,187 @@
+"""Generated images and text: different, learnable, the same for a seed, and cheap to hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.config import DataConfig
+from aiperf.data import Data, Split, load
+from aiperf.data.texts.generated import SHARES
+from tests.aiperf.data.sets import CPU, refusal
+
+IMAGES = DataConfig("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
+TEXT = DataConfig(
+    "synthetic-text", 1, 64, 256, training_examples=2000, validation_examples=50, test_examples=300
+)
+both = pytest.mark.parametrize("config", [IMAGES, TEXT], ids=["images", "text"])
+
+
+def whole(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+    examples, labels = (torch.cat(each) for each in zip(*split.sweep(64)))
+    return examples, labels
+
+
+def texts(split: Split) -> torch.Tensor:
+    """The bytes (windows, 65) of each window."""
+    symbols, targets = whole(split)
+    assert torch.equal(symbols[:, 1:], targets[:, :-1])
+    return torch.cat([symbols, targets[:, -1:]], 1)
+
+
+def parts(data: Data) -> tuple[Split, Split, Split]:
+    return data.train, data.validation, data.test
+
+
+@both
+def test_the_seed_makes_the_set_and_its_fingerprint(config: DataConfig) -> None:
+    one, again, other = (load(config, CPU, seed) for seed in (1, 1, 2))
+    assert one.manifest == again.manifest
+    assert one.manifest["synthetic"] is True
+    assert one.manifest["sha256"] != other.manifest["sha256"]
+    assert torch.equal(whole(one.test)[0], whole(again.test)[0])
+    assert not torch.equal(whole(one.test)[0], whole(other.test)[0])
+
+
+@both
+def test_all_examples_are_different(config: DataConfig) -> None:
+    shown = [whole(split)[0] for split in parts(load(config, CPU, 1))]
+    counts = [config.training_examples, config.validation_examples, config.test_examples]
+    assert [len(examples) for examples in shown] == counts
+    assert len({each.numpy().tobytes() for each in torch.cat(shown)}) == sum(counts)
+    if config is IMAGES:  # and white on the whole
+        assert abs(torch.cat(shown).mean().item()) < 0.1
+        assert abs(torch.cat(shown).std().item() - 1) < 0.1
+
+
+def test_images_can_be_learnt_and_what_is_learnt_holds_on_the_test_images() -> None:
+    data = load(IMAGES, CPU, 1)
+    seen, labels = whole(data.train)
+    weights = torch.linalg.lstsq(
+        seen.flatten(1), torch.nn.functional.one_hot(labels, 5).float(), driver="gelsd"
+    )
+    tested, expected = whole(data.test)
+    right = (tested.flatten(1) @ weights.solution).argmax(1) == expected
+    assert right.float().mean() > 0.9
+
+
+def test_a_set_of_the_size_of_imagenet_holds_megabytes_and_any_shape_will_do() -> None:
+    large = {"training_examples": 1_231_167, "validation_examples": 50_000, "test_examples": 50_000}
+    data = load(replace(IMAGES, size=224, classes=1000, **large), CPU, 1)
+    tensors = [value for split in parts(data) for value in vars(split).values()]
+    held = {value.data_ptr(): value.nbytes for value in tensors if isinstance(value, torch.Tensor)}
+    assert sum(held.values()) < 64 << 20
+    assert next(data.train.stream(4, 1))[0].shape == (4, 3, 224, 224)
+    assert data.manifest["training_examples_per_class"] == [1231, 1232]
+    assert next(load(replace(IMAGES, channels=2, size=7), CPU, 1).train.stream(3, 1))[0].shape == (3, 2, 7, 7)
+
+
+def window(seed: int, number: int, length: int) -> bytes:
+    """The same window, a byte after the other."""
+
+    def mixed(word: int) -> int:
+        for _ in range(2):
+            word = (word >> 16 ^ word) * 0x45D9F3B % 2**32
+        return word >> 16 ^ word
+
+    source = np.random.default_rng(seed)
+    letters = source.permutation(256)[:16].tolist()
+    steps = [step for step, share in zip(source.permutation(16).tolist(), SHARES) for _ in range(share)]
+    key = mixed(number ^ int(source.integers(2**32 - 1, endpoint=True)))
+    symbol, step = key % 16, None
+    text = [letters[symbol]]
+    for at in range(1, length):
+        noise = mixed(key ^ mixed(at))
+        if step is None or noise % 2:
+            step = steps[noise // 256 % 256]
+        symbol = (symbol + step) % 16
+        text.append(letters[symbol])
+    return bytes(text)
+
+
+def test_windows_are_those_of_the_chain_written_down() -> None:
+    data = load(TEXT, CPU, 5)
+    for split, number in zip(parts(data), (0, 2000, 2050)):
+        for index in (0, 1, 37):
+            assert bytes(texts(split)[index].tolist()) == window(5, number + index, 65)
+
+
+def test_what_is_known_of_the_last_two_bytes_is_all_there_is_to_know() -> None:
+    """Counts of training, in bits per byte of test: 4 of order 0, 1.98 of order 1, 1.48 of orders 2 and 3."""
+    data = load(replace(TEXT, training_examples=20_000), CPU, 1)
+    trained, tested = texts(data.train), texts(data.test)
+    found = [bits(trained, tested, order) for order in range(4)]
+    assert found == pytest.approx([4.0, 1.98, 1.48, 1.48], abs=0.03)
+
+
+def bits(trained: torch.Tensor, tested: torch.Tensor, order: int) -> float:
+    """Per byte, of counts with one added."""
+    letters, pairs = trained.unique(), []
+    for text in (trained, tested):
+        codes = torch.searchsorted(letters, text)
+        context = torch.zeros_like(codes[:, 3:])
+        for back in range(1, order + 1):
+            context += codes[:, 3 - back : codes.shape[1] - back] * 16 ** (back - 1)
+        pairs.append((context, codes[:, 3:]))
+    counts = torch.ones(16**order, 16, dtype=torch.float64)
+    counts.index_put_(pairs[0], torch.ones(1, dtype=torch.float64), accumulate=True)
+    shares = counts / counts.sum(1, keepdim=True)
+    return -shares[pairs[1]].log2().mean().item()
+
+
+def test_the_manifest_of_text() -> None:
+    told = dict(load(TEXT, CPU, 1).manifest)
+    assert len(told.pop("sha256")) == 64
+    assert told == {
+        "name": "synthetic-text",
+        "synthetic": True,
+        "channels": 1,
+        "size": 64,
+        "classes": 256,
+        "official_training_examples": 2050,
+        "training_examples": 2000,
+        "validation_examples": 50,
+        "test_examples": 300,
+        "bytes_left_out": 0,
+    }
+
+
+def test_a_billion_windows_hold_nothing() -> None:
+    data = load(replace(TEXT, size=1024, validation_examples=10**9), CPU, 1)
+    symbols, targets = next(islice(data.validation.sweep(4), 1, 2))
+    assert symbols.shape == targets.shape == (4, 1024)
+
+
+ALL_SET = "data.training_examples, data.validation_examples and data.test_examples must all be set in the"
+
+
+@pytest.mark.parametrize(
+    ("config", "changed", "expected"),
+    [
+        (IMAGES, {"test_examples": 0}, f"synthetic data: {ALL_SET} configuration"),
+        (TEXT, {"test_examples": 0}, f"synthetic text: {ALL_SET} configuration"),
+        (
+            IMAGES,
+            {"augmentation": "shift"},
+            (
+                "synthetic data: data.augmentation is 'shift', but generated images are not augmented; "
+                "set it to 'none'"
+            ),
+        ),
+        (
+            TEXT,
+            {"training_examples": 2**31, "test_examples": 2**31},
+            (
+                "synthetic text: 4,294,967,346 windows requested, but only 4,294,967,295 differ; lower "
+                "data.training_examples"
+            ),
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(config: DataConfig, changed: dict[str, Any], expected: str) -> None:
+    assert refusal(replace(config, **changed)) == expected

@@ -73,6 +73,7 @@ def test_a_state_that_was_kept_is_gone_on_with(name: str) -> None:
     """To the last bit: three steps, then three by another network with the state as arrays."""
     whole, first = network_of(), network_of()
     optimizer, before = optimizer_of(name, whole), optimizer_of(name, first)
+    assert state_of(whole, optimizer) == {}
     for step in range(6):
         set_gradients(whole, step)
         make_step(optimizer, SCALER, 1.0)
@@ -93,12 +94,6 @@ def test_a_state_that_was_kept_is_gone_on_with(name: str) -> None:
         make_step(after, SCALER, 1.0)
     for tensor, values in copies(whole).items():
         assert torch.equal(values, second.tensors()[tensor]), tensor
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_no_state_before_the_first_step(name: str) -> None:
-    network = network_of()
-    assert state_of(network, optimizer_of(name, network)) == {}
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.5, 1e6])

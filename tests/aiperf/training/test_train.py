@@ -7,7 +7,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -119,7 +118,7 @@ def test_the_rate_falls_before_the_deadline() -> None:
         if isinstance(message, Steps):
             rates.append(attempt.optimizer.param_groups[0]["lr"] / attempt.plan.peak_rate)
 
-    pace = Pace(lambda: False, deadline=perf_counter() + 3.0, block_seconds=0.1)
+    pace = Pace(lambda: False, deadline=perf_counter() + 1.0, block_seconds=0.03)
     state = train(rank, attempt, pace, report).state
     assert state is State.STOPPED
     assert max(rates[1:]) > 0.8
@@ -138,20 +137,6 @@ def test_equal_errors_are_no_better_ones() -> None:
     assert (end.state, end.reason) == (State.COMPLETE, "no better error in 2 validations")
     assert end.segment == 0
     assert len([message for message in told if isinstance(message, Validated)]) == 3
-
-
-def test_a_trial_goes_on_with_the_momentum_that_it_was_given() -> None:
-    momentum = {name: np.full(shape, 0.5, np.float32) for name, shape in SEED.weights.items()}
-    still = replace(START, state={"momentum": momentum})
-    rank, other = alone(), chosen(learning_rate=1.0, weight_decay=0.0)
-    moved = build(rank, other, 1, still)
-    for tensor in moved.network.parameters():
-        tensor.grad = torch.zeros_like(tensor)
-    before = {name: tensor.detach().clone() for name, tensor in moved.network.tensors().items()}
-    moved.optimizer.step()
-    after = moved.network.tensors()
-    for name in SEED.weights:
-        assert torch.allclose(after[name], before[name] - CHOSEN["momentum"] * 0.5), name
 
 
 def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:

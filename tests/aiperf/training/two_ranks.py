@@ -1,8 +1,9 @@
-"""Trials of a group of two real ranks, joined by DDP, by engines that fail on the second one only.
+"""Trials of images and of text in a group of two real ranks, joined by DDP.
 
     python -m tests.aiperf.training.two_ranks 0|1 DIRECTORY
 
-Each rank prints JSON: by case why it fell back, and the SHA-256 of what it has learnt.
+Each rank prints JSON. Of images by case why it fell back, where engines fail on the second rank only, and the
+SHA-256 of what it has learnt. Of text by case how it ended, the tally of its group and its own, and the same.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -22,16 +24,29 @@ from torch import Tensor
 from aiperf.data import load
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.made import KINDS
+from aiperf.engines.objective import NotFinite
 from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
+from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank, build
+from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
+from aiperf.training.rank_log import NoLog
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
-from aiperf.wire.messages import Fallback, FromGroup, Join, Meeting
+from aiperf.wire.messages import Fallback, FromGroup, Join, Meeting, Validated
+from nas.modules import Network
+from nas.morphisms.text import Upcycle
 from nas.weights import initial
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
+from tests.aiperf.training.text_trials import START, UNSEEN, infinite, rank_of, text_trial
+
+SGD_RATE = 0.3
+MIXTURE, STARVED = "block1.mlp.out", 3
+"""Experts, of which the second rank chooses this one for no byte."""
+EPOCHS = 2  # of text, of 10 steps and a half: more than DDP needs before its steps are captured
 
 
 class NoCapture(Graphed):
@@ -54,7 +69,7 @@ class OtherGradients(Graphed):
         return loss
 
 
-CASES: dict[str, tuple[str, str, type[Graphed]]] = {
+IMAGES: dict[str, tuple[str, str, type[Graphed]]] = {
     "eager": ("eager", "fp32", Graphed),
     "eager in bf16": ("eager", "bf16", Graphed),
     "captured": ("graphed", "fp32", Graphed),
@@ -64,6 +79,31 @@ CASES: dict[str, tuple[str, str, type[Graphed]]] = {
     "other gradients": ("graphed", "bf16", OtherGradients),
 }
 """By name the engine, the format, and what makes the captured steps of the second rank."""
+
+
+@dataclass
+class Said(NoLog):
+    """A log that is only remembered."""
+
+    tallies: list[Tally] = field(default_factory=list)
+
+    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
+        self.tallies.append(tally)
+
+
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "untrained": ("", {}),
+    "not finite": ("eager", {"validation": UNSEEN}),
+    "sgd": ("eager", {"optimizer": "sgd"}),
+    "adamw": ("eager", {}),
+    "muon": ("eager", {"optimizer": "muon"}),
+    "captured": ("graphed", {}),
+    "clipped": ("eager", {"optimizer": "sgd", "gradient_clip": 0.1}),
+    "experts": ("eager", {"gradient_clip": 0.1}),
+    "clipped in fp16": ("graphed", {"optimizer": "sgd", "gradient_clip": 0.1, "format": "fp16"}),
+}
+"""By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows
+a clip: the steps of AdamW hardly depend on how long gradients are."""
 
 
 def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[], Join]]:
@@ -83,23 +123,7 @@ def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[],
     return say, hear
 
 
-def main() -> None:
-    position, directory = int(sys.argv[1]), Path(sys.argv[2])
-    say, hear = meeting_in(directory)
-    device = recording()
-    parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
-    data = load(replace(CONFIG.data, training_examples=48), device.torch, 1)
-    found = {}
-    for name, (step, format, kind) in CASES.items():
-        training = replace(CONFIG.training, batch_size=16, format=format)
-        own = {"graphed": kind} if position else {}
-        with mock.patch.dict(KINDS, own):  # type: ignore[arg-type]
-            found[name] = _trained(Rank(device, data, training, parallel), step)
-    parallel.close()
-    print(json.dumps(found))
-
-
-def _trained(rank: Rank, step: str) -> tuple[list[str], str]:
+def images_trained(rank: Rank, step: str) -> tuple[list[str], str]:
     torch.manual_seed(1)
     told = list[FromGroup]()
     long = replace(trial(0, batch_size=16, momentum=0.9), epochs=5)
@@ -107,10 +131,79 @@ def _trained(rank: Rank, step: str) -> tuple[list[str], str]:
     assert attempt.plan.steps > WARM_UP_WRAPPED + 1
     attempt.wanted = step
     train(rank, attempt, Pace(lambda: False), told.append)
-    learnt = sha256()
-    for tensor in attempt.network.tensors().values():
-        learnt.update(tensor.detach().contiguous().numpy().tobytes())
-    return [each.reason for each in told if isinstance(each, Fallback)], learnt.hexdigest()
+    return [each.reason for each in told if isinstance(each, Fallback)], learnt(attempt.network)
+
+
+def text_trained(name: str, parallel: Parallel) -> dict[str, Any]:
+    step, others = TEXTS[name]
+    torch.manual_seed(1)
+    rank, told, said = rank_of(parallel, recording(), **others), list[Any](), Said()
+    rank = replace(rank, log=said)
+    rate = SGD_RATE if rank.training.optimizer == "sgd" else rank.training.learning_rate
+    trial = replace(text_trial(learning_rate=rate), epochs=EPOCHS)
+    mixed = START.grown(Upcycle(MIXTURE, 4, 2, seed=0))
+    attempt = build(rank, trial, 1, {"not finite": infinite(), "experts": mixed}.get(name, START))
+    if name == "experts" and parallel.rank == 1:
+        attempt.network.tensors()[f"{MIXTURE}.balance"][STARVED] = -1e3
+    assert attempt.plan.steps > WARM_UP_WRAPPED + 1
+    ended = "COMPLETE"
+    if not step:
+        whole, _ = evaluate(rank, attempt.network, rank.data.validation, own=said.tallies.append)
+        return {"ended": ended, "whole": whole.numbers, "own": said.tallies[0].numbers}
+    attempt.wanted = step
+    try:
+        train(rank, attempt, Pace(lambda: False), told.append)
+    except NotFinite as error:
+        ended = f"NotFinite: {error}"
+    segments = [each.segment for each in told if isinstance(each, Validated)]
+    return {
+        "ended": ended,
+        "whole": segments[-1].tally.numbers if segments else None,
+        "own": said.tallies[-1].numbers if said.tallies else None,
+        "learnt": learnt(attempt.network),
+        "engine": attempt.engine.name,
+        "moved": _moved(attempt.network, mixed) if name == "experts" else None,
+        "skipped": sum(segment.skipped for segment in segments),
+    }
+
+
+def _moved(network: Network, start: Kept) -> list[float]:
+    """How far each expert is from where it began."""
+    name = f"{MIXTURE}.down"
+    moved = network.tensors()[name].detach() - torch.from_numpy(start.weights[name])
+    return [float(each.norm()) for each in moved]
+
+
+def learnt(network: Network) -> str:
+    found = sha256()
+    for tensor in network.tensors().values():
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def texts(parallel: Parallel) -> dict[str, Any]:
+    return {name: text_trained(name, parallel) for name in TEXTS}
+
+
+def alone() -> dict[str, Any]:
+    return texts(Solo())
+
+
+def main() -> None:
+    position, directory = int(sys.argv[1]), Path(sys.argv[2])
+    say, hear = meeting_in(directory)
+    device = recording()
+    parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
+    data = load(replace(CONFIG.data, training_examples=48), device.torch, 1)
+    images = {}
+    for name, (step, format, kind) in IMAGES.items():
+        training = replace(CONFIG.training, batch_size=16, format=format)
+        own = {"graphed": kind} if position else {}
+        with mock.patch.dict(KINDS, own):  # type: ignore[arg-type]
+            images[name] = images_trained(Rank(device, data, training, parallel), step)
+    found = {"images": images, "text": texts(parallel)}
+    parallel.close()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

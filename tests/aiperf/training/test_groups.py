@@ -1,23 +1,79 @@
-"""Two real ranks train a text as one does, count the same bytes, and fail together."""
+"""Two real ranks train as one does, make their steps by one engine, count the same bytes, and fail together."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from aiperf.engines.check import ELSEWHERE
 from aiperf.tally import Predicted
-from tests.aiperf.training.test_groups_engines import printed
 from tests.aiperf.training.text_trials import TEXT, WINDOW
-from tests.aiperf.training.two_text_ranks import alone
+from tests.aiperf.training.two_ranks import alone
 
+SECONDS = 300.0
+"""Each waits for the other in an all-reduce where they do not agree."""
 TRAINED = ("sgd", "adamw", "muon", "captured", "clipped", "clipped in fp16")
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return printed("tests.aiperf.training.two_text_ranks", tmp_path_factory.mktemp("group"))
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes, one for each rank, print as JSON."""
+    command = [sys.executable, "-m", "tests.aiperf.training.two_ranks"]
+    folder = str(tmp_path_factory.mktemp("group"))
+    started = [
+        subprocess.Popen([*command, str(rank), folder], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    try:
+        return [json.loads(rank.communicate(timeout=SECONDS)[0]) for rank in started]
+    finally:
+        for rank in started:
+            rank.kill()
+            rank.communicate()  # which closes its pipe, after a timeout too
+
+
+@pytest.fixture
+def images(printed: list[dict[str, Any]]) -> list[dict[str, list[Any]]]:
+    return [rank["images"] for rank in printed]
+
+
+@pytest.fixture
+def ranks(printed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [rank["text"] for rank in printed]
+
+
+def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
+    images: list[dict[str, list[Any]]],
+) -> None:
+    for one in images:
+        assert one["captured"] == [[], images[0]["eager"][1]]
+        assert one["captured in bf16"] == [[], images[0]["eager in bf16"][1]]
+
+
+def test_what_is_not_captured_on_one_rank_is_eager_on_all(images: list[dict[str, list[Any]]]) -> None:
+    learnt = images[0]["eager in bf16"][1]
+    assert images[0]["not captured"] == [[ELSEWHERE], learnt]
+    assert images[1]["not captured"] == [["RuntimeError: no capture here"], learnt]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "eager", "said"),
+    [
+        ("another loss", "eager", "the loss is "),
+        ("other gradients", "eager in bf16", "the gradient of "),  # from the mean of both ranks
+    ],
+)
+def test_a_check_that_fails_on_one_rank_fails_on_all(
+    wrong: str, eager: str, said: str, images: list[dict[str, list[Any]]]
+) -> None:
+    learnt = images[0][eager][1]
+    assert images[0][wrong] == [[ELSEWHERE], learnt]
+    (reason,), own = images[1][wrong]
+    assert reason.startswith(said)
+    assert own == learnt
 
 
 @pytest.fixture(scope="module")

@@ -46,11 +46,29 @@ def times_compiled(tmp_path: Path) -> int:
     return len((tmp_path / "log").read_text().splitlines())
 
 
-def test_no_compiler_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(NotBuilt) as raised:
-        built(environment(tmp_path, CC="none-of-this-name"))
-    assert str(raised.value) == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
-    assert list(tmp_path.rglob("*.so")) == []
+FAILS = "does not compile the kernels: "
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("none-of-this-name", "^no C compiler: none-of-this-name is not in PATH; install one, or set CC$"),
+        ("false", rf"^\S*false {FAILS}exit status 1 of \S*false .*kernels\.c -lm$"),
+        ("garbage", f"garbage {FAILS}"),
+        ("interpreter", f"interpreter {FAILS}"),
+    ],
+)
+def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
+    compiler: str, said: str, tmp_path: Path
+) -> None:
+    contents = {"garbage": b"garbage", "interpreter": b"#!/no/such/interpreter\n"}
+    if compiler in contents:
+        (tmp_path / compiler).write_bytes(contents[compiler])
+        (tmp_path / compiler).chmod(0o755)
+        compiler = str(tmp_path / compiler)
+    with pytest.raises(NotBuilt, match=said):
+        built(environment(tmp_path / "cache", CC=compiler))
+    assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == []
 
 
 def test_a_file_is_compiled_once(copies: dict[str, str], compiled: Path, tmp_path: Path) -> None:
@@ -62,26 +80,15 @@ def test_a_file_is_compiled_once(copies: dict[str, str], compiled: Path, tmp_pat
     assert times_compiled(tmp_path) == 2
 
 
-def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(
-        NotBuilt, match=r"^.*false does not compile the kernels: exit status 1 of .*false .*kernels.c -lm$"
-    ):
-        built(environment(tmp_path, CC="false"))
-    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
-
-
 def test_a_cache_that_is_a_file_is_replaced_by_a_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And if that is none either, it is one line."""
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = build._folder(environment(tmp_path / "file"))
     assert folder == tmp_path / f"aiperf-hpc-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_no_folder_at_all_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
     monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
     with pytest.raises(NotBuilt, match="Not a directory; set XDG_CACHE_HOME to a folder that can be written"):
         build._folder(environment(tmp_path / "file"))
@@ -112,15 +119,6 @@ def test_what_a_user_forbids_torch_is_not_used(name: str, value: str, flags: tup
     assert build._processor_flags({name: value}) == flags
     both = {"ONEDNN_MAX_CPU_ISA": "AVX2", name: value}
     assert build._processor_flags(both) == flags  # the lower of the two
-
-
-@pytest.mark.parametrize("content", [b"garbage", b"#!/no/such/interpreter\n"])
-def test_what_cannot_be_started_is_one_line(content: bytes, tmp_path: Path) -> None:
-    compiler = tmp_path / "compiler"
-    compiler.write_bytes(content)
-    compiler.chmod(0o755)
-    with pytest.raises(NotBuilt, match="compiler does not compile the kernels: "):
-        built({**os.environ, "CC": str(compiler), "XDG_CACHE_HOME": str(tmp_path)})
 
 
 def test_a_compiler_of_blanks_is_the_usual_one(copies: dict[str, str], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,11 +14,12 @@ import psutil
 import pytest
 
 from aiperf.errors import ConfigError, WorldError
+from aiperf.profiling import rank, started
 from aiperf.profiling.started import profiled
-from aiperf.profiling.work import MEETING, WORK, of_seed
-from aiperf.wire.recorded import Ceilings
+from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
+from aiperf.wire.recorded import Ceilings, Recorded
 from analysis.readings.profile.profile import Profile
-from nas.record import encode
+from nas.record import decode, encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
 
 pytestmark = pytest.mark.torch
@@ -37,8 +39,19 @@ def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
     assert '"gloo:all_reduce"' in (tmp_path / found.recorded.trace).read_text()
 
 
-def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path) -> None:
-    found = Profile.of(profiled(work_of(TEXT), tmp_path))
+def in_this_process(work: ProfileWork, directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the process of the only rank does."""
+    (directory / WORK).write_text(json.dumps(encode(work)), encoding="utf-8")
+    monkeypatch.setattr(rank, "die_with_parent", lambda: None)
+    monkeypatch.setattr(rank, "CEILING_SECONDS", 0.02)
+    monkeypatch.setattr(sys, "argv", ["rank", str(directory), "0"])
+    return rank.main()
+
+
+def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_this_process(work_of(TEXT), tmp_path, monkeypatch) == 0
+    answer = json.loads((tmp_path / ANSWER.format(0)).read_text(encoding="utf-8"))
+    found = Profile.of(decode(Recorded, answer["recorded"]))
     assert {part.name for part in found.phases} == PASSES
     assert found.recorded.trace == ""
     assert found.limits is not None
@@ -49,10 +62,10 @@ def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path) -> None:
     assert found.recorded.predicted is not None
 
 
-def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    work = replace(of_seed(IMAGES, 1 << 30), device="cpu")
-    with pytest.raises(WorldError, match=r"a step of 1073741824 images needs about .* use a smaller --batch"):
-        profiled(work, tmp_path)
+def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_this_process(replace(of_seed(IMAGES, 1 << 30), device="cpu"), tmp_path, monkeypatch) == 1
+    said = started._reason(tmp_path, 0, 1)
+    assert re.match(r"a step of 1073741824 images needs about .* use a smaller --batch", said)
 
 
 def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -74,8 +87,8 @@ def test_no_rank_outlives_the_command(tmp_path: Path) -> None:
     """However that ends. The first of two ranks waits here for another one, which is never started."""
     (tmp_path / WORK).write_text(json.dumps(encode(work_of(IMAGES, ranks=2))), encoding="utf-8")
     program = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    rank = [sys.executable, "-m", "aiperf.profiling.rank", str(tmp_path), "0"]
-    command = subprocess.Popen([sys.executable, "-c", program, *rank])
+    first = [sys.executable, "-m", "aiperf.profiling.rank", str(tmp_path), "0"]
+    command = subprocess.Popen([sys.executable, "-c", program, *first])
     try:
         while not (tmp_path / MEETING).exists():
             assert command.poll() is None

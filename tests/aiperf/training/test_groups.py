@@ -1,4 +1,4 @@
-"""Two real ranks train as one does, make their steps by one engine, count the same bytes, and fail together."""
+"""Two real ranks train as one does, step by one engine, count the same bytes, and fail together."""
 
 from __future__ import annotations
 

@@ -48,32 +48,31 @@ def test_the_fewest_that_are_nearly_the_fastest(
     assert cores.now < 2.0 + 2 * sum(seconds.values())
 
 
-def test_who_sets_the_number_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert bind("cpu", 0).thread_counts == ()
-
-
-@pytest.mark.parametrize("value", ["0", "abc", "", "-1"])
-def test_what_openmp_ignores_is_no_choice(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    before = torch.get_num_threads()
-    monkeypatch.setenv("OMP_NUM_THREADS", value)
-    try:
-        device = bind("cpu", 0)
-        torch.set_num_threads(2)
-        assert device.thread_counts == (1, 2)
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_processor_offers_all_its_cores_one_less_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("value", "torch_uses", "counts"),
+    [
+        ("1", 2, ()),
+        ("0", 2, (1, 2)),
+        ("abc", 2, (1, 2)),
+        ("", 2, (1, 2)),
+        ("-1", 2, (1, 2)),
+        (None, 6, (1, 3, 5, 6)),
+    ],
+)
+def test_a_processor_offers_all_its_cores_one_less_and_halves_unless_somebody_chose(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, torch_uses: int, counts: tuple[int, ...]
+) -> None:
+    """What OpenMP ignores is no choice."""
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS")
+    if value is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
     try:
         device = bind("cpu", 0)
-        torch.set_num_threads(6)
-        assert device.thread_counts == (1, 3, 5, 6)
-        device.use_threads(3)
-        assert device.threads == 3
+        torch.set_num_threads(torch_uses)
+        assert device.thread_counts == counts
+        device.use_threads(1)
+        assert device.threads == 1
     finally:
         torch.set_num_threads(before)
 

@@ -189,15 +189,6 @@ def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path)
     assert torch.equal(plain(examples), dropped(examples))
 
 
-def test_a_child_of_the_last_trial_takes_its_weights_from_memory(tmp_path: Path) -> None:
-    with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0), 1))
-        channel.wait(Finished)
-        RunFiles(tmp_path).weights(0).unlink()
-        channel.tell(Assign(child_of(1, parent=0), 1))
-        assert channel.wait(Finished, 2).state is State.COMPLETE
-
-
 @pytest.mark.parametrize("between", [(), (trial(2, learning_rate=0.01),)], ids=["at once", "later"])
 def test_a_child_goes_on_with_its_parents_weights_and_momentum(
     between: tuple[Trial, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

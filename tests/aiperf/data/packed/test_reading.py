@@ -33,7 +33,7 @@ from aiperf.data.packed.shards import PackedPart, Shard, read_manifest, write_ma
 from aiperf.data.packed.split import ReusedMemory
 from aiperf.errors import ConfigError, DataError
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.data.packed.pack import call, packed
+from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import CPU, pictures, refusal, write_folders
 
 AUGMENTED = "resized-crop-flip"
@@ -170,15 +170,6 @@ def test_images_that_would_all_be_scaled_up_are_refused(written: DataConfig) -> 
     )
 
 
-@pytest.mark.slow
-def test_a_dry_run_refuses_images_that_would_be_scaled_up(written: DataConfig) -> None:
-    done = call("run", "--data", written.path, "--set", "data.size=64", "--dry-run")
-    assert done.returncode == 1
-    assert (
-        "images are packed at 32 x 32, data.size is 64, so all images would be scaled up; set" in done.stderr
-    )
-
-
 @pytest.mark.parametrize("content", ['{"form": "web app"}', '["a"]', "{", "\xff"])
 def test_another_manifest_is_none_of_packed_images(folders: DataConfig, tmp_path: Path, content: str) -> None:
     root = Path(shutil.copytree(folders.path, tmp_path / "set"))
@@ -275,9 +266,6 @@ def test_a_manifest_that_contradicts_itself_is_refused(config: DataConfig) -> No
     path = Path(config.path) / "manifest.json"
     path.write_text(path.read_text().replace('"images": 36', '"images": 35'))
     with pytest.raises(DataError, match="train has 36 images, and its shards hold 35; pack the images again"):
-        load(config, CPU, 1)
-    path.write_text("{")
-    with pytest.raises(DataError, match="is not a manifest of packed images"):
         load(config, CPU, 1)
 
 

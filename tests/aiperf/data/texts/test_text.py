@@ -16,6 +16,8 @@ from tests.aiperf.data.sets import CPU, refusal
 
 TINY = bytes(range(200))  # each byte says where it is
 SIZE = 4
+FEW = "200 bytes are too few: each part needs a window of data.size = 10 bytes"
+TRAINS, TRAINING = "but the training part has 44 windows of 4 bytes", "--set data.training_examples=44"
 
 
 def written(folder: Path, text: bytes = TINY) -> str:
@@ -144,44 +146,32 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("changed", "why", "lowered", "enough"),
     [
-        (
-            {"size": 10},
-            (
-                "200 bytes are too few: each part needs a window of data.size = 10 bytes; lower it: "
-                "--set data.size=8; or give a text of at least 220 bytes"
-            ),
-        ),
+        ({"size": 10}, FEW, "it: --set data.size=8", 220),
         (
             {"size": 10, "training": 100, "validation": 3},
-            (
-                "200 bytes are too few: each part needs a window of data.size = 10 bytes; lower them: "
-                "--set data.size=8 --set data.training_examples=21 --set data.validation_examples=1; or "
-                "give a text of at least 1,123 bytes"
-            ),
+            FEW,
+            "them: --set data.size=8 --set data.training_examples=21 --set data.validation_examples=1",
+            1123,
         ),
-        (
-            {"training": 45},
-            (
-                "data.training_examples is 45, but the training part has 44 windows of 4 bytes; lower it: "
-                "--set data.training_examples=44; or give a text of at least 205 bytes"
-            ),
-        ),
+        ({"training": 45}, f"data.training_examples is 45, {TRAINS}", f"it: {TRAINING}", 205),
         (
             {"training": 1000, "validation": 3},
             (
-                "data.training_examples is 1,000, but the training part has 44 windows of 4 bytes; "
-                "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes; lower "
-                "them: --set data.training_examples=44 --set data.validation_examples=2; or give a text of "
-                "at least 4,449 bytes"
+                f"data.training_examples is 1,000, {TRAINS}; data.validation_examples is 3, but the validation part "
+                "has 2 windows of 4 bytes"
             ),
+            f"them: {TRAINING} --set data.validation_examples=2",
+            4449,
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, int], expected: str) -> None:
-    path = written(tmp_path)
-    assert refusal(config(path, **changed)) == f"{path}: {expected}"
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, changed: dict[str, int], why: str, lowered: str, enough: int
+) -> None:
+    remedy = f"lower {lowered}; or give a text of at least {enough:,} bytes"
+    assert refusal(config(path := written(tmp_path), **changed)) == f"{path}: {why}; {remedy}"
 
 
 @pytest.mark.parametrize("num_bytes", [60, 79, 80, 3000, 5139, 5140, 20_000, 60_000, 655_339])

@@ -111,10 +111,6 @@ def blank(*shape: int) -> bytes:
 
 IDX_REFUSED: dict[str, tuple[Damage, str]] = {
     "cut off": ({IMAGES: -7}, "{images}: 5769 bytes, but its header (40, 12, 12) requires 5776; {damaged}"),
-    "cut off in its header": (
-        {IMAGES: b"\0\0\x08\x03\0\0"},
-        "{images}: 6 bytes, but its header (0, 0, 0) requires 16; {damaged}",
-    ),
     "another file": (
         {LABELS: b"<html>404</html>"},
         "{labels}: begins with 3c 68 74 6d instead of 00 00 08 01 (bytes in 1 dimensions); {other}",
@@ -130,10 +126,6 @@ IDX_REFUSED: dict[str, tuple[Damage, str]] = {
     "labels from 1, as EMNIST's letters have": (
         {LABELS: idx_bytes(labels_of(40, 4) + 1)},
         "{both}: labels from 1 to 4, 4 of them used; {gaps}",
-    ),
-    "one class": (
-        {LABELS: idx_bytes(labels_of(40, 1))},
-        "{both}: labels from 0 to 0, 1 of them used; {gaps}",
     ),
     "not square": ({IMAGES: blank(40, 12, 11)}, "{both}: images of 12 x 11 are not square; crop them first"),
     "blank": ({IMAGES: blank(40, 12, 12)}, "{both}: all pixels of a channel are equal; {files}"),

@@ -6,8 +6,12 @@ import gc
 import hashlib
 import shutil
 import signal
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -225,3 +229,39 @@ def refused_later(data: Data) -> str:
     except DataError as error:
         return str(error)
     raise AssertionError("nothing was refused")
+
+
+TRAINS = """
+import sys, time
+from itertools import repeat
+from aiperf.data.decoders import Decoders, Item
+
+if __name__ == "__main__":
+    pieces = Decoders(3, 8, 2, pin=False).run(repeat([Item(sys.argv[1], 0, "")]))
+    next(pieces)
+    print("decodes", flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_decoding_processes_end_when_the_one_that_trains_is_killed(tmp_path: Path) -> None:
+    write_folders(tmp_path / "images")
+    image = next(path for path in (tmp_path / "images").rglob("*") if path.is_file())
+    program = tmp_path / "trains.py"
+    program.write_text(TRAINS)
+    with subprocess.Popen([sys.executable, program, image], stdout=subprocess.PIPE, text=True) as trains:
+        assert trains.stdout is not None
+        assert trains.stdout.readline() == "decodes\n"
+        theirs = psutil.Process(trains.pid).children(recursive=True)
+        trains.kill()
+    try:
+        assert len(theirs) >= 4  # the server, two that it forked, and the tracker
+        until = time.monotonic() + 20
+        while (left := [each for each in theirs if each.is_running()]) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left == []
+    finally:
+        for each in theirs:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()

@@ -1,4 +1,4 @@
-"""What a run of somebody's own images needs to know, from real files in every form that is read."""
+"""What a run of somebody's own images needs to know, and which of them are held back for validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load, look
 from aiperf.data.found import Found, Look
 from aiperf.data.inferred import MOST_PASSES, inferred
-from aiperf.data.stratify import take_validation
+from aiperf.data.stratify import stratified, take_validation
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
 
@@ -83,7 +83,7 @@ def test_what_is_held_back_is_a_tenth_within_bounds(
     assert found["training.epochs"] == [epochs, 2 * epochs, 4 * epochs]
 
 
-@given(st.lists(st.integers(2, 400), min_size=2, max_size=12))
+@given(st.lists(st.integers(2, 400), min_size=2, max_size=5))
 def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
     """As the loader divides them; where the classes are too uneven it refuses, and names the class."""
     found = found_of(by_class)
@@ -131,3 +131,68 @@ def test_another_kind_than_stated_is_told_with_all_else(tmp_path: Path) -> None:
         "set data.classes = 4 or correct the labels",
         "lower data.training_examples or data.validation_examples",
     ]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any), st.floats(0, 1))
+def test_every_class_gets_its_share_within_one(a_class: list[int], part: float) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(a_class)), a_class))
+    wanted = round(part * len(labels))
+    chosen = stratified(labels, wanted)
+    assert len(chosen) == wanted
+    assert (np.diff(chosen) > 0).all()
+    share = np.array(a_class) * wanted / len(labels)
+    assert np.abs(np.bincount(labels[chosen], minlength=len(a_class)) - share).max() < 1
+
+
+def of_parts(training: int, validation: int) -> DataConfig:
+    return DataConfig("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
+
+
+def test_without_a_limit_training_is_all_that_validation_leaves() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    training, validation = take_validation(labels, of_parts(0, 20), "here")
+    assert sorted([*training, *validation]) == list(range(100))
+    assert np.bincount(labels[validation]).tolist() == [5, 5, 5, 5]
+    assert (np.diff(np.flatnonzero(labels[validation] == 0)) > 0).all()
+
+
+def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    few, many = (take_validation(labels, of_parts(training, 20), "here") for training in (8, 80))
+    assert few[1].tolist() == many[1].tolist()
+    assert not set(few[0]) & set(few[1])
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "expected"),
+    [
+        (
+            90,
+            20,
+            (
+                "here: 100 training images cannot give 90 for training and 20 for validation; "
+                "lower data.training_examples or data.validation_examples"
+            ),
+        ),
+        (
+            80,
+            3,
+            (
+                "here: class 3 has no image among the 3 of validation; "
+                "raise data.validation_examples or add images of that class"
+            ),
+        ),
+        (
+            2,
+            20,
+            (
+                "here: class 2 has no image among the 2 of training; "
+                "raise data.training_examples or add images of that class"
+            ),
+        ),
+    ],
+)
+def test_too_few_images_are_refused(training: int, validation: int, expected: str) -> None:
+    with pytest.raises(DataError) as refused:
+        take_validation(np.repeat(np.arange(4), 25), of_parts(training, validation), "here")
+    assert str(refused.value) == expected

@@ -139,12 +139,6 @@ def test_every_pass_is_a_permutation_and_passes_run_into_one_another(still: Data
     assert len({tuple(one) for one in passes}) == 3
 
 
-def test_a_step_may_be_larger_than_the_set(still: Data) -> None:
-    known = numbers(still.train)
-    ((images, _),) = steps(still.train.stream(2 * len(known), 5), 1)
-    assert Counter(known[image.numpy().tobytes()] for image in images) == dict.fromkeys(known.values(), 2)
-
-
 def test_labels_stay_with_their_images(still: Data) -> None:
     known = {
         image.numpy().tobytes(): label.tolist()

@@ -38,38 +38,47 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
-def test_every_side_is_measured_in_the_format(
+def test_every_side_is_measured_in_the_format_with_pairs_in_turn(
     device: Device, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
-    seen, multiply = set[tuple[torch.dtype, int]](), torch.mm
+    seen, multiply = list[tuple[torch.dtype, int, int]](), torch.mm
 
     def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        seen.add((left.dtype, len(left)))
+        seen.append((left.dtype, len(left), left.data_ptr()))
         assert left.data_ptr() != right.data_ptr()
         assert left.float().std() > 0.5, "zeros would run faster"
         return multiply(left, right, out=out)
 
     monkeypatch.setattr(torch, "mm", watched)
-    products = measure_products(device, format)
+    products = measure_products(device, format, seconds=0.5)  # for all shapes, on a busy machine, too
     assert [product.side for product in products] == [64, 128, 0]
-    rows, _ = ceiling.TALL
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[format]
-    assert seen == {(kind, side) for side in (64, 128, rows)}
+    for side in (64, 128, ceiling.TALL[0]):
+        used = [place for dtype, rows, place in seen if (dtype, rows) == (kind, side)]
+        assert len(set(used)) == ceiling.ROTATED
+        assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
+    assert {dtype for dtype, *_ in seen} == {kind}
     for product in products:
         assert 0 < product.rate.typical <= product.rate.fastest
         assert product.rate.spread >= 0
 
 
-def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
+def clock(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[torch.Tensor], float]) -> list[float]:
+    """It goes on by what a product with this left factor takes."""
     now = [0.0]
 
     def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        now[0] += 1e-4
+        now[0] += seconds(left)
         return out
 
     monkeypatch.setattr(torch, "mm", multiply)
     monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
+    clock(monkeypatch, lambda left: 1e-4)
     small, large, *_ = measure_products(device, "fp32")
     assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-4)
     assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-4)
@@ -80,31 +89,9 @@ def test_a_side_that_would_take_all_the_time_is_left_out(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in bf16 on a CPU that has no instructions for it: four milliseconds, then 32 of twenty."""
-    now = [0.0]
-
-    def multiply(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        now[0] += 4e-3 * len(left) * left.shape[1] ** 2 / 64**3
-        return out
-
-    monkeypatch.setattr(torch, "mm", multiply)
-    monkeypatch.setattr(ceiling, "perf_counter", lambda: now[0])
+    now = clock(monkeypatch, lambda left: 4e-3 * len(left) * left.shape[1] ** 2 / 64**3)
     assert [product.side for product in measure_products(device, "bf16")] == [64]
     assert now[0] < 0.1
-
-
-def test_pairs_are_used_in_turn(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    used, multiply = list[int](), torch.mm
-
-    def watched(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        used.append(left.data_ptr())
-        return multiply(left, right, out=out)
-
-    monkeypatch.setattr(torch, "mm", watched)
-    monkeypatch.setattr(ceiling, "SIDES", {"cpu": (64,)})
-    monkeypatch.setattr(ceiling, "TALL", (64, 64))
-    measure_products(device, "fp32", seconds=0.5)  # for both shapes, on a busy machine, too
-    assert len(set(used)) == 2 * ceiling.ROTATED
-    assert all(a != b for a, b in zip(used, used[1:]))  # noqa: RUF007
 
 
 def test_a_copy_is_read_and_written(device: Device) -> None:
@@ -207,9 +194,10 @@ def test_what_peak_measured_is_shown_even_where_it_can_no_longer_be_written(
     typed: Typed, device: Device, tmp_path: Path
 ) -> None:
     """As on a disk that filled up meanwhile."""
-    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", "/dev/full") == 1
+    asked = ("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o")
+    assert typed(*asked, "/dev/full") == 1
     assert "fp32" in typed.out
     assert "cannot be written: No space left on device" in typed.err
     path = tmp_path / "peak.json"
-    assert typed("peak", "--device", "cpu", "--seconds", 1, "--format", "fp32", "-o", path) == 0
+    assert typed(*asked, path) == 0
     assert read_limits(path, ("fp32",)).ops_per_second > 0

@@ -52,10 +52,7 @@ def test_the_fewest_that_are_nearly_the_fastest(
     ("value", "torch_uses", "counts"),
     [
         ("1", 2, ()),
-        ("0", 2, (1, 2)),
-        ("abc", 2, (1, 2)),
-        ("", 2, (1, 2)),
-        ("-1", 2, (1, 2)),
+        *((ignored, 2, (1, 2)) for ignored in ("0", "abc", "", "-1")),
         (None, 6, (1, 3, 5, 6)),
     ],
 )

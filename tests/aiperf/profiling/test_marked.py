@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf.profiling.marked import marked_nodes
 from aiperf.profiling.rounds import run_rounds
-from analysis.readings.profile.nodes import node_times
 from analysis.readings.profile.spans import spans
-from nas.graph import Graph, Node
-from nas.layers import Attention
 from nas.modules import Network
-from nas.seeds import residual
-from nas.text_seeds import gpt_4x128, llama_4x128
 from nas.weights import initial
 from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of
 
@@ -97,37 +90,3 @@ def test_a_profiled_step_names_every_node_in_both_passes(name: str) -> None:
     assert {("backward", node) for node in [*trained, "loss", "sums of gradients"]} <= passes
     total = sum(span.nanoseconds for span in found) / 1e9
     assert abs(total / rounds.profiled_seconds[0] - 1) < 0.02
-
-
-@pytest.mark.parametrize(
-    "graph", [residual(), llama_4x128((32,)), gpt_4x128((32,))], ids=["images", "llama", "gpt"]
-)
-def test_products_of_every_node_are_those_that_torch_counts(graph: Graph) -> None:
-    """Forward and backward, node by node, by FlopCounterMode, which counts a multiply-accumulate as two."""
-    network = Network(graph)
-    network.load(initial(graph, 1))
-    ours = {node.name: node.tensor_operations for node in node_times([[]], graph, None, BATCH, 1.0)}
-    assert {node.name: ours[node.name] for node in graph.nodes} == {
-        node.name: counted(graph, node, module) for node, module in zip(graph.nodes, network.layers)
-    }
-
-
-def counted(graph: Graph, node: Node, module: nn.Module) -> int:
-    trained = [name in graph.trained for name in node.inputs]
-    # Half of them, for an operation in place must not write into a leaf.
-    reads = [
-        torch.ones(BATCH, *shape, requires_grad=needed) / 2
-        for shape, needed in zip(graph.reads(node), trained)
-    ]
-    if node.layer.reads_symbols:
-        reads = [values.long() for values in reads]
-    # Of attention as plain products, which the counter knows.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        output = module(*reads)
-        if output.requires_grad:
-            output.sum().backward()
-    found = counter.get_total_flops()
-    if isinstance(node.layer, Attention):  # torch also counts positions that look ahead
-        positions = graph.input[0]
-        return found * (positions + 1) // (2 * positions)
-    return found

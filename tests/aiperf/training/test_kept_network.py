@@ -1,10 +1,12 @@
-"""The file kept for a trial."""
+"""The file kept for a trial, and the log of a rank with what a killed rank or a full disk leaves."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,17 @@ from safetensors.numpy import save_file
 
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
+from aiperf.journal.events import Closed, Stepped
+from aiperf.tally import Classified
 from aiperf.training.kept_network import Kept, read_kept, write_kept
+from aiperf.training.rank_log import StepLog
+from aiperf.trial import Segment, StepBlock
 from nas.morphisms.text import WidenStream
 from nas.record import graph_to_json
 from nas.seeds import residual
 from nas.text_seeds import llama_4x128
 from nas.weights import initial
+from tests.journals import log_line
 
 GRAPH = residual()
 
@@ -114,3 +121,54 @@ def test_what_else_lies_beside_them_is_left_alone(tmp_path: Path) -> None:
         write_kept(files.weights(number), kept())
     (files.weights_directory / "best.safetensors").write_bytes(b"somebody's own copy")
     assert sorted(files.kept_weights()) == [files.weights(12), files.weights(3)]
+
+
+def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "log"
+    for _ in range(2):  # the second time it was started again
+        with StepLog(path) as log:
+            assert log.digest() == sha256(path.read_bytes()).digest()
+            log.steps(0, 1, 0, 2, 100)
+            log.answers(0, 1, 0, Classified(4, 3))
+            assert log.digest() == sha256(path.read_bytes()).digest()
+    tally = Classified(4, 3)
+    block, segment = StepBlock(0, 1, 0, 2, 100, 1.0, 1.0), Segment(0, 1, 0, 2, 100, 1.0, tally, 1.0)
+    fabricated = log_line(Stepped(block, 1.0), 0, 1) + log_line(Closed(segment, 2.0), 0, 1)
+    assert path.read_text() == 2 * fabricated
+    assert path.read_text().splitlines() == 2 * [
+        '{"trial": 0, "attempt": 1, "segment": 0, "steps": 2, "examples": 100}',
+        '{"trial": 0, "attempt": 1, "segment": 0, "of": 4, "correct": 3}',
+    ]
+
+
+def test_a_line_that_a_killed_rank_left_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with StepLog(path) as log:
+        log.steps(0, 1, 0, 2, 100)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"trial": 0, "att')
+    with StepLog(path) as log:
+        assert path.read_bytes() == whole
+        assert log.digest() == sha256(whole).digest()
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    with StepLog(path) as log:
+        log.steps(0, 1, 0, 2, 100)
+        whole = path.read_bytes()
+        real, room = os.write, [5]
+
+        def write(file: int, data: bytes) -> int:
+            if not room:
+                raise OSError(28, "No space left on device")
+            return real(file, data[: room.pop()])
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", write)
+            with pytest.raises(OSError, match="No space left"):
+                log.steps(0, 1, 0, 3, 150)
+        assert path.read_bytes() == whole
+        log.answers(0, 1, 0, Classified(4, 3))
+        assert log.digest() == sha256(path.read_bytes()).digest()
+        assert len(path.read_text().splitlines()) == 2

@@ -17,6 +17,7 @@ from tests.aiperf.data.sets import CPU, refusal
 TINY = bytes(range(200))  # each byte says where it is
 SIZE = 4
 FEW = "200 bytes are too few: each part needs a window of data.size = 10 bytes"
+VALIDATES = "data.validation_examples is 3, but the validation part has 2 windows of 4 bytes"
 TRAINS, TRAINING = "but the training part has 44 windows of 4 bytes", "--set data.training_examples=44"
 
 
@@ -158,10 +159,7 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
         ({"training": 45}, f"data.training_examples is 45, {TRAINS}", f"it: {TRAINING}", 205),
         (
             {"training": 1000, "validation": 3},
-            (
-                f"data.training_examples is 1,000, {TRAINS}; data.validation_examples is 3, but the validation part "
-                "has 2 windows of 4 bytes"
-            ),
+            f"data.training_examples is 1,000, {TRAINS}; {VALIDATES}",
             f"them: {TRAINING} --set data.validation_examples=2",
             4449,
         ),

@@ -114,15 +114,6 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
         read_kept(tmp_path / "1.safetensors")
 
 
-def test_what_else_lies_beside_them_is_left_alone(tmp_path: Path) -> None:
-    """The master removes files by the numbers of their trials."""
-    files = RunFiles(tmp_path)
-    for number in (3, 12):
-        write_kept(files.weights(number), kept())
-    (files.weights_directory / "best.safetensors").write_bytes(b"somebody's own copy")
-    assert sorted(files.kept_weights()) == [files.weights(12), files.weights(3)]
-
-
 def test_the_digest_is_that_of_the_file_also_where_a_rank_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "log"
     for _ in range(2):  # the second time it was started again

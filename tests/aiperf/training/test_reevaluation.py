@@ -22,6 +22,7 @@ from aiperf.tally import Classified
 from aiperf.training.evaluation import Top5
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import Again, Reevaluation, reevaluate
+from nas.graph import Graph
 from nas.modules import Network
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
@@ -29,6 +30,7 @@ from nas.weights import initial
 from tests.journals import Scene, told, within
 
 SCENE = Scene(groups=1, minutes=0.1)
+Change = Callable[[Event], Event | None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Best:
     test: Classified
     validation: Classified
 
-    def replay(self, change: Callable[[Event], Event] = lambda event: event) -> Replay:
+    def replay(self, change: Change = lambda event: event) -> Replay:
         """The run as if it had kept and tested these, on the images that are here."""
         found = Replay()
         for t, event in told(SCENE):
@@ -53,10 +55,11 @@ class Best:
                 event = within(event, tally=self.test)
             elif isinstance(event, Closed) and event.segment.trial == self.number:
                 event = within(event, tally=self.validation)
-            found.add(t, change(event))
+            if (changed := change(event)) is not None:
+                found.add(t, changed)
         return found
 
-    def again(self, change: Callable[[Event], Event] = lambda event: event) -> Reevaluation:
+    def again(self, change: Change = lambda event: event) -> Reevaluation:
         return reevaluate(self.replay(change), self.files, "cpu", "")
 
 
@@ -64,9 +67,9 @@ def manifest() -> dict[str, object]:
     return dict(load(SCENE.config.data, torch.device("cpu"), 1).manifest)
 
 
-@pytest.fixture
-def best(tmp_path: Path) -> Best:
-    files, run = RunFiles(tmp_path), Replay()
+@pytest.fixture(scope="module")
+def best(tmp_path_factory: pytest.TempPathFactory) -> Best:
+    files, run = RunFiles(tmp_path_factory.mktemp("run")), Replay()
     for t, event in told(SCENE):
         run.add(t, event)
     assert run.tested is not None
@@ -145,45 +148,44 @@ def test_of_five_classes_or_a_text_nobody_asks_for_the_five_highest() -> None:
     assert not Top5(Network(gpt_4x128((16,), 90)), torch.device("cpu")).counts
 
 
-def test_another_file_is_refused(best: Best) -> None:
-    """Of the right architecture, with better weights: it is not what the run left."""
-    graph = rebuild(best.replay(), best.number)
-    write_kept(best.files.weights(best.number), Kept(graph, initial(graph, 2), {}))
-    with pytest.raises(JournalError, match="is not the file that the journal recorded"):
-        best.again()
+@pytest.mark.parametrize(
+    ("other", "in_journal", "said"),
+    [
+        (None, False, "is not the file that the journal recorded"),  # of better weights
+        (residual(widths=(8, 16, 32)), True, "holds another architecture than the lineage"),
+    ],
+)
+def test_another_file_is_refused(
+    best: Best, tmp_path: Path, other: Graph | None, in_journal: bool, said: str
+) -> None:
+    files, graph = RunFiles(tmp_path), other or rebuild(best.replay(), best.number)
+    digest = write_kept(files.weights(best.number), Kept(graph, initial(graph, 2), {}))
+    with pytest.raises(JournalError, match=said):
+        replace(best, files=files, digest=digest if in_journal else best.digest).again()
 
 
-def test_another_architecture_is_refused(best: Best) -> None:
-    other = residual(widths=(8, 16, 32))
-    digest = write_kept(best.files.weights(best.number), Kept(other, initial(other, 1), {}))
-    with pytest.raises(JournalError, match="holds another architecture than the lineage"):
-        replace(best, digest=digest).again()
-
-
-def test_other_images_are_refused(best: Best) -> None:
-    def fewer(event: Event) -> Event:
-        if isinstance(event, RankReady):
-            return replace(
-                event, ready=replace(event.ready, data={**event.ready.data, "training_examples": 100})
-            )
+def on_fewer_images(event: Event) -> Event:
+    if not isinstance(event, RankReady):
         return event
-
-    with pytest.raises(DataError, match="are not those of the run"):
-        best.again(fewer)
+    return replace(event, ready=replace(event.ready, data={**event.ready.data, "training_examples": 100}))
 
 
-def test_a_run_without_a_test_has_nothing_to_replay(best: Best) -> None:
-    run = Replay()
-    for t, event in told(SCENE):
-        if not isinstance(event, events.Tested):
-            run.add(t, event)
-    with pytest.raises(JournalError, match="nothing to replay"):
-        reevaluate(run, best.files, "cpu", "")
+def untested(event: Event) -> Event | None:
+    return None if isinstance(event, events.Tested) else event
 
 
-def test_what_was_pretended_has_no_weights_to_evaluate(best: Best) -> None:
-    def pretended(event: Event) -> Event:
-        return replace(event, origin=events.Origin.PRETENDED) if isinstance(event, events.Opened) else event
+def pretended(event: Event) -> Event:
+    return replace(event, origin=events.Origin.PRETENDED) if isinstance(event, Opened) else event
 
-    with pytest.raises(AiperfError, match="cannot be evaluated again: the run is pretended"):
-        best.again(pretended)
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (on_fewer_images, DataError, "are not those of the run"),
+        (untested, JournalError, "nothing to replay"),
+        (pretended, AiperfError, "cannot be evaluated again: the run is pretended"),
+    ],
+)
+def test_another_run_is_refused(best: Best, change: Change, error: type[AiperfError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        best.again(change)

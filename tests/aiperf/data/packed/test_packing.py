@@ -110,7 +110,7 @@ def test_imagenet_is_few_shards() -> None:
     assert -(-1_281_167 // images_a_shard(1_281_167)) == 256
 
 
-def test_the_same_again_packs_nothing_and_another_size_is_refused(
+def test_the_same_again_packs_nothing_and_another_set_is_refused(
     source: Path, done: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, typed = {path: path.stat().st_mtime_ns for path in done.iterdir()}, Typed(monkeypatch, capsys)
@@ -121,6 +121,9 @@ def test_the_same_again_packs_nothing_and_another_size_is_refused(
         DataError, match=r"already contains other packed images \(side, resize differ\); remove it"
     ):
         plan(source, done, 2 * SIDE)
+    monkeypatch.setattr(planning, "decoder_name", lambda: "Pillow 1.0, libjpeg 6b")
+    with pytest.raises(DataError, match=r"already contains other packed images \(decoder differ"):
+        plan(source, done, SIDE)
 
 
 def test_a_folder_of_other_things_is_refused(source: Path, tmp_path: Path) -> None:
@@ -200,14 +203,6 @@ def test_a_shard_is_not_made_again_from_other_pixels(source: Path, done: Path, t
     one.write_bytes(other.read_bytes())
     with pytest.raises(DataError, match=r"test-00000.shard: packed again, it differs from the manifest"):
         packed(root, target, SIDE)
-
-
-def test_a_set_of_another_decoder_is_another_set(
-    source: Path, done: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planning, "decoder_name", lambda: "Pillow 1.0, libjpeg 6b")
-    with pytest.raises(DataError, match=r"already contains other packed images \(decoder differ"):
-        plan(source, done, SIDE)
 
 
 @pytest.mark.slow

@@ -71,7 +71,11 @@ def test_images_can_be_learnt_and_what_is_learnt_holds_on_the_test_images() -> N
 
 
 def test_a_set_of_the_size_of_imagenet_holds_megabytes_and_any_shape_will_do() -> None:
-    large = {"training_examples": 1_231_167, "validation_examples": 50_000, "test_examples": 50_000}
+    large: dict[str, Any] = {
+        "training_examples": 1_231_167,
+        "validation_examples": 50_000,
+        "test_examples": 50_000,
+    }
     data = load(replace(IMAGES, size=224, classes=1000, **large), CPU, 1)
     tensors = [value for split in parts(data) for value in vars(split).values()]
     held = {value.data_ptr(): value.nbytes for value in tensors if isinstance(value, torch.Tensor)}

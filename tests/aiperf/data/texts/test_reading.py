@@ -140,8 +140,9 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
         file.seek(190_000_000)
         file.write(b"here the test part begins")
     before = kept()
-    parts = {"training_examples": 1000, "validation_examples": 10}
-    data = load(DataConfig("text", 1, 24, 256, path=str(path), **parts), CPU, 1)
+    data = load(
+        DataConfig("text", 1, 24, 256, path=str(path), training_examples=1000, validation_examples=10), CPU, 1
+    )
     symbols, _ = next(data.test.sweep(1))
     assert bytes(symbols[0].tolist()) == b"here the test part begin"
     assert len(next(data.train.stream(64, 1))[0]) == 64

@@ -65,9 +65,10 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
     cold, warm = OnDisk(passes, "cold"), OnDisk(passes, "warm", cold_seconds=0.002)
     found = measure_loaders([cold, warm], bind("cpu", 0), 10, 2.0)
     assert passes == ["cold", "warm"] * (1 + PASSES), "in turns"
-    assert found[0].examples_per_second == pytest.approx(found[1].examples_per_second, rel=0.3)
-    assert found[0].first_pass < 0.3 * found[0].examples_per_second
-    assert found[1].first_pass > 0.5 * found[1].examples_per_second
+    # Cold is ten times as slow; what else runs on the machine is never three times as bad for one of the two.
+    assert 1 / 3 < found[0].examples_per_second / found[1].examples_per_second < 3
+    assert found[0].first_pass < found[0].examples_per_second / 3
+    assert found[1].first_pass > found[1].examples_per_second / 3
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,31 @@
-"""Groups of workers that train nothing: threads that answer the master as a script says."""
+"""One leg of a run by the real master, against groups that train nothing: they answer as a script says.
+
+Nobody waits: master and groups share a clock that is turned on when all of them do.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from math import inf
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from aiperf.clock import Clock
+from aiperf.config import Config, with_overrides
+from aiperf.files import RunFiles
+from aiperf.journal.events import Opened
+from aiperf.journal.file import VERSION, JournalWriter, read_journal
+from aiperf.journal.replay import Replay, replay
+from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
+from aiperf.run.ledger import Ledger
+from aiperf.run.master import Audience, Master
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import (
@@ -19,11 +36,8 @@ from aiperf.wire.messages import (
     Evaluated,
     Finished,
     FromGroup,
-    Join,
     MeasureCeiling,
     MeasureControl,
-    Meeting,
-    Quit,
     Rate,
     Ready,
     Release,
@@ -36,170 +50,252 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
-from nas.graph import Graph
-from nas.record import graph_from_json
-from tests.journals import READY
+from nas.record import graph_to_json
+from nas.seeds import residual
+from tests.aiperf.presets import resolved_preset
 
 STEP_SECONDS = 0.01
 STEPS, BATCH, VALIDATED = 4, 50, 400
+RATE = Rate(1e11, 9e10, 0.01)
+
+READY = Ready(
+    rank=1,
+    host="node1",
+    pid=1,
+    device="a device",
+    memory_bytes=1,
+    software={},
+    code_hash="code",
+    data={"training_examples": 200, "validation_examples": 400},
+    initial_weights="weights",
+    wall_seconds=0.0,
+    seconds=0.1,
+    multiplies={"matrix product": "bf16", "convolution": "bf16"},
+)
+
+Doing = Iterable[float]
+"""What a group does with a message: seconds that pass between what it says."""
 
 
-@dataclass
 class Obedient:
     """A group that does what it is told, quickly. Subclasses do one thing differently."""
 
-    index: int
-    ranks: tuple[int, ...]
-    say: Callable[[FromGroup | Gone], None]
-    inbox: SimpleQueue[ToGroup] = field(default_factory=SimpleQueue)
-    heard: list[ToGroup] = field(default_factory=list)
-    halted: bool = False
-    deadline: float = float("inf")
-    trained: int = 0
+    def __init__(self, world: FakeWorld, index: int) -> None:
+        self.world, self.index, self.ranks = world, index, world.groups[index]
+        self.inbox, self.heard = deque[ToGroup](), list[ToGroup]()
+        self.halted, self.deadline, self.trained = False, inf, 0
+        self.idle, self._course = True, self._run()
 
-    def run(self) -> None:
-        while not isinstance(message := self.inbox.get(), Quit):
+    def hear(self, message: ToGroup) -> None:
+        self.halted = self.halted or isinstance(message, Stop)
+        self.inbox.append(message)
+        if self.idle:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Until it waits for time to pass or for a message."""
+        seconds = next(self._course)
+        self.idle = seconds is None
+        if seconds is not None:
+            self.world.after(seconds, self.go_on)
+
+    def _run(self) -> Iterator[float | None]:
+        while True:
+            while not self.inbox:
+                yield None
+            message = self.inbox.popleft()
             self.heard.append(message)
-            if isinstance(message, Setup):
-                self.seed: Graph = graph_from_json(message.seed_graph)
-                self.set_up()
-            elif isinstance(message, MeasureCeiling):
-                self.ceiling()
-            elif isinstance(message, MeasureControl):
-                self.control()
-            elif isinstance(message, Release) and message.seconds_left is not None:
-                self.deadline = time.monotonic() + message.seconds_left
-            elif isinstance(message, Assign):
-                self.assigned(message)
-            elif isinstance(message, Stop):
-                self.halted = True
-            elif isinstance(message, Evaluate):
-                self.evaluate(message)
+            yield from self.do(message)
 
-    def evaluate(self, evaluate: Evaluate) -> None:
-        self.say(Evaluated(evaluate.trial, Classified(1197, 1000), 0.1))
+    def do(self, message: ToGroup) -> Doing:
+        if isinstance(message, Setup):
+            return self.set_up()
+        if isinstance(message, MeasureCeiling):
+            return self.ceiling()
+        if isinstance(message, MeasureControl):
+            return self.control()
+        if isinstance(message, Assign):
+            return self.assigned(message)
+        if isinstance(message, Evaluate):
+            return self.evaluate(message)
+        if isinstance(message, Release) and message.seconds_left is not None:
+            self.deadline = self.world.now + message.seconds_left
+        return ()
 
-    def set_up(self) -> None:
-        for rank in self.ranks:
-            self.say(self.ready(rank))
+    def say(self, *said: FromGroup | Gone) -> Doing:
+        """Not heard once it was started again."""
+        if self.world.workers[self.index] is self:
+            self.world.mail += [(self.index, each if isinstance(each, Gone) else pack(each)) for each in said]
+        return ()
 
-    def ready(self, rank: int) -> Ready:
-        return replace(READY, rank=rank, wall_seconds=time.time())
-
-    def ceiling(self) -> None:
-        for rank in self.ranks:
-            self.say(
-                Ceiling(
-                    rank, "node1", "a device", "bf16", 2048, Rate(1e11, 9e10, 0.01), Rate(1e10, 9e9, 0.01)
-                )
-            )
-
-    def control(self) -> None:
-        for rank in self.ranks:
-            self.say(Control(rank, "node1", "a device", 8, 5, 1.0, 40.0))
-
-    def assigned(self, assign: Assign) -> None:
-        if self.over():
-            self.end(assign, State.WAITING)
-        else:
-            self.train(assign)
-            self.trained += 1
-
-    def over(self) -> bool:
-        while not self.inbox.empty():  # what came meanwhile, but for trials and the end
-            message = self.inbox.get()
-            if isinstance(message, Stop):
-                self.halted = True
-            else:
-                self.inbox.put(message)
-                break
-        return self.halted or time.monotonic() > self.deadline
-
-    def train(self, assign: Assign) -> None:
-        number, attempt = assign.trial.number, assign.attempt
-        self.say(Started(number, attempt, "key", 0.01))
-        self.work(assign)
-
-    def work(self, assign: Assign) -> None:
-        """What it does in a trial once it has begun."""
-        number, attempt = assign.trial.number, assign.attempt
-        time.sleep(STEPS * STEP_SECONDS)
-        examples = STEPS * BATCH
-        self.say(Steps(StepBlock(number, attempt, 0, STEPS, examples, STEPS * STEP_SECONDS, 1.5), 0.0))
-        tally = Classified(VALIDATED, 300 + 10 * min(number, 9))
-        segment = Segment(number, attempt, 0, STEPS, examples, STEPS * STEP_SECONDS, tally, STEP_SECONDS)
-        self.say(Validated(segment, 0.0))
-        self.end(assign, State.COMPLETE)
-
-    def die(self, reason: str) -> None:
+    def die(self, reason: str) -> Doing:
         """Says nothing more, whatever it is told."""
         self.say(Gone(reason))
-        while True:
-            self.inbox.get()
+        yield inf
 
-    def end(self, assign: Assign, state: State, reason: str = "", out_of_memory: bool = False) -> None:
-        self.say(Finished(assign.trial.number, assign.attempt, state, reason, out_of_memory))
+    def set_up(self) -> Doing:
+        return self.say(*map(self.ready, self.ranks))
+
+    def ready(self, rank: int) -> Ready:
+        return replace(READY, rank=rank, wall_seconds=self.world.now)
+
+    def ceiling(self) -> Doing:
+        return self.say(*map(self.measured, self.ranks))
+
+    def measured(self, rank: int) -> Ceiling:
+        return Ceiling(rank, "node1", "a device", "bf16", 2048, RATE, RATE)
+
+    def control(self) -> Doing:
+        return self.say(*(Control(rank, "node1", "a device", 8, 5, 1.0, 40.0) for rank in self.ranks))
+
+    def evaluate(self, evaluate: Evaluate) -> Doing:
+        return self.say(Evaluated(evaluate.trial, Classified(1197, 1000), 0.1))
+
+    def assigned(self, assign: Assign) -> Doing:
+        if self.halted or self.world.now > self.deadline:
+            self.end(assign, State.WAITING)
+        else:
+            yield from self.train(assign)
+            self.trained += 1
+
+    def train(self, assign: Assign) -> Doing:
+        self.say(Started(assign.trial.number, assign.attempt, "key", 0.01))
+        yield from self.work(assign)
+
+    def work(self, assign: Assign) -> Doing:
+        """What it does in a trial once it has begun."""
+        yield STEPS * STEP_SECONDS
+        tally = Classified(VALIDATED, 300 + 10 * min(assign.trial.number, 9))
+        self.say(block(assign), validated(assign, tally))
+        self.end(assign, State.COMPLETE)
+
+    def end(self, assign: Assign, state: State, reason: str = "", **more: Any) -> Doing:
+        return self.say(Finished(assign.trial.number, assign.attempt, state, reason, **more))
 
 
-class Meeter(Obedient):
-    """Its ranks meet before they are ready."""
+def block(assign: Assign, steps: int = STEPS, seconds: float = STEPS * STEP_SECONDS, age: float = 0) -> Steps:
+    return Steps(StepBlock(assign.trial.number, assign.attempt, 0, steps, steps * BATCH, seconds, 1.5), age)
 
-    def set_up(self) -> None:
-        self.say(Meeting("127.0.0.1", 4242))
-        message = self.inbox.get()
-        assert message == Join("127.0.0.1", 4242), message
-        super().set_up()
+
+def validated(assign: Assign, tally: Classified, age: float = 0) -> Validated:
+    examples, seconds = STEPS * BATCH, STEPS * STEP_SECONDS
+    number, attempt = assign.trial.number, assign.attempt
+    return Validated(Segment(number, attempt, 0, STEPS, examples, seconds, tally, STEP_SECONDS), age)
+
+
+@dataclass
+class Turned:
+    """A clock that is turned by hand."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
 
 
 class FakeWorld:
-    """A world whose groups are these threads; every message goes through its wire form."""
+    """A world of these groups; every message goes through its wire form."""
 
-    def __init__(self, *kinds: type[Obedient], ranks: int = 1, restartable: bool = True) -> None:
-        self.groups = tuple(
-            tuple(range(1 + ranks * index, 1 + ranks * (index + 1))) for index in range(len(kinds))
-        )
-        self.kinds, self.restartable = list(kinds), restartable
-        self.restarts: list[int] = []
-        self._mail: SimpleQueue[tuple[int, int, bytes | Gone]] = SimpleQueue()
-        self._incarnation = [0] * len(kinds)
-        self.workers = [self._start(index) for index in range(len(kinds))]
+    def __init__(
+        self,
+        *kinds: type[Obedient],
+        ranks: int = 1,
+        restartable: bool = True,
+        again: type[Obedient] = Obedient,
+    ) -> None:
+        """`again`: what a group is that was started again."""
+        numbers = range(1, 1 + ranks * len(kinds))
+        self.groups = tuple(tuple(numbers[first : first + ranks]) for first in range(0, len(numbers), ranks))
+        self.restartable, self.again, self.restarts = restartable, again, list[int]()
+        self.clock, self.now = Turned(), 0.0
+        """The master's, which may be held up, and the time of what the groups do meanwhile [s]."""
+        self.mail, self.said = deque[tuple[int, bytes | Gone]](), list[str]()
+        self._events, self._order = list[tuple[float, int, Callable[[], object]]](), count()
+        self.workers = [kind(self, index) for index, kind in enumerate(kinds)]
 
-    def _start(self, index: int) -> Obedient:
-        incarnation = self._incarnation[index]
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        self._at(self.now + seconds, action)
 
-        def say(message: FromGroup | Gone) -> None:
-            content = message if isinstance(message, Gone) else pack(message)
-            self._mail.put((index, incarnation, content))
-
-        worker = self.kinds[index](index, self.groups[index], say)
-        threading.Thread(target=worker.run, daemon=True).start()
-        return worker
+    def _at(self, t: float, action: Callable[[], object]) -> None:
+        if t < inf:
+            heapq.heappush(self._events, (t, next(self._order), action))
 
     def send(self, group: int, message: ToGroup) -> None:
-        self.workers[group].inbox.put(unpack(ToGroup, pack(message)))
+        worker, data = self.workers[group], pack(message)
+        self._at(self.clock.now, lambda: worker.hear(unpack(ToGroup, data)))
 
     def send_all(self, message: ToGroup) -> None:
         for group in range(len(self.groups)):
             self.send(group, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
-        try:
-            group, incarnation, content = self._mail.get(timeout=seconds)
-        except Empty:
+        now, until = self.clock.now, self.clock.now + seconds
+        while self._events and self._events[0][0] <= (now if self.mail else until):
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        if not self.mail:
+            self.now = self.clock.now = until
             return None
-        if incarnation != self._incarnation[group]:
-            return None
+        self.clock.now = max(now, self.now)
+        group, content = self.mail.popleft()
         return group, content if isinstance(content, Gone) else unpack(FromGroup, content)
 
     def restart(self, group: int) -> bool:
         self.restarts.append(group)
         if self.restartable:
-            self._incarnation[group] += 1
-            self.kinds[group] = Obedient
-            self.workers[group].inbox.put(Quit())
-            self.workers[group] = self._start(group)
+            self.mail = deque(each for each in self.mail if each[0] != group)
+            self.workers[group] = self.again(self, group)
         return self.restartable
 
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.inbox.put(Quit())
+    def close(self) -> None: ...
+
+
+@contextmanager
+def begun(files: RunFiles, config: Config, clock: Clock) -> Iterator[Ledger]:
+    """The ledger of a run of which nothing is written but its first line."""
+    opened, told = Opened(VERSION, "run", "0", "code", config, graph_to_json(residual())), Replay()
+    with JournalWriter.begin(files) as journal:
+        journal.write(0.0, opened)
+        told.add(0.0, opened)
+        yield Ledger(journal, told, Jobs.of(config, residual(), told), clock)
+
+
+def lead(
+    directory: Path,
+    world: FakeWorld,
+    silence_seconds: float = 60.0,
+    before: Callable[[Master], object] = lambda master: None,
+    changes: Mapping[str, object] = MappingProxyType({}),
+    **limits: float,
+) -> Replay:
+    """One leg in the folder `run` of that directory, as its journal tells it."""
+    chosen = {"limits.minutes": 0.0, **{f"limits.{name}": value for name, value in limits.items()}, **changes}
+    files, audience = RunFiles(directory / "run"), Audience(lambda run, t: None, world.said.append)
+    with begun(files, with_overrides(resolved_preset("digits"), chosen), world.clock) as ledger:
+        master = Master(ledger, files, world, audience, silence_seconds)
+        before(master)
+        master.run("now", ("aiperf-hpc",))
+    found = replay(read_journal(files.journal))
+    assert found.faults == []
+    return found
+
+
+def states(told: Replay) -> list[State]:
+    return [told.trials[number].state for number in sorted(told.trials)]
+
+
+def assigned(world: FakeWorld, group: int) -> list[int]:
+    return [m.trial.number for m in world.workers[group].heard if isinstance(m, Assign)]
+
+
+def reasons(told: Replay) -> list[str]:
+    return [loss.reason for loss in told.leg.losses]
+
+
+def reason(told: Replay) -> str:
+    """Why the leg ended."""
+    assert told.leg.ended is not None
+    return told.leg.ended.reason

@@ -8,27 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, Ended, LegBegan, Opened, Stalled
-from aiperf.journal.file import VERSION, JournalWriter, read_journal
-from aiperf.journal.replay import Replay, replay
-from aiperf.proposing.jobs import Jobs
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from aiperf.run.ledger import Ledger
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
-from nas.record import graph_to_json
-from nas.seeds import residual
+from tests.aiperf.groups import begun
 from tests.aiperf.presets import resolved_preset
 
 
 @contextmanager
-def begun(files: RunFiles) -> Iterator[Ledger]:
-    config, told = resolved_preset("digits"), Replay()
-    with JournalWriter.begin(files) as journal:
-        journal.write(0.0, opened := Opened(VERSION, "run", "0", "code", config, graph_to_json(residual())))
-        told.add(0.0, opened)
-        ledger = Ledger(journal, told, Jobs.of(config, residual(), told))
+def leg(files: RunFiles) -> Iterator[Ledger]:
+    with begun(files, resolved_preset("digits"), SystemClock()) as ledger:
         ledger.write(LegBegan(0, "now", ("aiperf-hpc",), ((1,),)), 20.0)  # it may take long to come so far
         yield ledger
 
@@ -36,7 +31,7 @@ def begun(files: RunFiles) -> Iterator[Ledger]:
 def test_no_trial_fails_because_the_run_directory_was_renamed(tmp_path: Path) -> None:
     files = RunFiles(tmp_path / "run")
     failed = Ended(Finished(0, 1, State.FAILED, "0.safetensors cannot be written"), 20.1)
-    with begun(files) as ledger:
+    with leg(files) as ledger:
         ledger.write(Beat(), 20.0)  # it has just looked
         files.directory.rename(tmp_path / "elsewhere")
         with pytest.raises(JournalError, match=r"is gone: it is .*elsewhere"):
@@ -47,7 +42,7 @@ def test_no_trial_fails_because_the_run_directory_was_renamed(tmp_path: Path) ->
 
 def test_a_stall_is_written_down_before_the_first_line_after_it(tmp_path: Path) -> None:
     files = RunFiles(tmp_path / "run")
-    with begun(files) as ledger:
+    with leg(files) as ledger:
         ledger.write(Beat(), 29.0)
         ledger.write(Beat(), 69.0)
     lines = read_journal(files.journal)

@@ -1,98 +1,246 @@
-"""The master against groups that are threads: what it dispatches, writes and refuses."""
+"""The master on a virtual clock: what it dispatches, writes and refuses, and what ends a leg."""
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aiperf.config import with_overrides
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Dispatched, LegBegan, LegEnded, RankReady, Released
+from aiperf.journal.events import (
+    TERMINATED,
+    Beat,
+    Dispatched,
+    Ended,
+    Event,
+    LegBegan,
+    LegEnded,
+    RankReady,
+    Released,
+)
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from aiperf.proposing.jobs import Jobs
-from aiperf.rules.eligibility import ROUNDING_SECONDS
+from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
+from aiperf.tally import Classified
 from aiperf.trial import State
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
     Fallback,
-    Finished,
-    Rate,
+    Join,
+    Meeting,
+    Observe,
     Ready,
+    Refused,
     Release,
     Setup,
     Started,
     StepTime,
+    ToGroup,
 )
 from analysis.readings.facts import engines_text
 from nas.search import Candidate, Exhausted
-from tests.aiperf.groups import BATCH, STEPS, FakeWorld, Meeter, Obedient
-from tests.aiperf.legs import Run, assigned, states
-from tests.journals import READY
+from tests.aiperf.groups import (
+    BATCH,
+    READY,
+    STEPS,
+    VALIDATED,
+    Doing,
+    FakeWorld,
+    Obedient,
+    assigned,
+    block,
+    lead,
+    reason,
+    states,
+    validated,
+)
+
+
+def order(told: list[Event]) -> str:
+    """D and E of the trials that were dispatched and that ended."""
+    kinds: dict[type[Event], str] = {Dispatched: "D", Ended: "E"}
+    return "".join(kinds.get(type(event), "") for event in told)
+
+
+def saying(**changes: object) -> type[Obedient]:
+    """A group whose ranks are ready with something else to say."""
+
+    class Other(Obedient):
+        def ready(self, rank: int) -> Ready:
+            return replace(super().ready(rank), **changes)  # type: ignore[arg-type]
+
+    return Other
+
+
+class Slow(Obedient):
+    """A second in each trial."""
+
+    def work(self, assign: Assign) -> Doing:
+        yield 1.0
+        yield from super().work(assign)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    world = FakeWorld(Obedient, Obedient, ranks=2)
-    told = Run(tmp_path, world, max_trials=9).go()
+    told = lead(tmp_path, world := FakeWorld(Obedient, Obedient, ranks=2), max_trials=9)
     assert states(told) == [State.COMPLETE] * 9
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "trials"
+    assert reason(told) == "trials"
     assert told.leg.began.groups == ((1, 2), (3, 4))
-    assert sorted(event.ready.rank for event in told.ranks) == [1, 2, 3, 4]
-    assert sorted(told.leg.controls) == [1, 2, 3, 4]
+    assert sorted(event.ready.rank for event in told.ranks) == sorted(told.leg.controls) == [1, 2, 3, 4]
     assert sorted(assigned(world, 0) + assigned(world, 1)) == list(range(9))
-    # Each has one to train before any has a second one.
-    assert [assigned(world, group)[:1] for group in (0, 1)] == [[0], [1]]
+    assert [assigned(world, group)[0] for group in (0, 1)] == [0, 1], "each has one before any has two"
     assert told.tested is not None
     assert told.tested.trial == told.best.number  # type: ignore[union-attr]
     assert told.blocks.column("examples").sum() == 9 * STEPS * BATCH
 
 
 def test_the_second_trial_begins_with_what_the_first_one_learnt(tmp_path: Path) -> None:
-    told = Run(tmp_path, FakeWorld(Obedient), max_trials=4).go()
+    told = lead(tmp_path, FakeWorld(Obedient), max_trials=4)
     assert told.trials[1].attempts[0].trial.parent == 0
-    order = [type(event).__name__ for event in told.decisions]
-    assert order[1:4] == ["Dispatched", "Ended", "Dispatched"]
+    assert order(told.decisions) == "DEDDEDEE"
 
 
 def test_where_nothing_is_prepared_a_trial_is_proposed_when_the_one_before_has_ended(tmp_path: Path) -> None:
-    run = Run(tmp_path, FakeWorld(Obedient), max_trials=5)
-    run.config = with_overrides(run.config, {"search.prepared": 0})
-    told = run.go()
-    order = [type(event).__name__ for event in told.decisions]
-    assert [name for name in order if name in ("Dispatched", "Ended")] == ["Dispatched", "Ended"] * 5
-    assert states(told) == [State.COMPLETE] * 5
+    told = lead(tmp_path, FakeWorld(Obedient), max_trials=5, changes={"search.prepared": 0})
+    assert order(told.decisions) == "DE" * 5
+
+
+@pytest.mark.parametrize(("ahead", "begins"), [(AHEAD, AHEAD * 8 * "D" + 8 * "E"), (1, 8 * "D" + "ED")])
+def test_all_that_ended_is_heard_before_anything_is_proposed(ahead: int, begins: str, tmp_path: Path) -> None:
+    """But a group that has no trial does not wait for what others say. Here all end one at the same time."""
+
+    def set_ahead(master: Master) -> None:
+        for group in master.groups.each:  # from the beginning, as it is after the first trial of each
+            group.ahead, group.prepared = ahead, ahead - 1
+
+    told = lead(tmp_path, FakeWorld(*[Obedient] * 8), before=set_ahead, max_trials=32)
+    assert states(told) == [State.COMPLETE] * 32
+    assert order(told.decisions).startswith(begins)
+
+
+def test_the_first_group_is_served_first_whoever_was_ready_first_and_all_measure_together(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+
+    class Later(Obedient):
+        def set_up(self) -> Doing:
+            yield 0.2 * (1 - self.index)
+            said.append("ready")
+            self.say(*map(self.ready, self.ranks))
+
+        def control(self) -> Doing:
+            said.append("control")
+            return super().control()
+
+    told = lead(tmp_path, FakeWorld(Later, Later), max_trials=4)
+    assert [told.trials[number].attempts[0].group for number in (0, 1)] == [0, 1]
+    assert said == ["ready", "ready", "control", "control"]
+
+
+def test_ranks_meet_where_their_leader_says(tmp_path: Path) -> None:
+    class Meeter(Obedient):
+        def set_up(self) -> Doing:
+            return self.say(Meeting("127.0.0.1", 4242))
+
+        def do(self, message: ToGroup) -> Doing:
+            if message == Join("127.0.0.1", 4242):
+                return super().set_up()
+            return super().do(message)
+
+    assert states(lead(tmp_path, FakeWorld(Meeter, ranks=2), max_trials=2)) == [State.COMPLETE] * 2
+
+
+def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_told(tmp_path: Path) -> None:
+    class Falls(Obedient):
+        def train(self, assign: Assign) -> Doing:
+            number, attempt = assign.trial.number, assign.attempt
+            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster"))
+            if number == 1:
+                self.say(Fallback(number, attempt, "graphed", "the loss is 2 instead of 1"))
+            return self.work(assign)
+
+    told = lead(tmp_path, world := FakeWorld(Falls), max_trials=3)
+    assert states(told) == [State.COMPLETE] * 3
+    assert [attempt.fallback is not None for attempt in told.attempts] == [False, True, False]
+    assert engines_text(told) == [
+        "graphed (faster): 2 of 3 trials",
+        "eager, because graphed failed (the loss is 2 instead of 1): 1 of 3 trials",
+    ]
+    assert world.said == ["trial 1: no graphed steps, eager ones instead: the loss is 2 instead of 1"]
+
+
+# Times
 
 
 def test_no_trial_and_no_leg_ends_before_its_work(tmp_path: Path) -> None:
     """The news of a trial's end may travel faster than that of its last validation, by milliseconds."""
 
     class Late(Obedient):
-        def end(self, assign: Assign, state: State, reason: str = "", out_of_memory: bool = False) -> None:
-            number, attempt = assign.trial.number, assign.attempt
-            self.say(Finished(number, attempt, state, reason, out_of_memory, age_seconds=0.01))
+        def end(self, assign: Assign, state: State, reason: str = "", **more: object) -> Doing:
+            return super().end(assign, state, reason, age_seconds=0.01)
 
-    told = Run(tmp_path, FakeWorld(Late, Late), max_trials=4).go()
+    told = lead(tmp_path, FakeWorld(Late, Late), max_trials=4)
     ends = [(attempt.validations[-1].end, attempt.ended.end) for attempt in told.attempts if attempt.ended]
     assert len(ends) == 4
-    assert all(worked <= ended for worked, ended in ends)
-    assert told.leg.ended is not None
-    assert told.leg.ended.end == max(ended for _, ended in ends)
+    assert all(worked == ended for worked, ended in ends)
+    assert told.leg.end == max(ended for _, ended in ends)
 
 
-def test_the_deadline_ends_a_run(tmp_path: Path) -> None:
-    began = time.monotonic()
-    told = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=0.01).go()
-    assert time.monotonic() - began < 5
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "deadline"
-    assert told.span_seconds == pytest.approx(0.6, abs=0.01)
-    assert 0.6 - told.span_seconds < ROUNDING_SECONDS  # else a ranked run of an hour would be too short
+def test_old_news_is_of_when_it_happened(tmp_path: Path) -> None:
+    class TellsLate(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            yield 0.8
+            self.say(block(assign, age=0.5), validated(assign, Classified(VALIDATED, 300), age=0.4))
+            self.end(assign, State.COMPLETE, age_seconds=0.3)
+
+    (attempt,) = (told := lead(tmp_path, FakeWorld(TellsLate), minutes=0.05, max_trials=1)).attempts
+    ((validation,), ended) = (attempt.validations, attempt.ended)
+    assert ended is not None
+    at = ended.end + 0.3
+    assert told.blocks.column("ends")[0] == pytest.approx(at - 0.5)
+    assert validation.end == pytest.approx(at - 0.4)
+    assert ended.finished.age_seconds == 0.0, "it lies in the end, and is not said twice"
+
+
+def test_news_of_an_attempt_that_was_taken_away_is_not_heard(tmp_path: Path) -> None:
+    """In each of its three kinds; the group is not lost by it, and the journal is whole."""
+
+    class TellsOfAnother(Obedient):
+        def train(self, assign: Assign) -> Doing:
+            other = replace(assign, attempt=assign.attempt + 1)
+            self.say(block(other), validated(other, Classified(VALIDATED, 399)))
+            self.end(other, State.COMPLETE)
+            return super().train(assign)
+
+    told = lead(tmp_path, FakeWorld(TellsOfAnother), max_trials=2)
+    assert states(told) == [State.COMPLETE] * 2
+    assert len(told.blocks) == 2
+    assert [len(attempt.validations) for attempt in told.attempts] == [1, 1]
+
+
+def test_a_leg_that_has_nothing_to_tell_beats(tmp_path: Path) -> None:
+    class Long(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            yield 30.0
+            yield from super().work(assign)
+
+    lead(tmp_path, FakeWorld(Long), max_trials=1)
+    lines = read_journal(RunFiles(tmp_path / "run").journal)
+    assert sum(isinstance(line.event, Beat) for line in lines) == 5
+
+
+# What ends a leg
+
+
+def test_the_deadline_ends_a_run_to_the_microsecond(tmp_path: Path) -> None:
+    """Else a ranked run of an hour would be too short."""
+    told = lead(tmp_path, FakeWorld(Obedient, Obedient), minutes=0.01)
+    assert (reason(told), told.span_seconds) == ("deadline", pytest.approx(0.6, abs=1e-6))
     assert State.COMPLETE in states(told)
 
 
@@ -100,78 +248,32 @@ def test_nothing_is_dispatched_that_was_proposed_until_after_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No group would begin it, and it would stay in the list as one that waits."""
-    proposed = Jobs.next
+    proposed, world = Jobs.next, FakeWorld(Obedient)
 
     def slowly(jobs: Jobs, group: int) -> Dispatched | None:
-        time.sleep(1.0)
+        world.clock.now += 1.0
         return proposed(jobs, group)
 
     monkeypatch.setattr(Jobs, "next", slowly)
-    told = Run(tmp_path, FakeWorld(Obedient), minutes=0.025).go()
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "deadline"
-    assert len(told.trials) <= 1
+    told = lead(tmp_path, world, minutes=0.025)
+    assert (reason(told), len(told.trials)) == ("deadline", 1)
 
 
-def test_a_target_ends_a_run(tmp_path: Path) -> None:
-    told = Run(tmp_path, FakeWorld(Obedient), target_error=0.16).go()
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "target"
-    assert told.best is not None
-    assert told.best.error is not None
-    assert told.best.error <= 0.16
-    assert len(told.trials) < 9
+def test_a_group_that_closes_is_given_nothing_more(tmp_path: Path) -> None:
+    class Closes(Obedient):
+        def assigned(self, assign: Assign) -> Doing:
+            return self.end(assign, State.WAITING)
+
+    lead(tmp_path, world := FakeWorld(Closes, Obedient), minutes=0.01)
+    assert assigned(world, 0) == [0]
 
 
-def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_told(tmp_path: Path) -> None:
-    class Falls(Obedient):
-        def train(self, assign: Assign) -> None:
-            number, attempt = assign.trial.number, assign.attempt
-            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster"))
-            if number == 1:
-                self.say(Fallback(number, attempt, "graphed", "the loss is 2 instead of 1"))
-            self.work(assign)
-
-    run = Run(tmp_path, FakeWorld(Falls), max_trials=3)
-    told = run.go()
-    assert states(told) == [State.COMPLETE] * 3
-    assert [attempt.fallback is not None for attempt in told.attempts] == [False, True, False]
-    assert engines_text(told) == [
-        "graphed (faster): 2 of 3 trials",
-        "eager, because graphed failed (the loss is 2 instead of 1): 1 of 3 trials",
-    ]
-    assert "trial 1: no graphed steps, eager ones instead: the loss is 2 instead of 1" in run.said
-
-
-def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:
-    times = {"eager": StepTime(0.1), "graphed": StepTime(0.05, 1.0)}
-
-    class Dies(Obedient):
-        def ceiling(self) -> None:
-            for rank in self.ranks:
-                rate = Rate(1e11, 9e10, 0.01)
-                self.say(Ceiling(rank, "node1", "a device", "bf16", 2048, rate, rate, steps=times))
-
-        def train(self, assign: Assign) -> None:
-            self.die("broken")
-
-    world = FakeWorld(Dies)
-    Run(tmp_path, world, max_trials=2).go()
-    assert [message.steps for message in world.workers[0].heard if isinstance(message, Release)] == [times]
-
-
-def test_where_nothing_new_can_be_found_what_is_in_flight_is_trained_to_its_end(tmp_path: Path) -> None:
-    run = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=5)
-    run.config = with_overrides(run.config, {"search.bounds.max_operations": 1.0})
-    told = run.go()
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason.startswith("exhausted: no new architecture found within the bounds")
-    assert states(told) == [State.COMPLETE]
-    assert told.tested is not None
+def test_a_target_that_is_just_reached_ends_a_run(tmp_path: Path) -> None:
+    told = lead(tmp_path, FakeWorld(Obedient), minutes=0.05, target_error=0.25)
+    assert (reason(told), told.trials[0].error, len(told.trials)) == ("target", 0.25, 1)
 
 
 def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Path) -> None:
-    run = Run(tmp_path, FakeWorld(Obedient, Obedient), max_trials=9)
     asked: list[int] = []
 
     def exhaust(master: Master) -> None:
@@ -186,167 +288,162 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
 
         search.ask = sometimes  # type: ignore[method-assign]
 
-    run.before = exhaust
-    told = run.go()
-    assert states(told) == [State.COMPLETE] * 9
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "trials"
+    told = lead(tmp_path, FakeWorld(Obedient, Obedient), before=exhaust, max_trials=9)
+    assert (reason(told), states(told)) == ("trials", [State.COMPLETE] * 9)
     assert all(asked.count(number) == 2 for number in range(1, 9)), "asked again at a trial's end, not before"
 
 
 def test_a_stop_by_the_scheduler_keeps_the_test_for_the_end(tmp_path: Path) -> None:
-    run = Run(tmp_path, FakeWorld(Obedient, Obedient), minutes=5)
-    run.before = lambda master: threading.Timer(0.3, master.stop, ["terminated"]).start()
-    began = time.monotonic()
-    told = run.go()
-    assert time.monotonic() - began < 5
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "terminated"
+    world = FakeWorld(Slow, Obedient)
+    told = lead(
+        tmp_path, world, before=lambda master: world.after(1.5, lambda: master.stop(TERMINATED)), minutes=5
+    )
+    assert reason(told) == TERMINATED
     assert told.best is not None
     assert told.tested is None
 
 
-def test_ranks_meet_where_their_leader_says(tmp_path: Path) -> None:
-    told = Run(tmp_path, FakeWorld(Meeter, ranks=2), max_trials=2).go()
-    assert states(told) == [State.COMPLETE] * 2
-
-
-# Failures of a trial
-
-
-class FailsOnce(Obedient):
-    def train(self, assign: Assign) -> None:
-        if assign.trial.number == 0 and assign.attempt == 1:
-            self.end(assign, State.FAILED, "rank 1 on node1: ValueError: no")
-        else:
-            super().train(assign)
-
-
-def test_a_failed_trial_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
-    told = Run(tmp_path, FakeWorld(FailsOnce), max_trials=3).go()
-    assert states(told) == [State.FAILED, State.COMPLETE, State.COMPLETE]
-    assert told.trials[0].attempts[0].ended.finished.reason == "rank 1 on node1: ValueError: no"  # type: ignore[union-attr]
-    assert told.leg.losses == []
-
-
-class OutOfMemory(Obedient):
-    def train(self, assign: Assign) -> None:
-        if assign.trial.hyper.batch_size > 25:
-            self.end(assign, State.FAILED, "no memory", out_of_memory=True)
-        else:
-            super().train(assign)
-
-
-def test_what_does_not_fit_is_tried_with_half_the_batch(tmp_path: Path) -> None:
-    told = Run(tmp_path, FakeWorld(OutOfMemory, ranks=2), max_trials=2).go()
-    assert states(told) == [State.COMPLETE] * 2
-    batches = [attempt.trial.hyper.batch_size for attempt in told.trials[0].attempts]
-    assert batches == [50, 24]  # half of it, which two ranks share evenly
-
-
-# What is refused before the clock runs
-
-
-def test_ranks_that_differ_are_refused(tmp_path: Path) -> None:
-    class OtherCode(Obedient):
-        def ready(self, rank: int) -> Ready:
-            return replace(super().ready(rank), host="node2", code_hash="other")
-
-    with pytest.raises(WorldError, match="differ in code hash; use the same"):
-        Run(tmp_path, FakeWorld(Obedient, OtherCode), max_trials=3).go()
-
-
-def with_devices(*ids: str, visible: int) -> type[Obedient]:
-    class WithDevices(Obedient):
-        def ready(self, rank: int) -> Ready:
-            return replace(super().ready(rank), device_id=ids[rank - 1], visible_devices=visible)
-
-    return WithDevices
-
-
-def test_devices_that_are_idle_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match="node1 shows 8 devices to 2 training rank"):
-        Run(tmp_path, FakeWorld(with_devices("a", "b", visible=8), ranks=2), max_trials=3).go()
-
-
-def test_one_rank_for_each_device(tmp_path: Path) -> None:
-    Run(tmp_path, FakeWorld(with_devices("a", "b", visible=2), ranks=2), max_trials=1).go()
-
-
-def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
-    class Apart(Obedient):
-        def ready(self, rank: int) -> Ready:
-            return replace(super().ready(rank), host="node2", sees_run=False)
-
-    run = Run(tmp_path, FakeWorld(Obedient, Apart), max_trials=1)
-    run.go()
-    assert run.said == [
-        (f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent over MPI")
-    ]
-
-
-# Weights
-
-
-class Keeper(Obedient):
-    """It writes the file before it tells, as a worker does."""
-
-    def end(self, assign: Assign, state: State, reason: str = "", out_of_memory: bool = False) -> None:
-        files = RunFiles(Path(next(m.directory for m in self.heard if isinstance(m, Setup))))
-        files.weights_directory.mkdir(exist_ok=True)
-        files.weights(assign.trial.number).write_bytes(b"weights")
-        time.sleep(0.05 * self.index)
-        self.say(Finished(assign.trial.number, assign.attempt, state, reason, weights="hash"))
-
-
-def test_no_weights_are_dropped_before_they_are_told_of(tmp_path: Path) -> None:
-    missing: list[int] = []
-
-    class Reader(Keeper):
-        def train(self, assign: Assign) -> None:
-            files = RunFiles(Path(next(m.directory for m in self.heard if isinstance(m, Setup))))
-            parent = assign.trial.parent
-            if parent is not None and not files.weights(parent).exists():
-                missing.append(parent)
-            super().train(assign)
-
-    run = Run(tmp_path, FakeWorld(Reader, Reader, Reader), max_trials=40)
-    told = run.go()
-    assert states(told) == [State.COMPLETE] * 40
-    assert missing == []
-    kept = {int(path.stem) for path in run.files.kept_weights()}
-    assert told.best is not None
-    assert told.best.number in kept
-    assert len(kept) < 12  # and those of the dead are gone
-
-
-def test_nobody_is_told_to_measure_before_all_are_ready(tmp_path: Path) -> None:
-    order: list[tuple[int, str]] = []
-
-    class Late(Obedient):
-        def set_up(self) -> None:
-            time.sleep(0.3 * self.index)
-            order.append((self.index, "ready"))
-            super().set_up()
-
-        def control(self) -> None:
-            order.append((self.index, "control"))
-            super().control()
-
-    Run(tmp_path, FakeWorld(Late, Late), max_trials=1).go()
-    assert [what for _, what in order] == ["ready", "ready", "control", "control"]
-
-
 def test_a_further_leg_has_what_is_left_of_the_span(tmp_path: Path) -> None:
-    run = Run(tmp_path, FakeWorld(Obedient), minutes=0.02)
-
     def after_another(master: Master) -> None:
         begin = LegBegan(0, "", (), master.world.groups), RankReady(0, READY, 0.0), Released(1.2)
         for t, event in (*((0.0, event) for event in begin), (0.7, LegEnded(TERMINATED, 0.7))):
             master.ledger.write(event, t)
 
-    run.before = after_another
-    told = run.go()
+    told = lead(tmp_path, FakeWorld(Obedient), before=after_another, minutes=0.02)
     assert told.num_legs == 2
-    assert told.leg.span_seconds == pytest.approx(0.5, abs=0.01)
-    assert told.span_seconds == pytest.approx(1.2, abs=0.01)
+    assert (told.leg.span_seconds, told.span_seconds) == (pytest.approx(0.5), pytest.approx(1.2))
+
+
+# Failures of a trial
+
+
+def test_a_group_whose_trials_fail_pauses_and_is_served_again(tmp_path: Path) -> None:
+    class FailsThreeTimes(Obedient):
+        def train(self, assign: Assign) -> Doing:
+            if assign.trial.number < 3:
+                return self.end(assign, State.FAILED, "the loss is nan")
+            return super().train(assign)
+
+    told = lead(tmp_path, FakeWorld(FailsThreeTimes), minutes=0.1, max_trials=6)
+    assert states(told) == [State.FAILED] * 3 + [State.COMPLETE] * 3
+    assert (reason(told), told.leg.losses) == ("trials", [])
+    third = told.trials[2].attempts[0].ended
+    assert third is not None
+    assert third.finished.reason == "the loss is nan"
+    assert told.trials[4].attempts[0].dispatch_time >= third.end + 1.0, "it had one to prepare, and paused"
+
+
+def test_what_does_not_fit_is_tried_with_half_the_batch(tmp_path: Path) -> None:
+    class OutOfMemory(Obedient):
+        def train(self, assign: Assign) -> Doing:
+            if assign.trial.hyper.batch_size > 25:
+                return self.end(assign, State.FAILED, "no memory", out_of_memory=True)
+            return super().train(assign)
+
+    told = lead(tmp_path, FakeWorld(OutOfMemory, ranks=2), max_trials=2)
+    assert states(told) == [State.COMPLETE] * 2
+    batches = [attempt.trial.hyper.batch_size for attempt in told.trials[0].attempts]
+    assert batches == [50, 24], "half of it, which two ranks share evenly"
+
+
+# What is refused before the clock runs
+
+
+class WithDevices(Obedient):
+    """Two of eight."""
+
+    def ready(self, rank: int) -> Ready:
+        return replace(super().ready(rank), device_id="-ab"[rank], visible_devices=8)
+
+
+class NeverReady(Obedient):
+    def set_up(self) -> Doing:
+        return ()
+
+
+class Refuses(Obedient):
+    def set_up(self) -> Doing:
+        self.say(Refused(2, "node2", "the data is not here"))
+        return self.die("it ended")
+
+
+@pytest.mark.parametrize(
+    ("world", "told"),
+    [
+        (lambda: FakeWorld(Obedient, saying(code_hash="other")), "differ in code hash; use the same"),
+        (lambda: FakeWorld(WithDevices, ranks=2), "node1 shows 8 devices to 2 training rank"),
+        (lambda: FakeWorld(saying(multiplies={"convolution": "fp16"})), "computed a convolution in fp16"),
+        (lambda: FakeWorld(Obedient, saying(wall_seconds=3.0)), "the clocks of node1 and the master differ"),
+        (lambda: FakeWorld(Obedient, NeverReady), "of 1 no word came: rank 2; see logs/"),
+        (lambda: FakeWorld(Obedient, Refuses), "^rank 2 on node2: the data is not here$"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_before_the_clock_runs(world: type[FakeWorld], told: str, tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match=told):
+        lead(tmp_path, world(), max_trials=2)
+    found = replay(read_journal(RunFiles(tmp_path / "run").journal))
+    assert found.leg.released is None
+    assert reason(found).startswith("error: ")
+
+
+def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
+    lead(tmp_path, world := FakeWorld(Obedient, saying(host="node2", sees_run=False)), max_trials=1)
+    assert world.said == [
+        f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent over MPI"
+    ]
+
+
+def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:
+    times = {"eager": StepTime(0.1), "graphed": StepTime(0.05, 1.0)}
+
+    class Measured(Obedient):
+        def measured(self, rank: int) -> Ceiling:
+            return replace(super().measured(rank), steps=times, threads=3)
+
+        def train(self, assign: Assign) -> Doing:
+            return self.die("broken")
+
+    lead(
+        tmp_path,
+        world := FakeWorld(Measured, Obedient, ranks=2),
+        silence_seconds=5.0,
+        minutes=0.03,
+        max_trials=4,
+    )
+    assert world.restarts == [0]
+    setup, observe, release, *others = world.workers[0].heard
+    assert (type(setup), type(observe)) == (Setup, Observe)
+    assert observe in world.workers[1].heard
+    assert isinstance(release, Release)
+    assert (release.steps, release.threads, release.block_seconds) == (times, {"1": 3, "2": 3}, 1.0)
+    assert release.seconds_left is not None
+    assert 0.0 < release.seconds_left <= 1.8
+    assert not any(isinstance(message, Release) for message in others), "once, not for each of its ranks"
+
+
+# Weights
+
+
+def test_no_weights_are_dropped_before_they_are_told_of(tmp_path: Path) -> None:
+    files, missing = RunFiles(tmp_path / "run"), list[int]()
+
+    class Keeper(Obedient):
+        """It writes the file before it tells, as a worker does."""
+
+        def train(self, assign: Assign) -> Doing:
+            parent = assign.trial.parent
+            if parent is not None and not files.weights(parent).exists():
+                missing.append(parent)
+            files.weights_directory.mkdir(exist_ok=True)
+            yield from super().train(assign)
+
+        def end(self, assign: Assign, state: State, reason: str = "", **more: object) -> Doing:
+            files.weights(assign.trial.number).write_bytes(b"weights")
+            return super().end(assign, state, reason, weights="hash")
+
+    told = lead(tmp_path, FakeWorld(Keeper, Keeper, Keeper), max_trials=40)
+    assert (states(told), missing) == ([State.COMPLETE] * 40, [])
+    kept = {int(path.stem) for path in files.kept_weights()}
+    assert told.best is not None
+    assert told.best.number in kept
+    assert len(kept) < 12, "and those of the dead are gone"

@@ -1,8 +1,8 @@
-"""The master against groups that are threads and that die, fall silent or never come up."""
+"""The master and groups that die, fall silent, never come up or do not stop, on a virtual clock."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,275 +10,283 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Closed, Event, RankReady
+from aiperf.journal.events import TERMINATED, Closed, Event, RankReady
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.pretending.assumptions import Assumptions, assumed
 from aiperf.ranks.world import Gone
 from aiperf.rules.who import CLOCK_SECONDS
-from aiperf.run.master import Master
+from aiperf.run.group import RESTARTS
+from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
+from aiperf.simulation.machine import SimulatedMachine
 from aiperf.trial import State
-from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Ready, Release, Started
-from tests.aiperf.groups import FakeWorld, Obedient
-from tests.aiperf.legs import Run, assigned, reasons, states
+from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate
+from tests.aiperf.groups import Doing, FakeWorld, Obedient, assigned, block, lead, reason, reasons, states
+from tests.aiperf.simulation.simulated import Played, config, steady
+
+
+class Dies(Obedient):
+    """In its first trial."""
+
+    def work(self, assign: Assign) -> Doing:
+        return self.die("killed by signal 9")
+
+
+class DiesAtOnce(Obedient):
+    def control(self) -> Doing:
+        return self.die("rank 2 on node1: the worker was killed by signal 11")
+
+
+class NeverReady(Obedient):
+    def set_up(self) -> Doing:
+        return ()
+
+
+def works_for(seconds: float) -> type[Obedient]:
+    """Its trials take so long, and it says nothing meanwhile."""
+
+    class Long(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            yield seconds
+            yield from super().work(assign)
+
+    return Long
+
+
+def stopped_after(seconds: float, world: FakeWorld) -> Callable[[Master], None]:
+    return lambda master: world.after(seconds, lambda: master.stop("interrupted"))
+
+
+# Who dies
 
 
 def test_a_group_whose_ranks_die_one_after_the_other_is_lost_once(tmp_path: Path) -> None:
     class Dying(Obedient):
-        def train(self, assign: Assign) -> None:
+        def train(self, assign: Assign) -> Doing:
             self.say(Gone("rank 2 is dead"))
-            self.die("rank 1 is dead")
+            return self.die("rank 1 is dead")
 
-    told = Run(tmp_path, FakeWorld(Obedient, Dying, restartable=False), max_trials=4).go()
+    told = lead(tmp_path, FakeWorld(Obedient, Dying, restartable=False), max_trials=4)
     assert reasons(told) == ["rank 2 is dead"]
     assert states(told) == [State.COMPLETE] * 4
 
 
-class DiesInFirstTrial(Obedient):
-    def train(self, assign: Assign) -> None:
-        self.say(Started(assign.trial.number, assign.attempt, "key", 0.0))
-        self.die("killed by signal 9")
+@pytest.mark.parametrize("restartable", [False, True])
+def test_the_trials_of_a_lost_group_are_done_by_others_or_by_itself(
+    restartable: bool, tmp_path: Path
+) -> None:
+    world = FakeWorld(*([Dies] if restartable else [Dies, Obedient]), restartable=restartable)
+    told = lead(tmp_path, world, max_trials=6)
+    assert (reasons(told), states(told)) == (["killed by signal 9"], [State.COMPLETE] * 6)
+    assert [(attempt.state, attempt.group) for attempt in told.trials[0].attempts] == [
+        (State.LOST, 0),
+        (State.COMPLETE, 0 if restartable else 1),
+    ]
+    assert world.restarts == [0]
+    assert restartable or assigned(world, 0) == [0]
 
 
-def test_the_trials_of_a_lost_group_go_to_others(tmp_path: Path) -> None:
-    world = FakeWorld(DiesInFirstTrial, Obedient, restartable=False)
-    told = Run(tmp_path, world, max_trials=6).go()
-    assert reasons(told) == ["killed by signal 9"]
-    assert states(told) == [State.COMPLETE] * 6
+def test_where_nothing_new_is_found_what_is_in_flight_is_trained_to_its_end_though_its_group_is_lost(
+    tmp_path: Path,
+) -> None:
+    world, small = FakeWorld(Dies, Obedient, restartable=False), {"search.bounds.max_operations": 1.0}
+    told = lead(tmp_path, world, changes=small, minutes=0.05)
     assert [attempt.state for attempt in told.trials[0].attempts] == [State.LOST, State.COMPLETE]
-    assert [attempt.group for attempt in told.trials[0].attempts] == [0, 1]
-    assert assigned(world, 0) == [0]
-    assert world.workers[0].inbox.qsize() <= 1, "more than the one ahead, if that came before it died"
+    assert reason(told).startswith("exhausted: no new architecture found within the bounds")
+    assert (states(told), told.tested is None) == ([State.COMPLETE], False)
 
 
-def test_a_lost_group_is_started_again_where_that_can_be_done(tmp_path: Path) -> None:
-    world = FakeWorld(DiesInFirstTrial)
-    told = Run(tmp_path, world, max_trials=3).go()
-    assert world.restarts == [0]
-    assert states(told) == [State.COMPLETE] * 3
-    assert [event.ready.rank for event in told.ranks] == [1, 1]
+def test_a_group_that_always_dies_is_given_up(tmp_path: Path) -> None:
+    told = lead(tmp_path, world := FakeWorld(Dies, again=Dies), max_trials=9)
+    assert (world.restarts, len(told.leg.losses)) == ([0] * RESTARTS, RESTARTS + 1)
+    assert reason(told) == "error: every group is lost"
 
 
-class AlwaysDies(DiesInFirstTrial):
-    pass
+def test_a_validation_makes_good_for_a_loss(tmp_path: Path) -> None:
+    class DiesInSecondTrial(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            return self.die("killed by signal 9") if self.trained else super().work(assign)
 
-
-def test_a_group_that_is_started_again_reports_as_rarely_as_before(tmp_path: Path) -> None:
-    world = FakeWorld(DiesInFirstTrial, Obedient)
-    Run(tmp_path, world, silence_seconds=5.0, max_trials=8).go()
-    assert world.restarts == [0]
-    said = [message for worker in world.workers for message in worker.heard]
-    assert [message.block_seconds for message in said if isinstance(message, Release)] == [1.0, 1.0]
-
-
-def test_a_group_that_always_dies_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = FakeWorld(AlwaysDies)
-
-    def again(group: int) -> bool:
-        world.kinds[group] = AlwaysDies
-        world._incarnation[group] += 1
-        world.workers[group] = world._start(group)
-        world.restarts.append(group)
-        return True
-
-    monkeypatch.setattr(world, "restart", again)
-    told = Run(tmp_path, world, max_trials=9).go()
-    assert world.restarts == [0, 0, 0]
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason == "error: every group is lost"
-    assert len(told.leg.losses) == 4
-
-
-class FallsSilent(Obedient):
-    """In its first trial; later it speaks again, of what it was told before."""
-
-    def train(self, assign: Assign) -> None:
-        self.say(Started(assign.trial.number, assign.attempt, "key", 0.0))
-        time.sleep(1.2)
-        self.end(assign, State.COMPLETE)
-
-
-def test_a_silent_group_is_lost_and_its_late_word_is_not_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiperf.run.group.FIRST_STEP", 1.0)
-    world = FakeWorld(FallsSilent, Obedient, restartable=False)
-    told = Run(tmp_path, world, silence_seconds=0.4, minutes=0.1).go()
-    assert len(told.leg.losses) == 1
-    assert reasons(told)[0].startswith("was silent for ")
-    # FallsSilent said COMPLETE of its trial in the end; it was given to the other group before.
-    assert assigned(world, 0) == [0]
-    assert [attempt.group for attempt in told.trials[0].attempts] == [0, 1]
-    assert told.trials[0].attempts[0].state is State.LOST
-    assert told.trials[0].state is State.COMPLETE
-
-
-def test_a_first_step_may_take_longer(tmp_path: Path) -> None:
-    world = FakeWorld(FallsSilent, restartable=False)
-    told = Run(tmp_path, world, silence_seconds=0.5, max_trials=2).go()  # five times that is patience enough
-    assert told.leg.losses == []
-    assert states(told) == [State.COMPLETE] * 2
-
-
-class KnownToBeSlow(FallsSilent):
-    """It measured 20,000 operations a second before the span: a step of its seed takes hours."""
-
-    def ceiling(self) -> None:
-        slow = Rate(2e4, 2e4, 0.0)
-        for rank in self.ranks:
-            self.say(Ceiling(rank, "node1", "a device", "bf16", 32, slow, slow, seed=slow))
-
-
-def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiperf.run.group.FIRST_STEP", 1.0)
-    world = FakeWorld(KnownToBeSlow, restartable=False)
-    told = Run(tmp_path, world, silence_seconds=0.4, max_trials=2).go()
-    assert told.leg.losses == []
-    assert states(told) == [State.COMPLETE] * 2
-
-
-def test_a_group_without_work_may_be_silent(tmp_path: Path) -> None:
-    class Slow(Obedient):
-        def train(self, assign: Assign) -> None:
-            time.sleep(1.0)
-            super().train(assign)
-
-    told = Run(tmp_path, FakeWorld(Slow, Obedient), silence_seconds=0.4, max_trials=3).go()
-    assert told.leg.losses == []
-
-
-def test_what_a_held_up_master_did_not_hear_is_no_silence(tmp_path: Path) -> None:
-    """As when its journal lies on a file system that stalls; several groups speak meanwhile."""
-    run = Run(tmp_path, FakeWorld(Obedient, Obedient, Obedient), silence_seconds=0.3, max_trials=30)
-
-    def stall(master: Master) -> None:
-        write = master.ledger.journal.write
-
-        def slow(t: float, event: Event) -> None:
-            write(t, event)
-            if isinstance(event, Closed) and event.segment.trial == 4:
-                time.sleep(2.0)
-
-        master.ledger.journal.write = slow  # type: ignore[method-assign]
-
-    run.before = stall
-    told = run.go()
-    assert told.leg.losses == []
-    assert states(told) == [State.COMPLETE] * 30
-
-
-def test_what_a_held_up_master_hears_late_is_no_wrong_clock(tmp_path: Path) -> None:
-    """The ranks said what time it is while the file system of the journal stood still."""
-    run = Run(tmp_path, FakeWorld(Obedient, Obedient, Obedient), max_trials=3)
-
-    def stall(master: Master) -> None:
-        write = master.ledger.journal.write
-
-        def slow(t: float, event: Event) -> None:
-            write(t, event)
-            if isinstance(event, RankReady) and event.ready.rank == 1:
-                time.sleep(1.5)
-
-        master.ledger.journal.write = slow  # type: ignore[method-assign]
-
-    run.before = stall
-    told = run.go()
-    assert len(told.ranks) == 3
-    assert all(abs(event.clock_offset_seconds) <= CLOCK_SECONDS for event in told.ranks)
-
-
-class DiesAtOnce(Obedient):
-    def control(self) -> None:
-        self.die("rank 2 on node1: the worker was killed by signal 11")
-
-
-def test_a_loss_before_the_clock_that_cannot_be_repaired_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(
-        WorldError, match="group 1 was lost before the clock started: rank 2 on node1: the worker was killed"
-    ):
-        Run(tmp_path, FakeWorld(Obedient, DiesAtOnce, restartable=False), max_trials=3).go()
-    told = replay(read_journal(RunFiles(tmp_path / "run").journal))
-    assert told.leg.ended is not None
-    assert told.leg.ended.reason.startswith("error: group 1 was lost before the clock")
+    world = FakeWorld(DiesInSecondTrial, again=DiesInSecondTrial)
+    told = lead(tmp_path, world, max_trials=RESTARTS + 3)
+    assert states(told) == [State.COMPLETE] * (RESTARTS + 3)
+    assert len(told.leg.losses) == RESTARTS + 2
 
 
 @pytest.mark.parametrize("moment", ["set_up", "ceiling", "control"])
 def test_a_group_that_is_lost_before_the_clock_starts_again_and_measures_again(
     moment: str, tmp_path: Path
 ) -> None:
-    class Dies(Obedient):
-        pass
-
-    setattr(Dies, moment, lambda self: self.die("the worker was killed by signal 9"))
-    run = Run(tmp_path, world := FakeWorld(Obedient, Dies), max_trials=3)
-    told = run.go()
-    assert world.restarts == [1]
+    killed = type("Killed", (Obedient,), {moment: lambda self: self.die("killed by signal 9")})
+    told = lead(tmp_path, world := FakeWorld(Obedient, killed), max_trials=3)
+    assert (world.restarts, len(told.leg.losses)) == ([1], 1)
     assert sorted(told.leg.ceilings) == sorted(told.leg.controls) == [1, 2]
     assert states(told) == [State.COMPLETE] * 3
-    assert len(told.leg.losses) == 1
-    assert any("killed by signal 9; it is started again" in text for text in run.said)
+    (text,) = world.said
+    assert text.endswith("killed by signal 9; it is started again")
 
 
-def test_a_group_that_is_lost_twice_before_the_clock_ends_the_run(tmp_path: Path) -> None:
-    class AgainAndAgain(FakeWorld):
-        def _start(self, index: int) -> Obedient:
-            self.kinds[index] = DiesAtOnce
-            return super()._start(index)
-
-    with pytest.raises(WorldError, match="group 0 was lost before the clock started"):
-        Run(tmp_path, world := AgainAndAgain(Obedient), max_trials=3).go()
-    assert world.restarts == [0]
+@pytest.mark.parametrize(("restartable", "restarts"), [(False, [0]), (True, [0])])
+def test_a_loss_before_the_clock_that_is_not_repaired_ends_the_run(
+    restartable: bool, restarts: list[int], tmp_path: Path
+) -> None:
+    world = FakeWorld(DiesAtOnce, restartable=restartable, again=DiesAtOnce)
+    told = "group 0 was lost before the clock started: rank 2 on node1: the worker was killed by signal 11"
+    with pytest.raises(WorldError, match=f"^{told}$"):
+        lead(tmp_path, world, max_trials=3)
+    assert world.restarts == restarts
+    assert reason(replay(read_journal(RunFiles(tmp_path / "run").journal))) == f"error: {told}"
 
 
 def test_the_test_goes_to_another_group_when_the_first_is_lost(tmp_path: Path) -> None:
     class DiesInTest(Obedient):
-        def evaluate(self, evaluate: Evaluate) -> None:
-            self.die("the weights cannot be read")
+        def evaluate(self, evaluate: Evaluate) -> Doing:
+            return self.die("the weights cannot be read")
 
-    world = FakeWorld(DiesInTest, Obedient, restartable=False)
-    told = Run(tmp_path, world, max_trials=4).go()
+    told = lead(tmp_path, FakeWorld(DiesInTest, Obedient, restartable=False), max_trials=4)
     assert reasons(told) == ["the weights cannot be read"]
     assert told.tested is not None
 
 
-class NeverReady(Obedient):
-    def set_up(self) -> None:
-        pass
-
-
-def test_the_test_does_not_wait_for_a_group_that_may_never_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = FakeWorld(DiesInFirstTrial, Obedient)
-
-    def in_vain(group: int) -> bool:
-        world.kinds[group] = NeverReady
-        world._incarnation[group] += 1
-        world.workers[group] = world._start(group)
-        return True
-
-    monkeypatch.setattr(world, "restart", in_vain)
-    monkeypatch.setattr("aiperf.run.master.READY_SECONDS", 20.0)
-    began = time.monotonic()
-    told = Run(tmp_path, world, max_trials=4).go()
+def test_the_test_does_not_wait_for_a_group_that_may_never_come_back(tmp_path: Path) -> None:
+    told = lead(tmp_path, world := FakeWorld(Dies, Obedient, again=NeverReady), max_trials=4)
     assert told.tested is not None
-    assert time.monotonic() - began < 20
+    assert world.clock.now < READY_SECONDS
     assert len(told.leg.losses) == 1
 
 
-def test_hosts_of_other_times_of_day_are_refused_before_the_clock_runs(tmp_path: Path) -> None:
-    class Ahead(Obedient):
-        def ready(self, rank: int) -> Ready:
-            return replace(super().ready(rank), host="node2", wall_seconds=time.time() + 3.0)
-
-    with pytest.raises(WorldError, match=r"the clocks of node2 and the master differ by 3\.0 s"):
-        Run(tmp_path, FakeWorld(Obedient, Ahead), max_trials=2).go()
-    told = replay(read_journal(RunFiles(tmp_path / "run").journal))
-    assert told.leg.released is None
+# Who is silent
 
 
-def test_ranks_that_never_are_ready_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiperf.run.master.READY_SECONDS", 0.5)
-    with pytest.raises(WorldError, match="of 1 no word came: rank 2; see logs/"):
-        Run(tmp_path, FakeWorld(Obedient, NeverReady), max_trials=2).go()
+@pytest.mark.parametrize(("seconds", "lost"), [(4.9 * 60, 0), (5.2 * 60, 1)])
+def test_a_group_is_lost_that_is_silent_for_too_long(seconds: float, lost: int, tmp_path: Path) -> None:
+    """In a first step five times the usual silence; its late word is not heard. Who has nothing to do may be
+    silent."""
+    world = FakeWorld(works_for(seconds), Obedient, restartable=False)
+    told = lead(tmp_path, world, max_trials=2)
+    assert reasons(told) == ["was silent for 300 s"] * lost
+    first = [(attempt.state, attempt.group) for attempt in told.trials[0].attempts]
+    assert first == ([(State.LOST, 0)] * lost + [(State.COMPLETE, lost)])
+    assert assigned(world, 0) == [0]
+
+
+def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(tmp_path: Path) -> None:
+    class KnownToBeSlow(works_for(3600.0)):  # type: ignore[misc]
+        """It measured 20,000 operations a second before the span: a step of its seed takes hours."""
+
+        def measured(self, rank: int) -> Ceiling:
+            return replace(super().measured(rank), seed=Rate(2e4, 2e4, 0.0))
+
+    told = lead(tmp_path, FakeWorld(KnownToBeSlow, restartable=False), max_trials=2)
+    assert (reasons(told), states(told)) == ([], [State.COMPLETE] * 2)
+
+
+@pytest.mark.parametrize(("last", "lost"), [(30.0, 0), (1.0, 1)])
+def test_after_a_long_block_the_next_one_is_waited_for(last: float, lost: int, tmp_path: Path) -> None:
+    class Long(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            self.say(block(assign, 1, last))
+            yield 110.0
+            self.end(assign, State.FAILED, "the loss is nan")
+
+    told = lead(tmp_path, FakeWorld(Long, restartable=False), minutes=5, max_trials=1)
+    assert len(told.leg.losses) == lost
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [(Closed, 200.0), (RankReady, CLOCK_SECONDS + 1)])
+def test_a_master_that_is_held_up_blames_nobody(kind: type[Event], seconds: float, tmp_path: Path) -> None:
+    """As when its journal lies on a file system that stalls: what it did not hear meanwhile is no silence,
+    and what the ranks said of the time of day is no wrong clock."""
+    world, held_up = FakeWorld(Obedient, Obedient, Obedient), list[Event]()
+
+    def stall(master: Master) -> None:
+        write = master.ledger.journal.write
+
+        def slow(t: float, event: Event) -> None:
+            write(t, event)
+            if isinstance(event, kind) and not held_up:
+                held_up.append(event)
+                world.clock.now += seconds
+
+        master.ledger.journal.write = slow  # type: ignore[method-assign]
+
+    told = lead(tmp_path, world, silence_seconds=10.0, before=stall, max_trials=9)
+    assert held_up
+    assert (reasons(told), states(told)) == ([], [State.COMPLETE] * 9)
+    assert all(abs(event.clock_offset_seconds) <= CLOCK_SECONDS for event in told.ranks)
+
+
+# Who is still at work when a leg ends
+
+
+def test_a_group_that_does_not_stop_is_lost_after_its_time(tmp_path: Path) -> None:
+    world = FakeWorld(works_for(200.0))
+    told = lead(tmp_path, world, before=stopped_after(10.0, world), minutes=50)
+    assert reasons(told) == ["did not stop within 32 s"], "half a minute, and a block of two seconds"
+    assert 42.0 <= told.leg.end < 43.0
+    assert told.tested is None
+
+
+def test_a_group_that_dies_when_it_is_to_stop_is_not_started_again(tmp_path: Path) -> None:
+    class DiesOfStop(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            while not self.halted:
+                yield 0.1
+            yield from self.die("killed by signal 15")
+
+    world = FakeWorld(DiesOfStop)
+    told = lead(tmp_path, world, before=stopped_after(0.3, world), minutes=5)
+    assert (reasons(told), world.restarts) == (["killed by signal 15"], [])
+
+
+TARGET = {"limits.target_error": 0.7, "training.epochs": [1]}
+"""Reached by the first child. When the stop comes, its group has just begun the next one."""
+SLOW = steady(speed=replace(assumed("h100").speed, validation=0.05))
+"""Validations of about a hundred seconds, in which a group says now and then that it works."""
+BUSY = steady(
+    messages=replace(assumed("h100").messages, master_seconds=0.4),
+    speed=replace(assumed("h100").speed, step_seconds=20.0),
+)
+"""All groups close at once, within 26 s of the deadline; the master hears the last of it much later."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "assumptions", "minutes", "limits", "ends", "lost"),
+    [
+        # Without an earlier one nobody knows how long a validation takes, so it begins at the deadline.
+        (2, SLOW, 5.0, {}, "deadline", 0),
+        # Else the network that reached the target would not be tested: nobody else could.
+        (1, SLOW, 60.0, TARGET, "target", 0),
+        # By design: the rules allow no minute between the trials that a stop ends. But the groups are there.
+        (2, SLOW, 60.0, TARGET, "target", 2),
+        (40, BUSY, 10.0, {}, "deadline", 0),
+    ],
+)
+def test_who_still_validates_is_waited_for_unless_others_were_stopped_before(
+    nodes: int,
+    assumptions: Assumptions,
+    minutes: float,
+    limits: dict[str, object],
+    ends: str,
+    lost: int,
+    tmp_path: Path,
+) -> None:
+    machine, wanted = SimulatedMachine(nodes, 1), config(minutes, **limits)
+    told = Played(tmp_path / "run", machine, assumptions, wanted).replay
+    assert (reason(told), told.faults) == (ends, [])
+    assert reasons(told) == ["did not stop within 32 s"] * lost
+    at_end = [attempt.state for attempt in told.attempts if attempt.began][-nodes:]
+    assert at_end == [State.LOST if lost else State.STOPPED] * nodes
+    assert told.tested is not None or ends == "deadline"
+    if ends == "deadline":
+        assert told.leg.end == told.leg.deadline
+        late = max(attempt.end_time or 0.0 for attempt in told.attempts) - told.leg.end
+        assert late > STOP_SECONDS + 2, "else nobody was waited for"
+
+
+def test_a_stop_by_the_scheduler_waits_for_nobody(tmp_path: Path) -> None:
+    world = FakeWorld(works_for(200.0))
+    told = lead(
+        tmp_path, world, before=lambda master: world.after(9.0, lambda: master.stop(TERMINATED)), minutes=5
+    )
+    assert (reason(told), len(reasons(told))) == (TERMINATED, 1)

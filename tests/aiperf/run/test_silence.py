@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,67 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import Dispatched, LegBegan, Opened
-from aiperf.journal.file import VERSION, JournalWriter
-from aiperf.journal.replay import Replay
-from aiperf.proposing.jobs import Jobs
-from aiperf.run.groups import Groups, Wanting
-from aiperf.run.ledger import Ledger
+from aiperf.journal.events import Dispatched, LegBegan
+from aiperf.run.groups import Groups
 from aiperf.run.silence import DEAF_SECONDS, Deadlines
-from aiperf.wire.messages import Setup, ToGroup
-from nas.record import graph_to_json
-from nas.seeds import residual
+from aiperf.run.wanting import Wanting
+from aiperf.wire.messages import Setup
+from tests.aiperf.groups import FakeWorld, Obedient, begun
+from tests.aiperf.journals import Scene, told
 from tests.aiperf.presets import resolved_preset
 from tests.journals import Scene, told
 
-GROUPS, SILENCE = 4, 3.0
+GROUPS, SILENCE, PRESET = 4, 3.0, resolved_preset("digits")
 JOB = next(event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched))
-
-
-@dataclass
-class Turned:
-    """A clock that is turned by hand."""
-
-    now: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-
-@dataclass
-class Mute:
-    """A world whose groups can be started again and say nothing."""
-
-    groups: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(1, 1 + GROUPS))
-
-    def send(self, group: int, message: ToGroup) -> None: ...
-
-    def send_all(self, message: ToGroup) -> None: ...
-
-    def receive(self, seconds: float) -> None: ...
-
-    def restart(self, group: int) -> bool:
-        return True
-
-    def close(self) -> None: ...
-
-
-@contextmanager
-def begun(clock: Turned) -> Iterator[Groups]:
-    config, replay = resolved_preset("digits"), Replay()
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        JournalWriter.begin(RunFiles(Path(directory) / "run")) as journal,
-    ):
-        opened = Opened(VERSION, "run", "0", "code", config, graph_to_json(residual()))
-        journal.write(0.0, opened)
-        replay.add(0.0, opened)
-        ledger = Ledger(journal, replay, Jobs.of(config, residual(), replay), clock)
-        ledger.write(LegBegan(0, "now", ("aiperf-hpc",), Mute().groups))
-        yield Groups(ledger, Mute(), Setup(config, opened.seed_graph, directory), SILENCE)
 
 
 @dataclass
@@ -103,11 +52,17 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(moves=st.lists(MOVES, min_size=60, max_size=120))
+@settings(max_examples=50)
+@given(moves=st.lists(MOVES, min_size=40, max_size=80))
 def test_nobody_is_overlooked_and_nobody_is_lost_too_early(moves: list[tuple[str, int, float]]) -> None:
-    clock, model = Turned(), Looking()
-    with begun(clock) as groups:
+    world, model = FakeWorld(*[Obedient] * GROUPS), Looking()
+    clock = world.clock
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        begun(RunFiles(Path(folder) / "run"), PRESET, clock) as ledger,
+    ):
+        ledger.write(LegBegan(0, "now", ("aiperf-hpc",), world.groups))
+        groups = Groups(ledger, world, Setup(PRESET, ledger.replay.opened.seed_graph, folder), SILENCE)
         for what, index, seconds in moves:
             clock.now += seconds
             group = groups.each[index]

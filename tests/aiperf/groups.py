@@ -28,6 +28,7 @@ from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.layout import Described
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
@@ -40,6 +41,7 @@ from aiperf.wire.messages import (
     MeasureControl,
     Rate,
     Ready,
+    Refused,
     Release,
     Setup,
     Started,
@@ -72,6 +74,9 @@ READY = Ready(
     seconds=0.1,
     multiplies={"matrix product": "bf16", "convolution": "bf16"},
 )
+
+PROCESSOR = Described(1, "a processor", "cpu", 8 << 30, {"fp32": 2e11, "bf16": 1e11})
+"""What `describe_device` finds out in a process of its own."""
 
 Doing = Iterable[float]
 """What a group does with a message: seconds that pass between what it says."""
@@ -171,6 +176,17 @@ class Obedient:
 
     def end(self, assign: Assign, state: State, reason: str = "", **more: Any) -> Doing:
         return self.say(Finished(assign.trial.number, assign.attempt, state, reason, **more))
+
+
+class NeverReady(Obedient):
+    def set_up(self) -> Doing:
+        return ()
+
+
+class Refuses(Obedient):
+    def set_up(self) -> Doing:
+        self.say(Refused(2, "node2", "the data is not here"))
+        return self.die("it ended")
 
 
 def block(assign: Assign, steps: int = STEPS, seconds: float = STEPS * STEP_SECONDS, age: float = 0) -> Steps:

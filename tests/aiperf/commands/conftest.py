@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
-from aiperf.ranks.process import describe_device
 from tests.aiperf.commands.typed import Typed
+from tests.aiperf.groups import PROCESSOR
 
 
 @pytest.fixture
@@ -15,13 +13,10 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return Typed(monkeypatch, capsys)
 
 
-asked_once = cache(describe_device)
-
-
 @pytest.fixture(autouse=True)
-def described_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This host's devices are asked for in a process of their own: once for all tests."""
-    monkeypatch.setattr("aiperf.ranks.worker.describe_device", asked_once)
+def described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process is started to look at this host's devices."""
+    monkeypatch.setattr("aiperf.ranks.worker.describe_device", lambda place, kind: PROCESSOR)
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ from aiperf.wire.messages import (
     Meeting,
     Observe,
     Ready,
-    Refused,
     Release,
     Setup,
     Started,
@@ -51,7 +50,9 @@ from tests.aiperf.groups import (
     VALIDATED,
     Doing,
     FakeWorld,
+    NeverReady,
     Obedient,
+    Refuses,
     assigned,
     block,
     lead,
@@ -354,17 +355,6 @@ class WithDevices(Obedient):
 
     def ready(self, rank: int) -> Ready:
         return replace(super().ready(rank), device_id="-ab"[rank], visible_devices=8)
-
-
-class NeverReady(Obedient):
-    def set_up(self) -> Doing:
-        return ()
-
-
-class Refuses(Obedient):
-    def set_up(self) -> Doing:
-        self.say(Refused(2, "node2", "the data is not here"))
-        return self.die("it ended")
 
 
 @pytest.mark.parametrize(

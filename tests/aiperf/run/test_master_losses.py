@@ -21,7 +21,18 @@ from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate
-from tests.aiperf.groups import Doing, FakeWorld, Obedient, assigned, block, lead, reason, reasons, states
+from tests.aiperf.groups import (
+    Doing,
+    FakeWorld,
+    NeverReady,
+    Obedient,
+    assigned,
+    block,
+    lead,
+    reason,
+    reasons,
+    states,
+)
 from tests.aiperf.simulation.simulated import Played, config, steady
 
 
@@ -35,11 +46,6 @@ class Dies(Obedient):
 class DiesAtOnce(Obedient):
     def control(self) -> Doing:
         return self.die("rank 2 on node1: the worker was killed by signal 11")
-
-
-class NeverReady(Obedient):
-    def set_up(self) -> Doing:
-        return ()
 
 
 def works_for(seconds: float) -> type[Obedient]:

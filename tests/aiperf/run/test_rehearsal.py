@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,19 +18,14 @@ from aiperf.run.rehearsal import rehearsal_text
 from aiperf.wire.layout import Described
 from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_folders, write_idx
+from tests.aiperf.groups import PROCESSOR
 
 RANKS = Ranks(Wanted("cpu"))
 
 
-@pytest.fixture(scope="module")
-def described() -> tuple[Described, ...]:
-    """This host's, asked in a process of its own: once for all tests."""
-    return RANKS.devices(load_preset("digits"))
-
-
 @pytest.fixture(autouse=True)
-def asked_once(described: tuple[Described, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ranks, "devices", lambda self, config: described)
+def processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: (PROCESSOR,))
 
 
 def rehearsed(config: Config) -> dict[str, str]:
@@ -58,16 +54,14 @@ def test_the_digits_have_their_pinned_list_whatever_is_held_back() -> None:
 @pytest.mark.parametrize(
     ("write", "told"),
     [
-        (write_idx, "idx, 4 classes, 12 x 12, 1 channel; 32 training, 8 validation, 20 test images"),
-        (
-            write_folders,
-            "imagefolder, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15 test images",
-        ),
+        (write_idx, "idx, 4 classes, 12 x 12, 1 channel; 32 training, 8 validation, 20"),
+        (write_folders, "imagefolder, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15"),
     ],
 )
-def test_images_are_counted_where_they_lie(write: object, told: str, tmp_path: Path) -> None:
-    assert callable(write)
-    assert rehearsed(own(write(tmp_path)))["data"] == told
+def test_images_are_counted_where_they_lie(
+    write: Callable[[Path], DataConfig], told: str, tmp_path: Path
+) -> None:
+    assert rehearsed(own(write(tmp_path)))["data"] == f"{told} test images"
 
 
 def test_packed_images_are_rehearsed_without_staging_them(tmp_path: Path) -> None:
@@ -88,24 +82,13 @@ def test_a_set_that_cannot_be_ranked_has_no_least_span() -> None:
     )
 
 
-IMAGENET: Mapping[str, object] = {
-    "name": "imagefolder",
-    "classes": 1000,
-    "channels": 3,
-    "size": 224,
-    "synthetic": False,
-    "official_training_examples": 1_281_167,
-    "training_examples": 1_231_167,
-    "validation_examples": 50_000,
-    "test_examples": 50_000,
-    "test_examples_per_class": [50, 50],
-}
-
-
-def test_one_that_can_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """A manifest stands for ImageNet, which is not to be had here."""
-    found = type("Found", (), {"manifest": IMAGENET})
-    monkeypatch.setattr("aiperf.data.load", lambda *_: found)
+    shape = {"name": "imagefolder", "classes": 1000, "channels": 3, "size": 224, "synthetic": False}
+    examples = {"training": 1_231_167, "validation": 50_000, "test": 50_000, "official_training": 1_281_167}
+    manifest = shape | {f"{part}_examples": number for part, number in examples.items()}
+    manifest["test_examples_per_class"] = [50, 50]
+    monkeypatch.setattr("aiperf.data.load", lambda *_: SimpleNamespace(manifest=manifest))
     lines = rehearsed(load_preset("ranked"))
     assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
     assert "cannot_be_ranked" not in lines
@@ -151,20 +134,11 @@ def test_a_format_that_the_device_does_not_have_is_refused() -> None:
         rehearsal_text(config, RANKS, None)
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "module", "words"),
-    [
-        ("tuning.name", "optuna", "aiperf.proposing.proposals.installed", "pip install '.[optuna]'"),
-        ("tuning.name", "nni", "aiperf.proposing.proposals.installed", "pip install '.[nni]'"),
-    ],
-)
-def test_a_missing_extra_is_told(
-    key: str, name: str, module: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, lambda library: False)
-    with pytest.raises(AiperfError) as refusal:
-        rehearsal_text(with_overrides(load_preset("digits"), {key: name}), RANKS, 1000.0)
-    assert words in str(refusal.value)
+@pytest.mark.parametrize("name", ["optuna", "nni"])
+def test_a_missing_extra_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: False)
+    with pytest.raises(AiperfError, match=rf"pip install '\.\[{name}\]'"):
+        rehearsal_text(with_overrides(load_preset("digits"), {"tuning.name": name}), RANKS, 1000.0)
 
 
 def test_a_tuner_that_is_left_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

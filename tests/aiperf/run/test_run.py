@@ -19,7 +19,7 @@ import pytest
 from aiperf.config import to_toml
 from aiperf.errors import ConfigError, JournalError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Event, LegBegan, Opened
+from aiperf.journal.events import LegBegan, Opened
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.ranks import Ranks
@@ -30,8 +30,10 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.trial import State
 from analysis.readings.telemetry import HostClock, read_telemetry
-from tests import journals
+from tests.aiperf import journals
+from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
+from tests.aiperf.groups import reason
 from tests.mpi.jobs import environ
 
 pytestmark = [
@@ -40,14 +42,7 @@ pytestmark = [
 ]
 
 # Trials of a second or two, so that a short span sees several of them begin and end.
-QUICK = [
-    "--set",
-    "training.epochs=[10, 5]",
-    "--set",
-    "training.validate_every_examples=500",
-    "--device",
-    "cpu",
-]
+QUICK = ("--device=cpu", "--set=training.epochs=[10, 5]", "--set=training.validate_every_examples=500")
 BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
 
 
@@ -90,30 +85,64 @@ def told(directory: Path) -> Replay:
     return replay(read_journal(RunFiles(directory).journal))
 
 
-def first_leg(scene: journals.Scene) -> list[tuple[float, Event]]:
-    lines = journals.told(scene)
-    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
-    return lines[:second]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    answer = finished("run", "--directory", directory, "--minutes", 0.2, *QUICK)
+    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
     assert answer.returncode == 0, answer.stderr
     return directory, answer.stdout
 
 
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
 def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
+    """It measures its ceiling and stays below, and its host is recorded over the whole span."""
     directory, output = whole
-    run = told(directory)
-    assert "VALID, class smoke" in output
-    assert run.leg.ended is not None
-    assert run.leg.ended.reason == "deadline"
-    assert run.span_seconds == pytest.approx(12.0, abs=1e-6)
+    run, files = told(directory), RunFiles(directory)
+    for words in ("VALID, class smoke", "of the ceiling", "energy                  unknown (no supported"):
+        assert words in output
+    assert (reason(run), run.faults) == ("deadline", [])
+    assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
     assert run.tested is not None
     assert run.tested.tally.of == 1197
-    assert not run.faults
+    (ceiling,) = run.leg.ceilings.values()
+    format = run.opened.config.training.format  # which "auto" came to on this processor
+    assert ceiling.format == format
+    assert run.ranks[0].ready.multiplies == {"matrix product": format, "convolution": format}
+    assert run.attempts[0].seconds > 0
+    for attempt in run.attempts:
+        if attempt.seconds > 0:
+            dispatched = attempt.dispatched
+            products = 2 * (dispatched.forward[0] + dispatched.backward[0])
+            assert products * attempt.examples / attempt.seconds < ceiling.product.fastest
+    found = read_telemetry(files, run)
+    assert found is not None
+    assert {"host.utilisation", "host.memory_bytes"} <= {quantity.name for quantity in found.quantities}
+    (path,) = files.telemetry_directory.iterdir()
+    times = [json.loads(line)["wall_seconds"] for line in path.read_text().splitlines()]
+    ((begin, end),) = HostClock(run, path.stem).spans("")
+    assert times[0] < begin < end < times[-1]
+    assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
+
+
+def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str], typed: Typed) -> None:
+    assert typed("validate", whole[0], "--reevaluate", "--device", "cpu") == 0, typed.out
+    assert "agrees" in typed.out
+
+
+@pytest.mark.parametrize("words", [("score",), ("resume",), ("run", *QUICK, "--resume", "--directory")])
+def test_its_result_is_shown_again(words: tuple[str, ...], whole: tuple[Path, str], typed: Typed) -> None:
+    """From the journal alone: by a command that reads it, and by those that would go on."""
+    directory, output = whole
+    before = RunFiles(directory).journal.read_bytes()
+    assert typed(*words, directory) == 0
+    assert output.endswith(typed.out) or typed.out in output
+    complete = f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
+    assert typed.err == ("" if words == ("score",) else complete)
+    assert RunFiles(directory).journal.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -130,59 +159,19 @@ def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
     assert run.tested.tally.of == 20
 
 
-def test_it_measures_its_ceiling_and_stays_below(whole: tuple[Path, str]) -> None:
-    run = told(whole[0])
-    (ceiling,) = run.leg.ceilings.values()
-    format = run.opened.config.training.format  # which "auto" came to on this processor
-    assert ceiling.format == format
-    assert run.ranks[0].ready.multiplies == {"matrix product": format, "convolution": format}
-    for attempt in run.attempts:
-        if attempt.seconds > 0:
-            dispatched = attempt.dispatched
-            products = 2 * (dispatched.forward[0] + dispatched.backward[0])
-            assert products * attempt.examples / attempt.seconds < ceiling.product.fastest
-    assert "of the ceiling" in whole[1]
-
-
-def test_its_host_is_recorded_over_the_whole_span(whole: tuple[Path, str]) -> None:
-    run, files = told(whole[0]), RunFiles(whole[0])
-    found = read_telemetry(files, run)
-    assert found is not None
-    assert {"host.utilisation", "host.memory_bytes"} <= {quantity.name for quantity in found.quantities}
-    (path,) = files.telemetry_directory.iterdir()
-    times = [json.loads(line)["wall_seconds"] for line in path.read_text().splitlines()]
-    ((begin, end),) = HostClock(run, path.stem).spans("")
-    assert times[0] < begin < end < times[-1]
-    assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
-    assert "energy                  unknown (no supported energy sensor)" in whole[1]
-
-
-def test_its_score_is_recomputed_from_the_journal_alone(whole: tuple[Path, str]) -> None:
-    directory, output = whole
-    again = finished("score", directory).stdout
-    assert again.strip() in output
-
-
-def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str]) -> None:
-    answer = finished("validate", whole[0], "--reevaluate", "--device", "cpu")
-    assert answer.returncode == 0, answer.stdout
-    assert "agrees" in answer.stdout
-
-
-def test_a_complete_run_is_not_resumed(whole: tuple[Path, str]) -> None:
-    before = RunFiles(whole[0]).journal.read_bytes()
-    answer = finished("resume", whole[0])
-    assert answer.returncode == 0
-    assert f"the run in {whole[0]} is complete; this is its result" in answer.stderr
-    assert RunFiles(whole[0]).journal.read_bytes() == before
+def first_leg(directory: Path, *changes: tuple[str, object], **opened: object) -> RunFiles:
+    """A run that was killed in its first leg, with another first line."""
+    lines = journals.told(journals.Scene(killed_at=20.0, changes=changes))
+    (second,) = (i for i, (_, e) in enumerate(lines) if isinstance(e, LegBegan) and e.index == 1)
+    (t, first), *others = lines[:second]
+    assert isinstance(first, Opened)
+    return journals.write_run(directory, [(t, replace(first, **opened)), *others])  # type: ignore[arg-type]
 
 
 def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on(tmp_path: Path) -> None:
     """`validate` would find the later proposals to be other ones, and call the run INVALID."""
-    (t, opened), *others = first_leg(journals.Scene(killed_at=20.0, changes=(("search.name", "bayesian"),)))
-    assert isinstance(opened, Opened)
-    other = replace(opened, libraries={"scikit-learn": "0.1", "numpy": "0.2"})
-    files = journals.write_run(tmp_path / "run", [(t, other), *others])
+    other = {"scikit-learn": "0.1", "numpy": "0.2"}
+    files = first_leg(tmp_path / "run", ("search.name", "bayesian"), libraries=other)
     before = files.journal.read_bytes()
     with pytest.raises(JournalError, match=r"depend on scikit-learn 0\.1, numpy 0\.2; here it is"):
         resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
@@ -192,7 +181,7 @@ def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on
 @pytest.mark.parametrize("edit", [("batch_size = 50", "batch_size = 100"), ("[training]", "[training")])
 def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, str], tmp_path: Path) -> None:
     """Nothing reads the file again: the change would be passed over."""
-    files = journals.write_run(tmp_path / "run", first_leg(journals.Scene(killed_at=20.0)))
+    files = first_leg(tmp_path / "run")
     before = files.journal.read_bytes()
     files.config.write_text(to_toml(told(files.directory).opened.config).replace(*edit))
     with pytest.raises(ConfigError, match=r"config\.toml"):
@@ -213,8 +202,7 @@ def test_ctrl_c_ends_a_run_with_its_result(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "VALID, class smoke" in output
     run = told(directory)
-    assert run.leg.ended is not None
-    assert run.leg.ended.reason == "interrupted"
+    assert reason(run) == "interrupted"
     assert run.tested is not None
 
 
@@ -275,15 +263,6 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     assert "the loss is" in ended.finished.reason
     assert "rank 1 on" in ended.finished.reason
     assert score(run, recount(run).counts).goodput.operations == 0
-
-
-def test_the_same_command_again_goes_on_or_shows_the_result(whole: tuple[Path, str]) -> None:
-    directory, output = whole
-    before = RunFiles(directory).journal.read_bytes()
-    answer = finished("run", "--directory", directory, "--resume", *QUICK)
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines() == output.splitlines()[-len(answer.stdout.splitlines()) :]
-    assert RunFiles(directory).journal.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -1,21 +1,26 @@
-"""`serve` under load: real sockets that send half a request, never read, or come all at once."""
+"""`serve`: who is answered, and real sockets that send half a request, never read, or come all at once."""
 
 from __future__ import annotations
 
 import math
+import shutil
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from aiperf.commands.looking import serving
 from aiperf.commands.looking.serving import LivePage, make_server
-from tests.journals import Scene, told, write_run
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from tests.aiperf.journals import Scene, told, write_run
 
 SECONDS = 60.0  # for what takes milliseconds where nothing else runs
 
@@ -58,8 +63,8 @@ def received(client: socket.socket) -> bytes:
     return answer
 
 
-def asked(server: ThreadingHTTPServer) -> bytes:
-    with connected(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
+def asked(server: ThreadingHTTPServer, path: str = "/", host: str = "localhost") -> bytes:
+    with connected(server, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
         return received(client)
 
 
@@ -73,6 +78,43 @@ def wait_for(num_handlers: int) -> None:
     while handlers() != num_handlers and time.monotonic() < until:
         time.sleep(0.02)
     assert handlers() == num_handlers
+
+
+def test_the_run_is_shown_on_loopback_only_and_to_its_own_name_only(
+    live: LivePage, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At any port: a tunnel may begin at another. A browser that turns away is worth no line."""
+    with served(live) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        page = asked(server)
+        assert page.startswith(b"HTTP/1.0 200")
+        assert b"sustained OPS" in page
+        assert b"connect-src &#39;self&#39;" in page
+        assert asked(server, "/metrics").rstrip().endswith(b"# EOF")
+        assert asked(server, "/../../etc/passwd").startswith(b"HTTP/1.0 404")
+        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example:8321", ":8321"):
+            answer = asked(server, host=host)
+            assert answer.startswith(b"HTTP/1.0 403"), host
+            assert answer.endswith(b"open this page as 127.0.0.1 or localhost or [::1]\n")
+        for host in ("127.0.0.1:9000", "localhost:1", "[::1]:9000", "localhost"):
+            assert asked(server, host=host).startswith(b"HTTP/1.0 200"), host
+        for _ in range(3):
+            with connected(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        assert asked(server).startswith(b"HTTP/1.0 200")
+        assert capfd.readouterr().err == ""
+        with pytest.raises(AiperfError, match="choose another with --port"):
+            make_server(live, server.server_port)
+
+
+def test_a_journal_that_is_gone_is_told_in_a_line(live: LivePage, tmp_path: Path) -> None:
+    gone = RunFiles(tmp_path / "gone")
+    shutil.copytree(live.files.directory, gone.directory)
+    page = LivePage(gone)
+    page.html()
+    gone.journal.unlink()
+    with pytest.raises(AiperfError, match=r"journal\.jsonl cannot be read: No such file"):
+        page.metrics()
 
 
 def test_all_who_come_at_once_are_answered(live: LivePage) -> None:
@@ -89,8 +131,9 @@ def test_beyond_the_bound_nobody_gets_a_thread(live: LivePage, monkeypatch: pyte
         for _ in range(4):
             stack.enter_context(connected(server, b"GET / HT"))
         wait_for(4)
-        assert asked(server).startswith(b"HTTP/1.0 503 Service Unavailable\r\n")
-        assert asked(server).endswith(b"\r\n\r\n4 connections are open; try again in 60 s\n")
+        answer = asked(server)
+        assert answer.startswith(b"HTTP/1.0 503 Service Unavailable\r\n")
+        assert answer.endswith(b"\r\n\r\n4 connections are open; try again in 60 s\n")
         assert handlers() == 4
 
 

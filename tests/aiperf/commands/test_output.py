@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -14,39 +16,41 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
-from tests.journals import told, write_run
-
-COMMAND = [sys.executable, "-m", "aiperf"]
-
-
-def test_a_full_disk_under_the_output_is_one_line() -> None:
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        answer = subprocess.run(
-            [*COMMAND, "count"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
-    assert answer.returncode == 1
-    assert answer.stderr == "aiperf-hpc: No space left on device\n"
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import told, write_run
 
 
-def test_a_reader_that_has_left_is_told_nothing() -> None:
+def test_a_full_disk_under_the_output_is_one_line(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:  # closing writes what is left of it
+        monkeypatch.setattr(sys, "stdout", full)
+        assert typed("count") == 1
+    assert typed.err == "aiperf-hpc: No space left on device\n"
+
+
+@pytest.mark.parametrize("words", [("count",), ()])
+def test_a_reader_that_has_left_is_told_nothing(
+    words: tuple[str, ...], typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read, write = os.pipe()
     os.close(read)
-    answer = subprocess.run([*COMMAND, "count"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
-    os.close(write)
-    assert (answer.returncode, answer.stderr) == (1, "")
+    pipe = os.fdopen(write, "w", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", pipe)
+    with pytest.raises(SystemExit, match="1") if words else nullcontext():
+        assert typed(*words) == 0
+    sys.stdout.flush()  # as at the exit
+    assert typed.capsys.readouterr().err == ""
+    with suppress(BrokenPipeError):
+        pipe.close()
 
 
-def test_a_locale_of_few_letters_takes_nothing_but_letters_away(tmp_path: Path) -> None:
+def test_a_locale_of_few_letters_takes_nothing_but_letters_away(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = write_run(tmp_path / "run", told())
-    answer = subprocess.run(
-        [*COMMAND, "score", files.directory],
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert "VALID, class smoke" in answer.stdout
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
+    assert (typed("score", files.directory), typed.err) == (0, "")
+    assert b"VALID, class smoke" in written.getvalue()
 
 
 class Full(io.StringIO):
@@ -56,9 +60,7 @@ class Full(io.StringIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_run_goes_on_when_nobody_can_see_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_when_nobody_can_see_it(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Replay()
     monkeypatch.setattr(sys, "stdout", Full())
     with Display(RunFiles(Path("runs/one")), terminal=False) as display:
@@ -67,4 +69,32 @@ def test_a_run_goes_on_when_nobody_can_see_it(
             if replay.legs:
                 display.show(replay, t)
     told_once = "aiperf-hpc: progress cannot be shown any more (No space left on device)\n"
-    assert capsys.readouterr().err == told_once
+    assert typed.capsys.readouterr().err == told_once
+
+
+WITHOUT = """
+import sys
+from aiperf.start import main
+for absent, *words in map(str.split, sys.argv[1:]):
+    sys.argv[1:] = words
+    sys.modules.update(dict.fromkeys(absent.split(",")))  # an import raises
+    print(main())
+    for name in absent.split(","):
+        del sys.modules[name]
+"""
+
+
+def test_what_reads_a_journal_or_simulates_needs_no_extra_and_else_it_is_named(tmp_path: Path) -> None:
+    run, study = write_run(tmp_path / "run", told()).directory, tmp_path / "study"
+    commands = (
+        f"jinja2,matplotlib,prometheus_client,cryptography,jsonschema,torch validate {run}",
+        f"jinja2 report {run}",
+        f"torch simulate --nodes 1 --set limits.minutes=1 --directory {study}",
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *commands], capture_output=True, text=True, timeout=100
+    )
+    assert re.findall(r"^\d$", answer.stdout, re.M) == ["0", "1", "0"], answer.stderr
+    assert answer.stderr.splitlines()[0] == (
+        "aiperf-hpc: jinja2 is not installed; remedy: pip install '.[report]' in a checkout of aiperf-hpc"
+    )

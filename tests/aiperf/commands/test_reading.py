@@ -53,13 +53,6 @@ def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_pa
     assert integrity - unknown == {"chain", "order", "seed"}  # each has the first line to look at
 
 
-def test_what_is_not_there_is_named(typed: Typed, tmp_path: Path) -> None:
-    assert typed("validate", tmp_path / "p.tar.gz") == 2
-    assert typed.err == (
-        f"aiperf-hpc: {tmp_path}/p.tar.gz does not exist; give a run directory or a package\n"
-    )
-
-
 def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     output = tmp_path / "three.json"
     assert typed("graph", run.directory, 3, "-o", output) == 0
@@ -101,85 +94,6 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "answer"),
-    [
-        (
-            ("run", "--minuts", "1"),
-            2,
-            "no option --minuts; did you mean '--minutes'? Options: --preset",
-        ),
-        (
-            ("--minutes", "1"),
-            2,
-            "no option --minutes before a command; for a run: aiperf-hpc run --minutes 1\n",
-        ),
-        (("run", "--minutes"), 2, "requires an argument. Try 'aiperf-hpc run --help'.\n"),
-        (("run", "--preset", ""), 1, "no preset ''; presets: digits"),
-        (("rum",), 2, "Commands: accept, compare, cost, count, "),
-        (("launch", "slrum"), 2, "Commands: init-site, lsf, "),
-        (
-            ("launch", "slurm", "--", "--presett", "x"),
-            2,
-            "--presett; did you mean '--preset'? Options: ",
-        ),
-        (("run", "--minutes", "nan"), 2, "'nan' is not a number"),
-        (("run", "--dry-run", "--examples-per-second", "inf"), 2, "inf is not in the range"),
-        (("run", "--examples-per-second", "9"), 2, "--examples-per-second is only for --dry-run"),
-        (("count", "--batch-size", "7"), 2, "--batch-size is only for --roofline"),
-        (("validate", "/nowhere", "--data", "/nowhere"), 2, "--data is only for --reevaluate"),
-        (("validate", "/nowhere", "--device", "npu"), 2, "--device is only for --reevaluate"),
-        (("run", "--minutes", "soon"), 2, "'soon' is not a number"),
-        (("run", "--preset", "cifar"), 1, "no preset 'cifar'; presets: digits"),
-        (("run", "--minutes", "1", "--hours", "1"), 1, "give only one"),
-        (
-            ("run", "--set", "data.nmae=digits"),
-            1,
-            "no key 'data.nmae'; did you mean 'data.name'? keys: preset",
-        ),
-        (("run", "--set", "data.name=cifar"), 1, "it must be one of digits, idx"),
-        (
-            ("run", "--seed", "resnet51"),
-            1,
-            "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50",
-        ),
-        (
-            ("run", "--set", "seed_architecture=gpt-4x128"),
-            1,
-            "seed_architecture: gpt-4x128 is for text, not for",
-        ),
-        (
-            ("count", "--seed", "gpt-4x128", "--image", "8"),
-            1,
-            "this architecture reads text: use --positions",
-        ),
-        (
-            ("count", "--seed", "resnet18", "--positions", "8"),
-            1,
-            "this architecture reads images: use --image",
-        ),
-        (
-            ("count", "--seed", "resnet51"),
-            1,
-            "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50",
-        ),
-        (("score", "/nowhere"), 1, "/nowhere does not exist; give a run directory or a package"),
-        (("resume", "/nowhere"), 1, "no journal at /nowhere/journal.jsonl"),
-    ],
-)
-def test_wrong_input_is_one_line_with_the_remedy(
-    typed: Typed, words: tuple[str, ...], code: int, answer: str
-) -> None:
-    assert typed(*words) == code
-    assert answer in typed.err
-    assert len(typed.err.strip().splitlines()) == 1
-
-
-def test_a_trial_that_is_not_there_is_refused(typed: Typed, run: RunFiles) -> None:
-    assert typed("graph", run.directory, 10_000) == 1
-    assert "this run has no trial 10000" in typed.err
-
-
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     newer = RunFiles(tmp_path)
     text = run.journal.read_text(encoding="utf-8").replace(f'"version":{VERSION}', '"version":99', 1)
@@ -187,13 +101,6 @@ def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tm
     assert typed("score", tmp_path) == 1
     assert typed("validate", tmp_path) == 2  # 1 is for INVALID alone
     assert "is a journal of version 99" in typed.err
-
-
-def test_a_run_does_not_begin_in_the_directory_of_another(typed: Typed, run: RunFiles) -> None:
-    before = run.journal.read_bytes()
-    assert typed("run", "--directory", run.directory) == 1
-    assert "resume it, or choose another" in typed.err
-    assert run.journal.read_bytes() == before
 
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\nVALID, class ranked\u202e"

@@ -98,23 +98,6 @@ def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tm
     assert "set data.classes = 4" in typed.err
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--data", "nowhere"), "nowhere is not a folder; give the folder of your images with --data"),
-        (("--preset", "own"), "preset own is for your own images; give their folder with --data"),
-        (("--preset", "digits", "--data", "."), "data.name is 'digits', which reads no files"),
-    ],
-)
-def test_images_that_are_not_there_are_refused(
-    words: tuple[str, ...], told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert typed("run", *words, "--device", "cpu") == 1
-    assert told in typed.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_path: Path) -> None:
     """Somebody adds --dry-run to the command of a job, which has --resume."""
     lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
@@ -241,10 +224,4 @@ def test_a_seed_without_weights_is_refused_before_the_run(typed: Typed, tmp_path
     path.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
     assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
     assert "nothing.json' has no weights to train" in typed.err
-    assert not (tmp_path / "run").exists()
-
-
-def test_images_without_a_folder_are_refused_before_a_worker_starts(typed: Typed, tmp_path: Path) -> None:
-    assert typed("run", "--preset", "ranked", "--directory", tmp_path / "run") == 1
-    assert typed.err == "aiperf-hpc: data.path is not set; give the folder of the images with --data\n"
     assert not (tmp_path / "run").exists()

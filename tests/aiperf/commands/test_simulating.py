@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,6 @@ from tests.aiperf.commands.typed import Typed
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, config, steady
 
 SHORT = ("--set", "limits.minutes=5")
-NO_TORCH = """
-import sys
-sys.modules["torch"] = None
-from aiperf.start import main
-sys.argv = ["aiperf-hpc", "simulate", "--nodes", "1", "--set", "limits.minutes=1", "--directory", sys.argv[1]]
-sys.exit(main())
-"""
 
 
 def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
@@ -59,11 +50,22 @@ def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
     assert typed("validate", study / "2-nodes") != 0, "nothing was measured"
 
 
-def test_a_size_that_fails_does_not_lose_the_others(typed: Typed, tmp_path: Path) -> None:
-    words = ("--devices-per-trial", "16", "--nodes", "1,2", *SHORT, "--directory", tmp_path / "study")
-    assert typed("simulate", *words) == 1
-    assert "1 nodes: --devices-per-trial 16 does not divide" in typed.err
-    assert "2 nodes x 8: simulated" in typed.err
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--devices-per-trial", "16"), "1 nodes: --devices-per-trial 16 does not divide"),
+        (
+            ("--set", "training.batch_size=20"),
+            "2 nodes: training.batch_size is 20, which the 8 ranks of a group cannot",
+        ),
+        (("--preset", "own"), "2 nodes: preset own does not say how many images there are"),
+    ],
+)
+def test_a_size_that_fails_does_not_lose_the_others(
+    words: tuple[str, ...], told: str, typed: Typed, tmp_path: Path
+) -> None:
+    assert typed("simulate", *words, "--nodes", "1,2", *SHORT, "--directory", tmp_path / "study") == 1
+    assert told in typed.err
 
 
 def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_path: Path) -> None:
@@ -77,43 +79,6 @@ def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_
     assert (study / "scaling.html").exists()
     rows = (study / "simulation.csv").read_text(encoding="utf-8").splitlines()
     assert [row.split(",")[0] for row in rows] == ["origin", "simulated", "simulated"]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--nodes", "4,x"), "whole numbers"),
-        (("--nodes", "4,4"), "each size once"),
-        (("--nodes", "0"), "--nodes has 0"),
-        (("--nodes", "4", "--assume", "b200"), "no machine model 'b200'; use h100"),
-        (("--nodes", "4", "--assume", "h100", "--assume", "h100"), "give one name or file"),
-        (
-            ("--nodes", "4", "--assume", "failures.hours=3"),
-            "unknown key failures.hours; known: speed.",
-        ),
-        (("--nodes", "4", "--assume", "group.overlap=3"), "it is a fraction"),
-        (("--nodes", "4", "--assume", "failures.node_hours=often"), "failures.node_hours=often"),
-        (("--nodes", "4", "--preset", "nothing"), "nothing"),
-        (("--nodes", "4", "--set", "training.batch_size=20"), "cannot share evenly"),
-        (("--calibrate", "nowhere"), "no journal"),
-        (("--predict", "nowhere"), "no journal"),
-        (("--nodes", "4", "--write", "file.txt"), "must end in .toml"),
-        ((), "give the sizes with --nodes"),
-        (
-            ("--nodes", "4", "--predict", "nowhere"),
-            "--predict is only for a single run; --nodes is for a study",
-        ),
-        (("--predict", "nowhere", "--hours", "2"), "--hours is only for a study with --nodes"),
-        (("--predict", "nowhere", "--set", "ranked=false"), "--set is only for a study with --nodes"),
-        (("--calibrate", "nowhere", "--measure-master"), "--measure-master is only for a study"),
-        (("--nodes", "4", "--preset", "own"), "preset own does not say how many images there are"),
-    ],
-)
-def test_what_cannot_be_is_one_line(typed: Typed, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
-    assert typed("simulate", *words, "--directory", tmp_path / "study") != 0
-    assert told in typed.err
-    lines = [line for line in typed.err.splitlines() if "no size could" not in line]
-    assert len(lines) == 1, typed.err
 
 
 def test_a_run_is_predicted_from_what_it_tells(typed: Typed, tmp_path: Path) -> None:
@@ -153,11 +118,3 @@ def test_a_run_that_only_opened_has_no_machine(typed: Typed, tmp_path: Path) -> 
     played.files.journal.write_text(played.text.split("\n")[0] + "\n", encoding="utf-8")
     assert typed("simulate", "--predict", tmp_path / "run", "--directory", tmp_path / "again") == 1
     assert "no rank was ready, so there is no machine to simulate" in typed.err
-
-
-def test_it_needs_no_torch(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NO_TORCH, str(tmp_path / "study")], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert "SIMULATED" in done.stdout

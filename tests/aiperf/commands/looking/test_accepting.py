@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.comparing.test_acceptance import GOOD, forged, study
 
@@ -35,18 +33,6 @@ def test_what_cannot_be_judged_is_refused(typed: Typed, tmp_path: Path) -> None:
     criteria.write_text("max_error = 1.0\n")
     assert typed("accept", forged(tmp_path / "forged").directory, "--criteria", criteria) == 2
     assert "forged is INVALID" in typed.err
-
-
-@pytest.mark.parametrize(
-    ("criteria", "told"), [("absent.toml", "No such file"), ("wrong.toml", "unknown key"), (".", "director")]
-)
-def test_criteria_that_cannot_be_read_are_one_line(
-    typed: Typed, tmp_path: Path, criteria: str, told: str
-) -> None:
-    (tmp_path / "wrong.toml").write_text("speed = 1")
-    assert typed("accept", tmp_path, "--criteria", tmp_path / criteria) == 2
-    assert told in typed.err
-    assert typed.err.count("\n") == 1
 
 
 def test_a_run_is_held_against_the_earlier_ones(typed: Typed, tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""Wrong input is one line with the remedy, at once; it changes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.journals import Scene, told, write_run
+
+WRONG_USE = [
+    ("run --minuts 1", "no option --minuts; did you mean '--minutes'? Options: --preset"),
+    ("--minutes 1", "no option --minutes before a command; for a run: aiperf-hpc run --minutes 1\n"),
+    ("run --minutes", "requires an argument. Try 'aiperf-hpc run --help'.\n"),
+    ("rum", "Commands: accept, compare, cost, count, "),
+    ("launch slrum", "Commands: init-site, lsf, "),
+    ("launch slurm -- --presett x", "--presett; did you mean '--preset'? Options: "),
+    ("run --minutes nan", "'nan' is not a number"),
+    ("run --dry-run --examples-per-second inf", "inf is not in the range"),
+    ("run --examples-per-second 9", "--examples-per-second is only for --dry-run"),
+    ("run --like R --preset digits", "give --preset or --like, not both. Try 'aiperf-hpc run --help'.\n"),
+    ("run --resume", "--resume needs the --directory of the run"),
+    ("count --batch-size 7", "--batch-size is only for --roofline"),
+    ("validate p.tar.gz", "p.tar.gz does not exist; give a run directory or a package\n"),
+    ("validate R --data R", "--data is only for --reevaluate"),
+    ("validate R --device npu", "--device is only for --reevaluate"),
+    ("profile", "give a RUN, or --seed NAME"),
+    ("profile R --seed resnet50", "give a RUN, or --seed NAME"),
+    ("profile --seed resnet50 --sizes 64,big", "'64,big' is not a list of sizes; give sizes such as 64,128"),
+    ("profile --seed resnet50 --batch 1", "Invalid value for '--batch': 1 is not in the range x>=2"),
+    ("profile --seed resnet50 --data here", "--data is only for RUN"),
+    ("profile R --sizes 64", "--sizes is only for --seed"),
+    ("profile --seed resnet50 --ceiling peak.json", "--ceiling is for one format: also give --format"),
+    ("simulate", "give the sizes with --nodes"),
+    ("simulate --nodes 4 --predict R", "--predict is only for a single run; --nodes is for a study"),
+    ("simulate --predict R --hours 2", "--hours is only for a study with --nodes"),
+    ("simulate --predict R --set ranked=false", "--set is only for a study with --nodes"),
+    ("simulate --calibrate R --measure-master", "--measure-master is only for a study"),
+    ("graph R --onnx a -o b", "-o is for the JSON only. Try 'aiperf-hpc graph --help'."),
+    ("export R", "--csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference"),
+    ("export R --csv --mllog", "--csv and --mllog are given; choose one"),
+    ("report R --json --price 7/node-hour", "--price is only for the page, not for --json"),
+    ("accept R --criteria absent.toml", "No such file"),
+    ("accept R --criteria wrong.toml", "unknown key"),
+    ("accept R --criteria .", "director"),
+]
+FAILS = [
+    ("run --preset ''", "no preset ''; presets: digits"),
+    ("run --preset cifar", "no preset 'cifar'; presets: digits"),
+    ("run --preset own", "preset own is for your own images; give their folder with --data"),
+    ("run --preset ranked", "data.path is not set; give the folder of the images with --data\n"),
+    ("run --preset digits --data .", "data.name is 'digits', which reads no files"),
+    ("run --data nowhere", "nowhere is not a folder; give the folder of your images with --data"),
+    ("run --minutes 1 --hours 1", "give only one"),
+    ("run --set data.nmae=digits", "no key 'data.nmae'; did you mean 'data.name'? keys: preset"),
+    ("run --set data.name=cifar", "it must be one of digits, idx"),
+    ("run --seed resnet51", "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50"),
+    ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
+    ("run --directory R", "resume it, or choose another"),
+    ("resume nowhere", "no journal at nowhere/journal.jsonl"),
+    ("count --seed gpt-4x128 --image 8", "this architecture reads text: use --positions"),
+    ("count --seed resnet18 --positions 8", "this architecture reads images: use --image"),
+    ("score nowhere", "nowhere does not exist; give a run directory or a package"),
+    ("graph R 99", "this run has no trial 99; it has: 0 to "),
+    ("report .", "no journal at"),
+    ("serve .", "no journal at"),
+    (
+        "report R -o absent/r.html",
+        "absent/r.html cannot be written: No such file or directory; choose another",
+    ),
+    ("list absent", "absent: No such file or directory; give a directory that holds runs, or start one: "),
+    ("rank .", "no package (*.tar.gz) in .; "),
+    ("profile --seed resnet50 --batch 3 --devices 2", "cannot be shared evenly by 2 ranks"),
+    ("profile R 99", "this run has no trial 99"),
+    ("simulate --nodes 4,x", "whole numbers"),
+    ("simulate --nodes 4,4", "each size once"),
+    ("simulate --nodes 0", "--nodes has 0"),
+    ("simulate --nodes 4 --assume b200", "no machine model 'b200'; use h100"),
+    ("simulate --nodes 4 --assume h100 --assume h100", "give one name or file"),
+    ("simulate --nodes 4 --assume failures.hours=3", "unknown key failures.hours; known: speed."),
+    ("simulate --nodes 4 --assume group.overlap=3", "it is a fraction"),
+    ("simulate --nodes 4 --assume failures.node_hours=often", "failures.node_hours=often"),
+    ("simulate --nodes 4 --write file.txt", "must end in .toml"),
+    ("simulate --calibrate nowhere", "no journal"),
+    ("simulate --predict nowhere", "no journal"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("refusals")
+    write_run(found / "R", told(Scene(groups=1)))
+    (found / "wrong.toml").write_text("speed = 1")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "answer"),
+    [*((words, 2, answer) for words, answer in WRONG_USE), *((words, 1, answer) for words, answer in FAILS)],
+)
+def test_wrong_input_is_one_line_with_the_remedy(
+    words: str, code: int, answer: str, typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted((path, path.stat().st_size) for path in folder.rglob("*"))
+    assert typed(*shlex.split(words)) == code, typed.err
+    assert typed.err.startswith("aiperf-hpc: ")
+    assert answer in typed.err
+    assert (typed.out, typed.err.count("\n")) == ("", 1)
+    assert sorted((path, path.stat().st_size) for path in folder.rglob("*")) == before

@@ -103,13 +103,13 @@ def test_ranks_that_are_late_are_named() -> None:
 
 
 def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
+    native = "--format auto chooses the fastest native format"
     emulated = {"bf16": 1e9, "fp32": 1e10}
     apart = [replace(READY, formats=emulated), replace(SECOND, sees_run=False, formats=emulated)]
     assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
         "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
-        "bf16 is emulated on a device, 10 times slower than fp32; --format auto chooses "
-        + "the fastest native format",
+        f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
     ]
 
 

@@ -1,27 +1,33 @@
-"""The real master, search and journal on a simulated machine."""
+"""The real master, search and journal on a simulated machine, and the figures that are shown of it."""
 
 from __future__ import annotations
 
+import json
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aiperf.journal.events import Origin
+from aiperf.journal.events import Origin, Released
+from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from aiperf.simulation.figures import shares_of_time, size_figures
+from aiperf.simulation.figures import columns, shares_of_time, size_figures
 from aiperf.simulation.machine import SimulatedMachine
+from aiperf.simulation.master_clock import MasterTime
 from aiperf.trial import State
 from nas.ops import OPS
 from tests.aiperf.simulation.simulated import NEVER, Played, config, steady
 
+OF_TRIALS = {"Dispatched", "Began", "Closed", "Ended"}
+
 
 def test_the_same_seed_writes_the_same_journal(tmp_path: Path) -> None:
     first, second, other = (
-        Played(tmp_path / name / "run", SimulatedMachine(2, 8), steady(), config(minutes, random_seed=seed))
-        for name, minutes, seed in (("a", 5.0, 1), ("b", 5.0, 1), ("c", 5.0, 2))
+        Played(tmp_path / name / "run", SimulatedMachine(2, 8), steady(), config(5.0, random_seed=seed))
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert first.text == second.text
     assert first.text != other.text
@@ -34,61 +40,118 @@ def test_every_operation_of_the_courses_is_credited(tmp_path: Path) -> None:
     played = Played(tmp_path / "run", SimulatedMachine(3, 8), steady(), config())
     told = played.replay
     counts = recount(told).counts
-    done = work(told, counts, credit(told))
     by_hand = sum(
         counts[attempt.trial.number].train.price(OPS) * attempt.examples
         + sum(counts[attempt.trial.number].evaluate.price(OPS) * v.segment.of for v in attempt.validations)
         for attempt in told.attempts
     )
-    assert done.operations == by_hand > 0
+    assert work(told, counts, credit(told)).operations == by_hand > 0
     assert score(told, counts) == score(played.live, counts)
     assert told.tested is not None
     busy, useful = shares_of_time(told)
     assert busy == useful > 0.99
     figures = size_figures(told, played.world, played.files.journal, 3, 1.0)
     assert (figures.groups, figures.devices, figures.groups_lost, figures.lost_work) == (3, 24, 0, 0.0)
-    assert figures.written_bytes > 0
 
 
 def test_a_lost_node_is_named_and_what_was_completed_stays(tmp_path: Path) -> None:
     fails = replace(NEVER, node_hours=1.0)
-    played = Played(tmp_path / "run", SimulatedMachine(4, 8), steady(failures=fails), config(60.0))
-    told = played.replay
-    leg = told.leg
-    assert leg.ended is not None
-    assert leg.ended.reason == "deadline"
-    assert 0 < len(leg.losses) < 4
-    assert {each.reason for each in leg.losses} == {f"node{each.group + 1:04} failed" for each in leg.losses}
-    lost = {each.group for each in leg.losses}
+    told = Played(tmp_path / "run", SimulatedMachine(4, 8), steady(failures=fails), config(60.0)).replay
+    assert told.leg.ended is not None
+    assert told.leg.ended.reason == "deadline"
+    assert 0 < len(told.leg.losses) < 4
+    named = {each.reason for each in told.leg.losses}
+    assert named == {f"node{each.group + 1:04} failed" for each in told.leg.losses}
+    lost, credited = {each.group for each in told.leg.losses}, credit(told)
     before = [
         attempt for attempt in told.attempts if attempt.group in lost and attempt.state is State.COMPLETE
     ]
-    credited = credit(told)
     assert before
     assert all(credited.has(attempt, v) for attempt in before for v in attempt.validations)
     busy, useful = shares_of_time(told)
     assert useful < busy < 1 - len(lost) / 4 / 60
-    again = [attempt for attempt in told.attempts if attempt.number > 1]
-    assert {attempt.trial.number for attempt in again} <= {
-        attempt.trial.number for attempt in told.attempts if attempt.state is State.LOST
-    }
+    again = {attempt.trial.number for attempt in told.attempts if attempt.number > 1}
+    assert again <= {attempt.trial.number for attempt in told.attempts if attempt.state is State.LOST}
 
 
-def test_processes_crash_and_their_groups_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("devices", "groups"), [(4, 4), (16, 1)])
+def test_groups_may_be_parts_of_a_node_and_several_nodes(devices: int, groups: int, tmp_path: Path) -> None:
+    told = Played(tmp_path / "run", SimulatedMachine(2, 8, devices), steady(), config(10.0)).replay
+    assert len(told.leg.began.groups) == groups
+    assert shares_of_time(told)[0] == pytest.approx(1.0, abs=0.02)
+
+
+def test_what_passes_between_two_trials_is_no_work(tmp_path: Path) -> None:
+    slow = steady(trials=replace(steady().trials, gap_seconds=100.0))
+    told = Played(tmp_path / "run", SimulatedMachine(1, 8), slow, config(60.0)).replay
+    began = sum(bool(attempt.validations) for attempt in told.attempts)
+    assert began > 1
+    assert 100.0 * began <= 3600.0 * (1 - shares_of_time(told)[0]) < 100.0 * (began + 1)
+
+
+# Groups that crash, so that work is lost
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     crashes = replace(NEVER, process_hours=2.0)
-    told = Played(tmp_path / "run", SimulatedMachine(2, 8), steady(failures=crashes), config(60.0)).replay
-    assert told.leg.losses
-    assert "crashed" in told.leg.losses[0].reason
-    group, t = told.leg.losses[0].group, told.leg.started
-    assert any(
-        attempt.group == group and attempt.dispatch_time > t[group] and attempt.state is not State.LOST
-        for attempt in told.attempts
+    machine = SimulatedMachine(2, 8)
+    return Played(tmp_path_factory.mktemp("figures") / "run", machine, steady(failures=crashes), config(60.0))
+
+
+def test_processes_crash_and_their_groups_go_on(played: Played) -> None:
+    told = played.replay
+    first = told.leg.losses[0]
+    assert "crashed" in first.reason
+    started = told.leg.started[first.group]
+    later = [each for each in told.attempts if each.group == first.group and each.dispatch_time > started]
+    assert any(attempt.state is not State.LOST for attempt in later)
+
+
+def test_shares_of_time_are_of_what_lies_in_the_span(played: Played) -> None:
+    told = played.replay
+    leg, credited = told.leg, credit(told)
+    validations = [(attempt, v) for attempt in told.attempts for v in attempt.validations]
+    work = [(v.end, v.segment.validate_seconds, credited.has(attempt, v)) for attempt, v in validations]
+    work += zip(told.blocks.column("ends"), told.blocks.column("seconds"), credited.blocks, strict=True)
+    inside = [(max(0.0, min(end, leg.end) - (end - took)), counts) for end, took, counts in work]
+    busy, useful = (sum(took for took, counts in inside if counts or every) for every in (True, False))
+    assert useful < busy < 7200.0
+    assert shares_of_time(told) == (pytest.approx(busy / 7200.0), pytest.approx(useful / 7200.0))
+
+
+def test_figures_are_those_of_the_journal_the_master_and_the_storage(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [(json.loads(line)["type"], len(line.encode()) + 1) for line in played.text.splitlines()]
+    released = next(place for place, (kind, _) in enumerate(lines) if kind == Released.__name__)
+    trials = sum(size for kind, size in lines if kind in OF_TRIALS)
+    beside = sum(size for kind, size in lines[released + 1 :] if kind not in OF_TRIALS)
+    figures = size_figures(played.replay, played.world, played.files.journal, 2, 1.5)
+    assert figures.journal_bytes == sum(size for _, size in lines)
+    assert figures.trial_bytes == pytest.approx(trials / len(played.replay.trials))
+    assert figures.other_bytes_per_hour == pytest.approx(beside)  # in one hour
+    total, storage = played.world.clock.total, played.world.storage
+    assert figures.requests_per_second == pytest.approx(len(total.waited) / 3600)
+    assert figures.master_busy == pytest.approx(total.busy_seconds / 3600)
+    assert (figures.written_bytes, figures.read_bytes) == (storage.bytes_written, storage.bytes_read)
+    assert 0 < figures.written_bytes != figures.read_bytes
+    assert figures.lost_work == pytest.approx(1 - figures.useful / figures.utilisation)
+    assert 0.0 < figures.lost_work < 0.5
+    assert figures.groups_lost == len(played.replay.leg.losses) > 0
+    total = MasterTime(
+        waited=array("d", (each / 1000 for each in range(1001))),
+        hearing_seconds=2.0,
+        heard=1000,
+        proposing_seconds=0.5,
+        proposing_heard=50,
+        proposed=20,
     )
-
-
-def test_groups_may_be_parts_of_a_node_and_several_nodes(tmp_path: Path) -> None:
-    for per_trial, groups in ((4, 4), (16, 1)):
-        machine = SimulatedMachine(2, 8, per_trial)
-        told = Played(tmp_path / str(per_trial), machine, steady(), config(10.0)).replay
-        assert len(told.leg.began.groups) == groups
-        assert shares_of_time(told)[0] == pytest.approx(1.0, abs=0.02)
+    monkeypatch.setattr(played.world.clock, "total", total)
+    found = size_figures(played.replay, played.world, played.files.journal, 2, 1.5)
+    assert (found.wait_seconds, found.wait_99_seconds) == (pytest.approx(0.5), pytest.approx(0.99))
+    assert found.message_seconds == pytest.approx(2e-3)
+    assert found.proposal_seconds == pytest.approx((0.5 - 50 * 2e-3) / 20)
+    shown = columns(found, Messages(1.0, 5e-5, 1.5))
+    assert shown["a message, measured (assumed)"] == "2 ms (50 µs)"
+    assert shown["a proposal"] == "20 ms (1.5 s)"

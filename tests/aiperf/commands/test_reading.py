@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal.file import VERSION
+from aiperf.journal.file import VERSION, read_journal
+from aiperf.journal.replay import replay
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RULES
 from analysis.exports.watch import watch_text
@@ -30,17 +31,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     return write_run(tmp_path_factory.mktemp("runs") / "simulated", told(Scene(groups=1)))
 
 
-def test_validate_fails_for_an_edited_journal(typed: Typed, tmp_path: Path) -> None:
-    files = write_run(tmp_path / "edited", told(Scene(groups=1)))
-    lines = files.journal.read_text(encoding="utf-8").splitlines(keepends=True)
-    place = next(index for index, line in enumerate(lines) if '"type":"Closed"' in line)
-    lines[place] = lines[place].replace('"correct":', '"correct":1')
-    files.journal.write_text("".join(lines), encoding="utf-8")
-    assert typed("validate", files.directory) == 1
-    assert typed.out.rstrip().endswith("INVALID")
-    assert "failed  chain" in typed.out
-
-
 def test_a_run_that_has_not_begun_is_told_so(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     begun = RunFiles(tmp_path / "begun")
     begun.directory.mkdir()
@@ -58,22 +48,16 @@ def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: 
     assert typed("graph", run.directory, 3, "-o", output) == 0
     assert typed("count", "--seed", output, "--json") == 0
     counted = json.loads(typed.out)
-    line = next(
-        json.loads(text)
-        for text in run.journal.read_text(encoding="utf-8").splitlines()
-        if '"type":"Dispatched"' in text and json.loads(text)["trial"]["number"] == 3
+    assert (
+        counted["graph_key"] == replay(read_journal(run.journal)).trials[3].attempts[0].dispatched.graph_key
     )
-    assert counted["graph_key"] == line["graph_key"]
 
 
-def test_a_text_is_counted_at_any_length(typed: Typed) -> None:
+def test_what_is_counted_may_be_a_text_of_any_length_or_come_through_a_pipe(typed: Typed) -> None:
     assert typed("count", "--seed", "gpt-4x128", "--positions", 100, "--classes", 90, "--json") == 0
     counted = json.loads(typed.out)
     assert (counted["input"], counted["symbols"]) == ([100], 90)
     assert counted["graph_key"] == gpt_4x128((100,), 90).key
-
-
-def test_a_graph_can_come_through_a_pipe(typed: Typed) -> None:
     read, write = os.pipe()
     os.write(write, json.dumps(graph_to_json(residual())).encode())
     os.close(write)
@@ -88,10 +72,7 @@ def test_preset_prints_a_file_to_edit(typed: Typed) -> None:
     assert typed("preset") == 0
     presets = ["digits", "own", "ranked", "ranked-text", "synthetic", "synthetic-text", "text"]
     assert [line.split()[0] for line in typed.out.splitlines()] == presets
-    assert (
-        f"{'digits':<14}  The default: scikit-learn's handwritten digits, about two minutes on a laptop.\n"
-        in typed.out
-    )
+    assert f"{'digits':<14}  The default: scikit-learn's handwritten digits, about two min" in typed.out
 
 
 def test_a_journal_of_a_newer_version_is_refused(typed: Typed, run: RunFiles, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import replay
+from aiperf.trial import Trial
 from nas.graph import Graph, Node
 from nas.layers import Concat, GlobalPool
 from nas.morphisms import EnlargeKernel
@@ -25,6 +26,9 @@ from nas.record import graph_to_json
 from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
+
+Make = Callable[[RunFiles], None]
+GOING_ON = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
 
 
 @pytest.mark.parametrize(("tested", "code"), [(True, 0), (False, 3)])
@@ -35,12 +39,9 @@ def test_a_run_without_a_tested_network_has_failed(
     files = journals.write_run(tmp_path / "run", lines)
     assert legs._result(replay(read_journal(files.journal)), files) == code
     told = capsys.readouterr().err
-    assert told == (
-        ""
-        if tested
-        else "aiperf-hpc: NO RESULT: no network was tested: the test did not finish; "
-        f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
-    )
+    resume = f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
+    no_result = f"aiperf-hpc: NO RESULT: no network was tested: the test did not finish; {resume}"
+    assert told == ("" if tested else no_result)
 
 
 @pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])
@@ -61,10 +62,7 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     again = ("run", "--directory", files.directory, "--resume")
     assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
     assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
-    assert (
-        "was started with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5"
-        in typed.err
-    )
+    assert "with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
     assert typed(*again, "--set", "training.batchsize=64") == 1
     assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
@@ -78,7 +76,9 @@ def test_a_folder_of_images_is_found_again_from_everywhere(
     assert take_asked(dict(context.params)).config().data.path == str(tmp_path / "images")
 
 
-def test_images_of_ones_own_need_one_option(typed: Typed, tmp_path: Path) -> None:
+def test_images_of_ones_own_need_one_option_and_contradict_what_is_stated(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_idx(tmp_path)
     own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--examples-per-second", 100)
     assert typed(*own) == 0
@@ -87,21 +87,16 @@ def test_images_of_ones_own_need_one_option(typed: Typed, tmp_path: Path) -> Non
         f"aiperf-hpc: found in {tmp_path}: name idx, channels 1, size 12, classes 4, validation_examples 10, "
         "epochs [60, 120, 240]\n"
     )
-
-
-def test_what_is_stated_of_ones_own_images_is_held_against_them(typed: Typed, tmp_path: Path) -> None:
-    write_idx(tmp_path)
-    wrong = ("--set", "data.classes=7", "--set", "data.channels=3")
-    own = ("run", "--data", tmp_path, "--dry-run", "--device", "cpu", "--examples-per-second", 100)
-    assert typed(*own, *wrong) == 1
+    found = {"data.name": "idx", "data.size": 12, "data.validation_examples": 10}
+    monkeypatch.setattr("aiperf.commands.asked.infer_data", lambda folder, stated: found)
+    assert typed(*own, "--set", "data.classes=7", "--set", "data.channels=3") == 1
     assert "set data.channels = 1. Also: " in typed.err
     assert "set data.classes = 4" in typed.err
 
 
 def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_path: Path) -> None:
     """Somebody adds --dry-run to the command of a job, which has --resume."""
-    lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
-    files = journals.write_run(tmp_path / "run", lines)
+    files = journals.write_run(tmp_path / "run", GOING_ON)
     before = files.journal.read_bytes()
     again = ("run", "--directory", files.directory, "--resume", "--dry-run")
     assert typed(*again, "--device", "cpu", "--examples-per-second", 100) == 0
@@ -109,38 +104,40 @@ def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_pat
     assert files.journal.read_bytes() == before
 
 
-def a_parent_that_never_was(lines: list[journals.Timed]) -> list[journals.Timed]:
+def of_another_parent(trial: Trial) -> Trial:
+    return replace(trial, parent=trial.number)
+
+
+def by_another_morphism(trial: Trial) -> Trial:
+    return replace(trial, morphisms=(EnlargeKernel("nowhere", 5),))
+
+
+def with_children(change: Callable[[Trial], Trial]) -> list[journals.Timed]:
+    """The lines of a run in progress, where each trial that has a parent is another one."""
+
     def other(event: events.Event) -> events.Event:
         if isinstance(event, events.Dispatched) and event.trial.parent:
-            return replace(event, trial=replace(event.trial, parent=event.trial.number))
+            return replace(event, trial=change(event.trial))
         return event
 
-    return [(t, other(event)) for t, event in lines]
+    return [(t, other(event)) for t, event in GOING_ON]
 
 
-def a_morphism_that_does_not_apply(lines: list[journals.Timed]) -> list[journals.Timed]:
-    def other(event: events.Event) -> events.Event:
-        if isinstance(event, events.Dispatched) and event.trial.parent:
-            return replace(event, trial=replace(event.trial, morphisms=(EnlargeKernel("nowhere", 5),)))
-        return event
-
-    return [(t, other(event)) for t, event in lines]
+def with_a_line_twice() -> list[journals.Timed]:
+    place = next(place for place, (_, event) in enumerate(GOING_ON) if isinstance(event, events.Closed))
+    return [*GOING_ON[:place], GOING_ON[place], *GOING_ON[place:]]
 
 
-def a_line_twice(lines: list[journals.Timed]) -> list[journals.Timed]:
-    place = next(place for place, (_, event) in enumerate(lines) if isinstance(event, events.Closed))
-    return [*lines[:place], lines[place], *lines[place:]]
-
-
-@pytest.mark.parametrize("edit", [a_parent_that_never_was, a_morphism_that_does_not_apply, a_line_twice])
+@pytest.mark.parametrize(
+    "lines", [with_children(of_another_parent), with_children(by_another_morphism), with_a_line_twice()]
+)
 def test_a_past_that_cannot_have_been_is_not_continued(
-    edit: Callable[[list[journals.Timed]], list[journals.Timed]], typed: Typed, tmp_path: Path
+    lines: list[journals.Timed], typed: Typed, tmp_path: Path
 ) -> None:
     """Though its chain was computed again: what follows would be worth nothing."""
-    lines = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
     files = RunFiles(tmp_path / "run")
     files.directory.mkdir()
-    files.journal.write_text("".join(f"{line}\n" for line in chained(edit(lines))))
+    files.journal.write_text("".join(f"{line}\n" for line in chained(lines)))
     before = files.journal.read_bytes()
     assert typed("resume", files.directory) == 1
     assert "does not follow from those above it" in typed.err
@@ -148,29 +145,20 @@ def test_a_past_that_cannot_have_been_is_not_continued(
     assert files.journal.read_bytes() == before
 
 
-def complete(files: RunFiles) -> None:
-    journals.write_run(files.directory, journals.told())
+def run_of(*without: type[events.Event], first: int | None = None, edited: bool = False) -> Make:
+    """Makes a run whose journal lacks some lines, has only so many, or was edited."""
+    lines = [line for line in journals.told() if not isinstance(line[1], without)][:first]
+
+    def make(files: RunFiles) -> None:
+        journals.write_run(files.directory, lines)
+        if edited:
+            files.journal.write_text(files.journal.read_text().replace('"correct":', '"correct":1', 1))
+
+    return make
 
 
-def complete_and_edited(files: RunFiles) -> None:
-    complete(files)
-    text = files.journal.read_text()
-    files.journal.write_text(text.replace('"correct":', '"correct":1', 1))
-
-
-def edited(files: RunFiles) -> None:
-    lines = [line for line in journals.told() if not isinstance(line[1], events.Tested)]
-    journals.write_run(files.directory, lines)
-    files.journal.write_text(files.journal.read_text().replace('"correct":', '"correct":1', 1))
-
-
-def over_without_a_network(files: RunFiles) -> None:
-    kept = (events.Opened, events.LegBegan, events.RankReady, events.Released, events.LegEnded)
-    journals.write_run(files.directory, [line for line in journals.told() if isinstance(line[1], kept)])
-
-
-def going_on(files: RunFiles) -> None:
-    journals.write_run(files.directory, journals.told()[:20])
+def in_progress(files: RunFiles) -> None:
+    run_of(first=20)(files)
     files.lock.write_text('{"pid": 1, "host": "another"}')
     ahead = files.lock.stat().st_mtime + 60  # it grows
     os.utime(files.journal, (ahead, ahead))
@@ -186,20 +174,23 @@ def a_dangling_link(files: RunFiles) -> None:
     files.journal.symlink_to("nowhere")
 
 
+WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.Ended, events.Tested)
+
+
 @pytest.mark.parametrize(
     ("make", "code", "told"),
     [
-        (complete, 0, "is complete; this is its result"),
-        (complete_and_edited, 1, "is complete; this is its result"),
-        (edited, 1, "the chain is broken"),
-        (over_without_a_network, 3, "is complete; this is its result"),
-        (going_on, 1, "belongs to a run in progress"),
+        (run_of(), 0, "is complete; this is its result"),
+        (run_of(edited=True), 1, "is complete; this is its result"),
+        (run_of(events.Tested, edited=True), 1, "the chain is broken"),
+        (run_of(*WORK), 3, "is complete; this is its result"),
+        (in_progress, 1, "belongs to a run in progress"),
         (a_pipe, 1, "cannot be read: it is a pipe, not a file"),
         (a_dangling_link, 1, "no journal at"),
     ],
 )
 def test_both_ways_to_go_on_answer_alike(
-    make: Callable[[RunFiles], None],
+    make: Make,
     code: int,
     told: str,
     typed: Typed,

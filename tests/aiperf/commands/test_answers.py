@@ -19,9 +19,8 @@ from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
 from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, Timed, of_origin, told, write_run
 from tests.analysis.packages import make
-from tests.journals import Scene, Timed, told, write_run
+from tests.journals import Scene, Timed, of_origin, told, write_run
 
 WHOLE = told(Scene(groups=1))
 HALF = WHOLE[: len(WHOLE) // 2]

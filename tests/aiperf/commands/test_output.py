@@ -17,7 +17,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import told, write_run
+from tests.journals import told, write_run
 
 
 def test_a_full_disk_under_the_output_is_one_line(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.journals import Scene, told, write_run
+from tests.journals import Scene, told, write_run
 
 WRONG_USE = [
     ("run --minuts 1", "no option --minuts; did you mean '--minutes'? Options: --preset"),
@@ -91,7 +91,7 @@ FAILS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("refusals")
-    write_run(found / "R", told(Scene(groups=1)))
+    write_run(found / "R", told(Scene(groups=1))).lock.touch()
     (found / "wrong.toml").write_text("speed = 1")
     return found
 

@@ -20,7 +20,7 @@ from aiperf.commands.looking import serving
 from aiperf.commands.looking.serving import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from tests.aiperf.journals import Scene, told, write_run
+from tests.journals import Scene, told, write_run
 
 SECONDS = 60.0  # for what takes milliseconds where nothing else runs
 

@@ -30,7 +30,7 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.trial import State
 from analysis.readings.telemetry import HostClock, read_telemetry
-from tests.aiperf import journals
+from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
 from tests.aiperf.groups import reason

@@ -16,7 +16,6 @@ from aiperf.run.silence import DEAF_SECONDS, Deadlines
 from aiperf.run.wanting import Wanting
 from aiperf.wire.messages import Setup
 from tests.aiperf.groups import FakeWorld, Obedient, begun
-from tests.aiperf.journals import Scene, told
 from tests.aiperf.presets import resolved_preset
 from tests.journals import Scene, told
 

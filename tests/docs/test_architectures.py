@@ -27,12 +27,14 @@ EXAMPLE, TEXT = re.findall(r"^```json\n(.*?)^```", PAGE, flags=re.M | re.S)
 ROWS = dict(re.findall(r"^\| `([A-Z]\w+)` \| (.*?)\|", PAGE, flags=re.M))
 
 
-def test_the_example_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+def test_the_example_is_counted(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "example.json"
     path.write_text(EXAMPLE, encoding="utf-8")
-    typed = Typed(monkeypatch, capsys)
     assert typed("count", "--seed", path, "--json") == 0, typed.err
     graph = resolve_seed(str(path))
     # 5·5 taps of 1 channel and 7 taps of 8 for each of 8·28·28 elements; 128 features, 10 classes
@@ -46,12 +48,9 @@ def test_the_example_is_counted(
     assert "nodes[2].layer: Conv2d: kernel 4 is even; use an odd one, or state its padding" in typed.err
 
 
-def test_the_text_is_counted_as_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_text_is_counted_as_shown(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "text.json"
     path.write_text(TEXT, encoding="utf-8")
-    typed = Typed(monkeypatch, capsys)
     assert typed("count", "--seed", path) == 0, typed.err
     shown = re.findall(r"^```\n(tensor OPS.*?)^```", PAGE, flags=re.M | re.S)
     assert len(shown) == 1

@@ -24,7 +24,7 @@ TRUE = steady(
     startup=StartUp(20.0, 0.0, 0.0, 30.0),
 )
 SHORT = config(
-    60.0,
+    30.0,
     **{
         "training.epochs": [1],
         "training.validate_every_examples": 100_000,
@@ -52,14 +52,8 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
     seconds = work_seconds(played.replay, known)
     assert seconds[1] == pytest.approx(seconds[0], rel=0.01)
     rows = prediction_rows(was, modelled, [was], seconds)
-    assert [row[0] for row in rows[1:]] == [
-        "utilisation",
-        "trials complete",
-        "steps per second",
-        "examples per second",
-        "ops per second",
-        "seconds of the same work",
-    ]
+    names = ["utilisation", "trials complete", "steps per second", "examples per second", "ops per second"]
+    assert [row[0] for row in rows[1:]] == [*names, "seconds of the same work"]
     assert all(len(row) == 6 for row in rows)
 
 
@@ -73,14 +67,8 @@ def test_a_run_tells_the_law_of_its_own_task() -> None:
 
 
 def test_a_run_that_validated_nothing_teaches_nothing(tmp_path: Path) -> None:
-    short = config(0.01)
     slow = replace(TRUE, speed=Speed(1e9))
-    played = Played(
-        tmp_path / "run",
-        SimulatedMachine(1, 1),
-        slow,
-        replace(short, limits=replace(short.limits, minutes=0.1)),
-    )
+    played = Played(tmp_path / "run", SimulatedMachine(1, 1), slow, config(0.1))
     with pytest.raises(JournalError, match="nothing can be calibrated"):
         calibrate(read_journal(played.files.journal), TRUE)
 

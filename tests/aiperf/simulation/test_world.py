@@ -1,16 +1,19 @@
-"""The master's queue on the virtual clock, against a case that is computed by hand."""
+"""The master's queue and clock, failures and the shared file system, against cases computed by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+import simpy
 
 from aiperf.config import load_preset
 from aiperf.errors import ConfigError, WorldError
-from aiperf.pretending.assumptions import Messages, StartUp
+from aiperf.pretending.assumptions import Messages, StartUp, Storage
 from aiperf.ranks.world import Gone
 from aiperf.simulation.machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.master_clock import MasterClock
+from aiperf.simulation.storage import SharedStorage
 from aiperf.simulation.world import SimulatedWorld
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import Assign, Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
@@ -75,14 +78,6 @@ def test_a_node_fails_once_and_for_all() -> None:
     assert not found.restart(0)
 
 
-def test_a_process_crashes_and_its_group_starts_again() -> None:
-    found = world(1, failures=replace(steady().failures, process_hours=1e-3))
-    ((_, _, gone),) = heard(found, 1)
-    assert isinstance(gone, Gone)
-    assert "crashed" in gone.reason
-    assert found.restart(0)
-
-
 def test_speeds_and_failures_follow_from_the_seed_and_the_name() -> None:
     assert node_speed(1, "node0001", 0.0) == 1.0
     assert node_speed(1, "node0001", 0.1) == node_speed(1, "node0001", 0.1) != node_speed(1, "node0002", 0.1)
@@ -128,6 +123,7 @@ def test_a_crash_is_of_the_start_that_it_was_drawn_for() -> None:
     ((t, _, gone),) = heard(found, 1)
     assert t == pytest.approx(at + 2.0)
     assert isinstance(gone, Gone)
+    assert "crashed" in gone.reason
     assert found.restart(0)
     assert isinstance(heard(found, 1)[0][2], Gone), "the next start crashes, too"
 
@@ -155,3 +151,67 @@ def test_a_further_attempt_is_no_new_candidate() -> None:
         before = found.clock.now
         found.send(0, Assign(trial, attempt))
         assert found.clock.now - before == seconds
+
+
+# The master's turns
+
+ASSUMED = Messages(seconds=1.0, master_seconds=2.0, proposal_seconds=0.5)
+
+
+def test_a_candidate_is_of_the_turn_that_it_was_made_in() -> None:
+    clock = MasterClock(ASSUMED, measures=True)
+    clock.begin_span(None)
+    clock.end_turn()
+    clock.hear(0.0)
+    clock.propose()
+    for _ in range(3):
+        clock.end_turn()
+        clock.hear(0.0)
+    total = clock.total
+    assert (total.proposed, total.proposing_heard, total.heard, total.requests) == (1, 1, 2, 4)
+
+
+def test_work_is_counted_between_the_release_and_the_deadline() -> None:
+    clock = MasterClock(ASSUMED, measures=False)
+    clock.hear(10.0)  # before the release
+    clock.begin_span(100.0)  # at 12
+    clock.begin_span(1.0)  # a group that was started again has less left; the span stays
+    clock.hear(20.0)
+    clock.propose()
+    clock.hear(21.0)  # waits until 22.5
+    assert clock.now == 24.5
+    clock.hear(200.0)  # after the deadline, at 112
+    assert (clock.total.requests, list(clock.total.waited)) == (2, [0.0, 1.5])
+    assert clock.total.busy_seconds == pytest.approx(4.5)
+    assert clock.now == 202.0
+
+
+# The file system
+
+
+def ends(storage: Storage, transfers: list[tuple[float, float]], clients_a_node: int = 1) -> list[float]:
+    """When each (start, bytes) is over."""
+    env = simpy.Environment()
+    shared, found = SharedStorage(env, storage, clients_a_node), [0.0] * len(transfers)
+
+    def client(index: int, start: float, content: float) -> simpy.events.ProcessGenerator:
+        yield env.timeout(start)
+        yield shared.transfer(content)
+        found[index] = env.now
+
+    for index, (start, content) in enumerate(transfers):
+        env.process(client(index, start, content))
+    env.run()
+    return found
+
+
+def test_a_transfer_alone_has_the_bandwidth_of_its_node() -> None:
+    assert ends(Storage(100.0, 20.0, 0.0), [(1.0, 60.0)]) == pytest.approx([4.0])
+    assert ends(Storage(100.0, 20.0, 0.0), [(1.0, 60.0)], clients_a_node=2) == pytest.approx([7.0])
+
+
+def test_transfers_share_evenly_whenever_they_begin() -> None:
+    # Alone for 1 s at 100; then both at 50: the second has 100 at 3 s, the first still 100 of its 300 then.
+    assert ends(Storage(100.0, 100.0, 0.0), [(0.0, 300.0), (1.0, 100.0)]) == pytest.approx([4.0, 3.0])
+    # Four at once, of which the file system is the limit: 40 bytes each at 10 bytes per second.
+    assert ends(Storage(40.0, 20.0, 0.0), [(0.0, 40.0)] * 4) == pytest.approx([4.0] * 4)

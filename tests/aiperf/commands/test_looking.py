@@ -1,0 +1,91 @@
+"""`list` and `accept`: the runs of a directory, and the answer to whoever has to accept a machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import Origin
+from analysis.readings.judged import examine
+from analysis.readings.key import figures
+from tests.aiperf.commands.typed import Typed
+from tests.analysis.comparing.test_acceptance import GOOD, forged, study
+from tests.journals import CIFAR, Machine, resized, write_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three that began at one time, a simulated one, a later one, one that cannot be read, and no run."""
+    folder = tmp_path_factory.mktemp("runs")
+    study(folder, GOOD)
+    write_run(folder / "played", resized(CIFAR, 2.0), Machine(origin=Origin.SIMULATED))
+    write_run(folder / "later", resized(CIFAR, 2.0), Machine(days=1))
+    (folder / "no-run").mkdir()
+    (folder / "torn").mkdir()
+    (folder / "torn" / "journal.jsonl").write_text("no JSON\n")
+    return folder
+
+
+def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, tmp_path: Path) -> None:
+    assert typed("list", runs) == 1
+    assert "torn/journal.jsonl" in typed.err
+    lines = {words[0]: words[1:] for words in map(str.split, typed.out.splitlines())}
+    assert (next(iter(lines)), list(lines)[-2:]) == ("run", ["later", "torn"])
+    assert lines["run"][:3] == ["started", "preset", "devices"]
+    assert (lines["played"][0], lines["played"][-1]) == ("2026-05-04", "SIMULATED")
+    assert (lines["later"][0], lines["later"][-2:]) == ("2026-05-05", ["VALID,", "smoke"])
+    assert lines["torn"][-1] == "unreadable"
+    judged = examine(RunFiles(runs / "later"))
+    known = figures(judged.replay, judged.score)
+    assert known["ops_per_second"].text in typed.out
+    assert known["error"].text in typed.out
+    assert typed("list", runs, "--json") == 1
+    assert {
+        "run": "later",
+        "verdict": "VALID",
+        "run_class": "smoke",
+        "started": "2026-05-05T08:00:00+00:00",
+        "preset": judged.replay.opened.config.preset,
+        "problem": "",
+        "devices": 8,
+        **{key: known[key].value for key in ("span_seconds", "ops_per_second", "error")},
+    } in json.loads(typed.out)
+    assert typed("list", tmp_path) == 0
+    assert typed.out == f"no run in {tmp_path}; `aiperf-hpc run` makes one\n"
+
+
+def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, tmp_path: Path) -> None:
+    criteria, junit, answer = (tmp_path / name for name in ("site.toml", "accept.xml", "accept.json"))
+    directories = sorted(runs.glob("run-*"))
+    criteria.write_text("max_error = 1.0\nmin_mfu = 0.99\n")
+    assert typed("accept", *directories, "--criteria", criteria, "--junit", junit, "--json", answer) == 1
+    assert typed.out.endswith("NOT ACCEPTED: 3 of 7 criteria, 3 runs\n")
+    suite = ElementTree.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("7", "3")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["min_mfu"] * 3
+    content = json.loads(answer.read_text())
+    assert (content["form"], content["accepted"]) == ("aiperf-hpc/acceptance/1", False)
+    assert content["runs"] == [examine(RunFiles(each)).replay.opened.run_id for each in directories]
+    criteria.write_text("max_error = 1.0\n")
+    assert typed("accept", directories[0], "--criteria", criteria) == 0
+    assert typed.out.endswith("ACCEPTED, 1 run\n")
+    assert typed("accept", forged(tmp_path / "forged").directory, "--criteria", criteria) == 2
+    assert "forged is INVALID" in typed.err
+
+
+def test_a_run_is_held_against_the_earlier_ones(typed: Typed, runs: Path, tmp_path: Path) -> None:
+    criteria = tmp_path / "site.toml"
+    criteria.write_text("max_drop = 0.5\nsame_environment = true\n")
+    words = ("accept", next(runs.glob("run-*")), "--criteria", criteria, "--history")
+    assert typed(*words, runs) == 1  # none is earlier
+    assert typed.out.count("unknown  max_drop") == 2
+    assert "left out of the history: " in typed.err
+    assert typed(*words, runs / "absent") == 2
+    assert "absent: No such file or directory; give a directory that holds runs, or start one" in typed.err
+    criteria.write_text("max_error = 1.0\n")
+    assert typed(*words, runs) == 2
+    assert "the criteria ask for neither max_drop nor same_environment" in typed.err

@@ -107,7 +107,6 @@ def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
             "set data.channels = 1. Also: scikit-learn's digits: labels",
         ),
         ({"ranked": True}, "ranked = true, but classes is 10, not 1000"),
-        ({"seed_architecture": "resnet51"}, "'resnet51' is neither a seed nor a file"),
         ({"seed_architecture": "gpt-4x128"}, "gpt-4x128 is for text, not for images of (1, 32, 32)"),
     ],
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.files import RunFiles
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.packages import contents, packed
+from tests.analysis.packages import contents, described, packed
 
 GROUPS = Path("tests/recorded/groups")
 """A real run that kept the weights of the network that it tested."""
@@ -23,10 +24,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def options(typed: Typed, run: Path, tmp_path: Path) -> tuple[object, ...]:
-    assert typed("package", run, "--print-system") == 0
-    told = {"submitter": "Example University", "status": "Preview", "system_name": "Testbed"}
-    (tmp_path / "system.json").write_text(json.dumps(json.loads(typed.out) | told))
+def options(run: Path, tmp_path: Path) -> tuple[object, ...]:
+    (tmp_path / "system.json").write_text(json.dumps(described(RunFiles(run))))
     return "--system", tmp_path / "system.json", "--address", "a@example.org"
 
 

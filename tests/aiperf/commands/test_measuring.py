@@ -22,4 +22,5 @@ def test_threads_sleep_soon_unless_somebody_chose_otherwise(
     device = SimpleNamespace(bind=lambda kind, index: os.environ.get("GOMP_SPINCOUNT"))
     monkeypatch.setattr(os, "environ", own | chosen)
     monkeypatch.setitem(sys.modules, "aiperf.device", device)
-    assert _bound("cpu") == found
+    bound: object = _bound("cpu")
+    assert bound == found

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.pretending.assumptions import assumed
+from aiperf.simulation.machine import SimulatedMachine
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.simulation.simulated import Played, SimulatedMachine, config, steady
+from tests.aiperf.simulation.simulated import Played, config, steady
 
 SHORT = ("--set", "limits.minutes=5")
 

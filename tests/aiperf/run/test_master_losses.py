@@ -177,11 +177,15 @@ def test_a_group_is_lost_that_is_silent_for_too_long(seconds: float, lost: int, 
 
 
 def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(tmp_path: Path) -> None:
-    class KnownToBeSlow(works_for(3600.0)):  # type: ignore[misc]
+    class KnownToBeSlow(Obedient):
         """It measured 20,000 operations a second before the span: a step of its seed takes hours."""
 
         def measured(self, rank: int) -> Ceiling:
             return replace(super().measured(rank), seed=Rate(2e4, 2e4, 0.0))
+
+        def work(self, assign: Assign) -> Doing:
+            yield 3600.0
+            yield from super().work(assign)
 
     told = lead(tmp_path, FakeWorld(KnownToBeSlow, restartable=False), max_trials=2)
     assert (reasons(told), states(told)) == ([], [State.COMPLETE] * 2)

@@ -88,7 +88,7 @@ def test_images_of_ones_own_need_one_option_and_contradict_what_is_stated(
         "epochs [60, 120, 240]\n"
     )
     found = {"data.name": "idx", "data.size": 12, "data.validation_examples": 10}
-    monkeypatch.setattr("aiperf.commands.asked.infer_data", lambda folder, stated: found)
+    monkeypatch.setattr("aiperf.ranks.process.infer_data", lambda folder, stated: found)
     assert typed(*own, "--set", "data.classes=7", "--set", "data.channels=3") == 1
     assert "set data.channels = 1. Also: " in typed.err
     assert "set data.classes = 4" in typed.err

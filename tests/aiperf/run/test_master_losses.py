@@ -20,7 +20,7 @@ from aiperf.run.group import RESTARTS
 from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.trial import State
-from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate
+from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Working
 from tests.aiperf.groups import (
     Doing,
     FakeWorld,
@@ -294,9 +294,19 @@ def test_who_still_validates_is_waited_for_unless_others_were_stopped_before(
         assert late > STOP_SECONDS + 2, "else nobody was waited for"
 
 
-def test_a_stop_by_the_scheduler_waits_for_nobody(tmp_path: Path) -> None:
-    world = FakeWorld(works_for(200.0))
+@pytest.mark.parametrize(("asked", "lost"), [(TERMINATED, 1), ("interrupted", 0)])
+def test_a_stop_by_the_scheduler_waits_for_nobody(asked: str, lost: int, tmp_path: Path) -> None:
+    """A person's does, for the only group, while it says that it works."""
+
+    class Validates(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            for _ in range(20):
+                yield 5.0
+                self.say(Working())
+            yield from super().work(assign)
+
+    world = FakeWorld(Validates)
     told = lead(
-        tmp_path, world, before=lambda master: world.after(9.0, lambda: master.stop(TERMINATED)), minutes=5
+        tmp_path, world, before=lambda master: world.after(9.0, lambda: master.stop(asked)), minutes=5
     )
-    assert (reason(told), len(reasons(told))) == (TERMINATED, 1)
+    assert (reason(told), reasons(told)) == (asked, ["did not stop within 32 s"] * lost)

@@ -10,7 +10,8 @@ from aiperf.device import first_kind
 from aiperf.errors import DataError, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.ranks.ranks import Ranks, Wanted
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.wanted import Wanted
 from aiperf.run.run import _removed_if_refused, begin
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import FakeWorld, Refuses

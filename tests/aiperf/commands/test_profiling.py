@@ -1,14 +1,19 @@
-"""`profile` as a person types it: what it shows and writes, and what it refuses in one line."""
+"""`profile` as a person types it, and what `peak` and `count --roofline` measure with."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from aiperf.commands.measuring import _bound
 from aiperf.profiling.work import TRACE, ProfileWork
+from aiperf.ranks.process import WAITING
 from aiperf.wire.recorded import Recorded
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.readings.profile.recorded import RECORDED
@@ -61,3 +66,17 @@ def test_a_trial_is_rebuilt_with_its_batch_and_data(
     assert work.training.format == "fp32"
     typed("graph", tmp_path / "run", 1)
     assert json.loads(typed.out) == work.graph
+
+
+@pytest.mark.parametrize(("chosen", "found"), [({}, "1000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)])
+def test_threads_sleep_soon_unless_somebody_chose_otherwise(
+    chosen: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside four other programs on two cores a product of spinning threads took 28 ms instead of 0.1. Torch
+    reads it when it is imported, which the module of the devices does."""
+    own = {name: value for name, value in os.environ.items() if name not in WAITING}
+    device = SimpleNamespace(bind=lambda kind, index: os.environ.get("GOMP_SPINCOUNT"))
+    monkeypatch.setattr(os, "environ", own | chosen)
+    monkeypatch.setitem(sys.modules, "aiperf.device", device)
+    bound: object = _bound("cpu")
+    assert bound == found

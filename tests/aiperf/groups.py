@@ -179,7 +179,7 @@ class Obedient:
 
 
 class NeverReady(Obedient):
-    def set_up(self) -> Doing:
+    def do(self, message: ToGroup) -> Doing:
         return ()
 
 

@@ -98,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("words", "code", "answer"),
     [*((words, 2, answer) for words, answer in WRONG_USE), *((words, 1, answer) for words, answer in FAILS)],

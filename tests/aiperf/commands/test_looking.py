@@ -60,7 +60,7 @@ def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, 
 
 def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, tmp_path: Path) -> None:
     criteria, junit, answer = (tmp_path / name for name in ("site.toml", "accept.xml", "accept.json"))
-    directories = sorted(runs.glob("run-*"))
+    directories = sorted(runs.glob("seed-*"))
     criteria.write_text("max_error = 1.0\nmin_mfu = 0.99\n")
     assert typed("accept", *directories, "--criteria", criteria, "--junit", junit, "--json", answer) == 1
     assert typed.out.endswith("NOT ACCEPTED: 3 of 7 criteria, 3 runs\n")
@@ -80,7 +80,7 @@ def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, t
 def test_a_run_is_held_against_the_earlier_ones(typed: Typed, runs: Path, tmp_path: Path) -> None:
     criteria = tmp_path / "site.toml"
     criteria.write_text("max_drop = 0.5\nsame_environment = true\n")
-    words = ("accept", next(runs.glob("run-*")), "--criteria", criteria, "--history")
+    words = ("accept", next(runs.glob("seed-*")), "--criteria", criteria, "--history")
     assert typed(*words, runs) == 1  # none is earlier
     assert typed.out.count("unknown  max_drop") == 2
     assert "left out of the history: " in typed.err

@@ -1,4 +1,7 @@
-"""The master on a virtual clock: what it dispatches, writes and refuses, and what ends a leg."""
+"""The master on a virtual clock: what it dispatches, writes and refuses, and what ends a leg.
+
+In one file, because all of it is asked of one leg that the same scripted groups answer.
+"""
 
 from __future__ import annotations
 

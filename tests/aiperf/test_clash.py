@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ from aiperf import clash
 from tests.house.tree import ROOT
 
 COMMAND = "from aiperf.start import main; raise SystemExit(main())"
+
+
+def write_info(folder: Path, name: str, files: Mapping[str, str]) -> None:
+    """The metadata that an installer leaves of a distribution."""
+    info = folder / f"{name.lower().replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    for file, text in files.items():
+        info.joinpath(file).write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -72,36 +82,30 @@ def test_packages_of_our_names_elsewhere_do_not_stand_before_ours(where: str, tm
         assert "start it from another directory" in answer.stderr
 
 
-@pytest.mark.parametrize("last", ["theirs", "ours"])
-def test_the_command_stops_where_one_was_installed_over_the_other(
-    last: str, site: Path, tmp_path: Path
-) -> None:
-    mixed = tmp_path / "site"
-    order = [ROOT, site] if last == "theirs" else [site, ROOT]
-    for origin in order:
-        shutil.copytree(origin / "aiperf", mixed / "aiperf", dirs_exist_ok=True)
-    shutil.copytree(ROOT / "nas", mixed / "nas")
-    for info in site.glob("*.dist-info"):
-        shutil.copytree(info, mixed / info.name)
-    answer = run(mixed)
-    assert "also installs aiperf; remedy:" in answer.stderr
-    assert answer.stderr.count("\n") == 1
-    assert answer.returncode == 1
+def mixed(folder: Path, origins: list[Path]) -> Path:
+    """A site directory with the `aiperf` of each in turn, and all else of this program."""
+    for origin in origins:
+        shutil.copytree(origin / "aiperf", folder / "aiperf", dirs_exist_ok=True)
+    for package in ("nas", "launch", "analysis"):
+        shutil.copytree(ROOT / package, folder / package)
+    return folder
 
 
 @pytest.mark.parametrize("last", ["theirs", "ours"])
-def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
+def test_where_one_was_installed_over_the_other_the_command_names_the_clash_and_then_the_remedy(
     last: str, site: Path, tmp_path: Path
 ) -> None:
     """pip removes what the other one installed, whoever has written the file last."""
-    mixed = tmp_path / "site"
-    for origin in [ROOT, site] if last == "theirs" else [site, ROOT]:
-        shutil.copytree(origin / "aiperf", mixed / "aiperf", dirs_exist_ok=True)
-    for package in ("nas", "launch", "analysis"):
-        shutil.copytree(ROOT / package, mixed / package)
+    folder = mixed(tmp_path / "site", [ROOT, site] if last == "theirs" else [site, ROOT])
+    (info,) = site.glob("*.dist-info")
+    shutil.copytree(info, folder / info.name)
+    answer = run(folder)
+    assert "also installs aiperf; remedy:" in answer.stderr
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    shutil.rmtree(folder / info.name)
     for file in (site / "aiperf").glob("*.py"):
-        (mixed / "aiperf" / file.name).unlink()
-    answer = run(mixed, option="-S")  # this folder alone: a whole package would stand before half of one
+        (folder / "aiperf" / file.name).unlink()
+    answer = run(folder, option="-S")  # this folder alone: a whole package would stand before half of one
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
         "aiperf-hpc: aiperf/__init__.py and aiperf/__main__.py of aiperf-hpc are missing; another package "
@@ -111,15 +115,11 @@ def test_after_the_removal_of_the_other_one_the_command_names_the_remedy(
 
 
 def test_the_remedy_installs_from_where_the_program_came(tmp_path: Path) -> None:
-    mixed, info = tmp_path / "site", tmp_path / "site" / "aiperf_hpc-0.1.0.dist-info"
-    for package in clash.PACKAGES:
-        shutil.copytree(ROOT / package, mixed / package)
-    (mixed / "aiperf" / "__main__.py").unlink()
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aiperf-hpc\nVersion: 0.1.0\n")
-    (info / "RECORD").write_text("aiperf/start.py,,\n")
-    (info / "direct_url.json").write_text('{"dir_info": {}, "url": "file:///src/my%20copy"}')
-    answer = run(mixed, option="-S")
+    folder = mixed(tmp_path / "site", [ROOT])
+    (folder / "aiperf" / "__main__.py").unlink()
+    url = '{"dir_info": {}, "url": "file:///src/my%20copy"}'
+    write_info(folder, "aiperf-hpc", {"RECORD": "aiperf/start.py,,\n", "direct_url.json": url})
+    answer = run(folder, option="-S")
     assert answer.stderr.endswith("remedy: pip install --force-reinstall --no-deps '/src/my copy'\n")
 
 
@@ -137,20 +137,11 @@ def test_a_module_run_by_its_name_is_checked_too(site: Path, tmp_path: Path) -> 
 
 
 def test_top_level_names_are_read_where_a_builder_states_them(tmp_path: Path) -> None:
-    info = tmp_path / "other-1.0.dist-info"
-    info.mkdir()
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: Other\nVersion: 1.0\n")
-    info.joinpath("top_level.txt").write_text("nas\nanalysis\n")
+    write_info(tmp_path, "AIPerf_HPC", {"top_level.txt": "\n".join(clash.PACKAGES)})
+    assert clash.foreign_owner([str(tmp_path)]) is None, "its own is no clash"
+    write_info(tmp_path, "Other", {"top_level.txt": "nas\nanalysis\n"})
     owner = clash.foreign_owner([str(tmp_path)])
     assert owner == f"Other 1.0 in {tmp_path} also installs analysis, nas"
-
-
-def test_its_own_distribution_is_no_clash(tmp_path: Path) -> None:
-    info = tmp_path / "aiperf_hpc-0.1.0.dist-info"
-    info.mkdir()
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: AIPerf_HPC\nVersion: 0.1.0\n")
-    info.joinpath("top_level.txt").write_text("\n".join(clash.PACKAGES))
-    assert clash.foreign_owner([str(tmp_path)]) is None
 
 
 def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_a_share_has_two_digits_that_matter(share: float | None, digits: int, te
         (0.5, "0.5 seconds"),
         (119, "119 seconds"),
         (119.97, "2 minutes"),
-        (1920, "32 minutes"),
         (7272, "2.02 hours"),
     ],
 )

@@ -25,10 +25,7 @@ DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # anybody's
-        (
-            DAEMONS | {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"},
-            Launched(2, 3, "torchrun", False),
-        ),
+        (DAEMONS | TORCHRUN, Launched(2, 3, "torchrun", False)),
     ],
 )
 def test_launched(environment: dict[str, str], expected: Launched | None) -> None:

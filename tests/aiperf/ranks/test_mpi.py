@@ -127,11 +127,14 @@ def test_hosts_are_gathered_in_any_order(wire: Wire, monkeypatch: pytest.MonkeyP
     assert gather(linked(wire)) == HOSTS
 
 
-def test_ranks_that_do_not_come_are_named(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_say_nothing_are_named(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "HELLO_SECONDS", 0.0)
     wire.arrive(1, 0, Hello("node1"))
     with pytest.raises(WorldError, match=r"no message from the ranks \[2, 3, 4\] of 5"):
         gather(linked(wire))
+    wire.arrive(1, 0, Described(1, "a device"))
+    with pytest.raises(WorldError, match="3 ranks did not say what device they have"):
+        describe(linked(wire), PLACES)
 
 
 def test_a_group_is_spoken_to_by_its_leader_and_any_rank_of_it_is_heard(wire: Wire, world: MpiWorld) -> None:
@@ -156,7 +159,7 @@ def test_what_was_said_before_a_restart_is_not_heard_after_it(wire: Wire, world:
     assert wire.said() == [(1, 2, Release(None))]
 
 
-def test_a_dead_rank_takes_its_group_and_no_other(wire: Wire, world: MpiWorld) -> None:
+def test_a_dead_rank_takes_its_group_and_no_other(wire: Wire, world: MpiWorld, files: RunFiles) -> None:
     wire.failed = frozenset({4})
     assert world.receive(0) == (1, Gone("rank 4 on node2 is dead"))
     assert wire.said() == [(3, 2, Disband()), (4, 2, Disband())]
@@ -167,11 +170,8 @@ def test_a_dead_rank_takes_its_group_and_no_other(wire: Wire, world: MpiWorld) -
     world.send(1, Release(None))
     world.send(0, Release(None))
     assert wire.said() == [(1, 1, Release(None))]
-
-
-def test_ranks_that_train_themselves_are_not_started_again(wire: Wire, files: RunFiles) -> None:
-    world = MpiWorld(linked(wire), files, HOSTS, PLACES, children=False)
-    assert not world.restart(0)
+    themselves = MpiWorld(linked(wire), files, HOSTS, PLACES, children=False)  # train, and no child of theirs
+    assert not themselves.restart(0)
 
 
 def test_weights_go_before_what_needs_them_to_a_group_apart(
@@ -196,29 +196,24 @@ def test_weights_go_before_what_needs_them_to_a_group_apart(
 def test_weights_come_before_the_news_of_them(
     wire: Wire, world: MpiWorld, files: RunFiles, tmp_path: Path
 ) -> None:
-    there = RunFiles(tmp_path / "there")
+    there, news = RunFiles(tmp_path / "there"), Finished(7, 1, State.COMPLETE, "", weights="hash")
     there.weights_directory.mkdir(parents=True)
     there.weights(7).write_bytes(b"weights of 7")
-    for piece in pieces(there, 7):
-        wire.arriving.append(Received(3, 1, piece))
-    wire.arrive(3, 1, Finished(7, 1, State.COMPLETE, "", weights="hash"))
-    assert world.receive(0) is None
-    assert world.receive(0) == (1, Finished(7, 1, State.COMPLETE, "", weights="hash"))
-    assert files.weights(7).read_bytes() == b"weights of 7"
 
+    def heard() -> object:
+        for piece in pieces(there, 7):
+            wire.arriving.append(Received(3, 1, piece))
+        wire.arrive(3, 1, news)
+        assert world.receive(0) is None
+        return world.receive(0)
+
+    assert heard() == (1, news)
+    assert files.weights(7).read_bytes() == b"weights of 7"
     files.weights(7).unlink()
     files.weights_directory.rmdir()
     files.weights_directory.write_text("no directory")
-    for piece in pieces(there, 7):
-        wire.arriving.append(Received(3, 1, piece))
-    wire.arrive(3, 1, Finished(7, 1, State.COMPLETE, "", weights="hash"))
-    assert world.receive(0) is None
-    received = world.receive(0)
-    assert received is not None
-    finished = received[1]
-    assert isinstance(finished, Finished)
-    assert (finished.state, finished.weights) == (State.FAILED, "")
-    assert "weights/7.safetensors cannot be written" in finished.reason
+    why = f"{files.weights(7)} cannot be written (File exists); free some space"
+    assert heard() == (1, replace(news, state=State.FAILED, reason=why, weights=""))
 
 
 def test_a_group_across_hosts_needs_a_shared_directory(wire: Wire, files: RunFiles) -> None:
@@ -331,12 +326,3 @@ def test_every_rank_says_what_device_it_would_have(wire: Wire) -> None:
         Described(rank, f"device {rank}", "cpu", 5) for rank in (1, 2, 3, 4)
     )
     assert wire.said() == [(place.rank, 0, said) for place in PLACES for said in (place, Describe())]
-
-
-def test_a_rank_that_says_nothing_of_its_device_ends_the_rehearsal(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mpi, "HELLO_SECONDS", 0.0)
-    wire.arrive(1, 0, Described(1, "a device"))
-    with pytest.raises(WorldError, match="3 ranks did not say what device they have"):
-        describe(linked(wire), PLACES)

@@ -36,6 +36,23 @@ def leader(wire: Wire) -> Post:
     return leader
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    files = RunFiles(tmp_path)
+    files.weights_directory.mkdir()
+    return files
+
+
+@pytest.fixture
+def apart(wire: Wire, leader: Post, files: RunFiles) -> Post:
+    """One that does not see the master's run directory."""
+    wire.arrive(0, 1, setup(files.directory))
+    leader.receive(0)
+    leader.send(replace(READY, rank=3, sees_run=False))
+    wire.sent.clear()
+    return leader
+
+
 def test_a_leader_hands_on_what_is_for_its_group(wire: Wire, leader: Post, tmp_path: Path) -> None:
     for message in (setup(tmp_path), Release(1.0)):
         wire.arrive(0, 5, message)
@@ -67,61 +84,60 @@ def test_a_rank_speaks_for_the_incarnation_it_was_told(wire: Wire, leader: Post,
 
 
 def test_a_rank_apart_sends_its_weights_and_drops_what_it_was_sent(
-    wire: Wire, leader: Post, tmp_path: Path
+    wire: Wire, apart: Post, files: RunFiles, tmp_path: Path
 ) -> None:
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    leader.send(replace(READY, rank=3, sees_run=False))
-    files = RunFiles(tmp_path)
     master = RunFiles(tmp_path / "master")
     master.weights_directory.mkdir(parents=True)
     master.weights(7).write_bytes(b"weights of 7")
     for piece in pieces(master, 7):
         wire.arriving.append(Received(0, 1, piece))
     wire.arrive(0, 1, Assign(TRIAL, 1))
-    assert leader.receive(0) is None
-    assert leader.receive(0) == Assign(TRIAL, 1)
+    assert apart.receive(0) is None
+    assert apart.receive(0) == Assign(TRIAL, 1)
     assert files.weights(7).read_bytes() == b"weights of 7"
-
     files.weights(8).write_bytes(b"weights of 8")
     wire.sent.clear()
-    leader.send(Finished(8, 1, State.COMPLETE, "", weights="hash"))
+    done = Finished(8, 1, State.COMPLETE, "", weights="hash")
+    apart.send(done)
     (_, _, piece), (_, _, data) = wire.sent
     assert piece.endswith(b"weights of 8")
-    assert unpack(FromGroup, data) == Finished(8, 1, State.COMPLETE, "", weights="hash")
+    assert unpack(FromGroup, data) == done
     assert files.kept_weights() == []
+
+    wire.sent.clear()
+    apart.send(done)  # whose file is gone
+    why = f"{files.weights(8)} cannot be sent (No such file or directory)"
+    ((_, _, failed),) = wire.said(FromGroup)
+    assert isinstance(failed, Finished)
+    assert (failed.state, failed.weights, failed.reason.partition(";")[0]) == (State.FAILED, "", why)
 
 
 def test_a_rank_apart_keeps_weights_that_another_child_will_read(
-    wire: Wire, leader: Post, tmp_path: Path
+    wire: Wire, apart: Post, files: RunFiles
 ) -> None:
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    leader.send(replace(READY, rank=3, sees_run=False))
-    files = RunFiles(tmp_path)
-    files.weights_directory.mkdir()
     files.weights(7).write_bytes(b"weights of 7")
     children = [replace(TRIAL, number=number, parent=7) for number in (8, 9)]
     for child in children:
         wire.arrive(0, 1, Assign(child, 1))
-        leader.receive(0)
+        apart.receive(0)
     for child in children:
         assert files.weights(7).exists()
-        leader.send(Finished(child.number, 1, State.STOPPED, "the run ended"))
+        apart.send(Finished(child.number, 1, State.STOPPED, "the run ended"))
     assert not files.weights(7).exists()
 
 
-def test_a_rank_apart_hands_over_its_log_and_begins_it_with_the_run(
-    wire: Wire, leader: Post, tmp_path: Path
+@pytest.mark.parametrize(("leg", "text"), [(0, ""), (1, "of another leg, or of another run")])
+def test_a_rank_begins_its_log_with_the_run_goes_on_in_a_further_leg_and_hands_it_over_if_apart(
+    leg: int, text: str, wire: Wire, leader: Post, tmp_path: Path
 ) -> None:
     log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
     log.parent.mkdir()
-    log.write_text("of another run that had this directory")
-    wire.arrive(0, 1, setup(tmp_path))
+    log.write_text("of another leg, or of another run")
+    wire.arrive(0, 1, replace(setup(tmp_path), leg=leg))
     leader.receive(0)
-    assert not log.exists()
+    assert (log.read_text() if log.exists() else "") == text
     log.write_text("of this one")
-    wire.arrive(0, 2, setup(tmp_path))  # its group is started again
+    wire.arrive(0, 2, replace(setup(tmp_path), leg=leg))  # its group is started again
     leader.receive(0)
     leader.send(replace(READY, rank=3))
     assert not leader.send_log()
@@ -133,40 +149,31 @@ def test_a_rank_apart_hands_over_its_log_and_begins_it_with_the_run(
     assert piece.endswith(b"of this one")
 
 
-def test_in_a_further_leg_a_rank_goes_on_with_its_log(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    log = RunFiles(tmp_path).witness(socket.gethostname(), 3)
-    log.parent.mkdir()
-    log.write_text("of the leg before")
-    wire.arrive(0, 1, replace(setup(tmp_path), leg=1))
-    leader.receive(0)
-    assert log.read_text() == "of the leg before"
+def failing(seconds: float, beside: object = None) -> Received | None:
+    raise WorldError("MPI failed")
 
 
-def test_weights_that_cannot_be_sent_fail_the_trial(wire: Wire, leader: Post, tmp_path: Path) -> None:
-    wire.arrive(0, 1, setup(tmp_path))
-    leader.receive(0)
-    leader.send(replace(READY, rank=3, sees_run=False))
-    wire.sent.clear()
-    leader.send(Finished(8, 1, State.COMPLETE, "", weights="hash"))
-    ((_, _, finished),) = wire.said(FromGroup)
-    assert isinstance(finished, Finished)
-    assert (finished.state, finished.weights) == (State.FAILED, "")
-    assert "weights/8.safetensors cannot be sent (No such file or directory)" in finished.reason
-
-
-@pytest.mark.parametrize("sign", ["dead", "orphaned", "silent"])
-def test_a_rank_notices_that_the_master_is_gone(
+@pytest.mark.parametrize("sign", ["dead", "orphaned", "silent", "failing"])
+def test_a_rank_notices_that_the_master_or_mpi_is_gone(
     sign: str, wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(post, "LISTEN_SECONDS", 0.01)
     assert leader.receive(0) is None
     if sign == "dead":
         wire.failed = frozenset({0})
     elif sign == "orphaned":
         wire.orphaned = True
-    else:
+    elif sign == "silent":
         monkeypatch.setattr(post, "MASTER_SILENCE_SECONDS", -1.0)
-    with pytest.raises(EOFError):
+    else:
+        monkeypatch.setattr(leader.link, "receive", failing)
+    with pytest.raises(WorldError if sign == "failing" else EOFError):
         leader.receive(0)
+    channel = MpiChannel(leader)  # of a worker in the rank
+    with pytest.raises(EOFError):
+        channel.receive()
+    with pytest.raises(EOFError):
+        channel.wait_for_quit()
 
 
 def test_a_rank_that_is_asked_looks_at_its_device(
@@ -187,31 +194,3 @@ def test_a_worker_in_the_rank_hears_until_the_end_of_the_run(
     channel = MpiChannel(leader)
     assert [channel.receive() for _ in range(3)] == [setup(tmp_path), Release(1.0), Quit()]
     channel.wait_for_quit()
-
-
-def test_a_worker_in_the_rank_notices_that_the_master_is_gone(
-    wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(post, "LISTEN_SECONDS", 0.01)
-    wire.orphaned = True
-    channel = MpiChannel(leader)
-    with pytest.raises(EOFError):
-        channel.receive()
-    with pytest.raises(EOFError):
-        channel.wait_for_quit()
-
-
-def test_a_worker_in_the_rank_ends_when_mpi_fails(
-    wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(post, "LISTEN_SECONDS", 0.01)
-
-    def fail(seconds: float, beside: object = None) -> Received | None:
-        raise WorldError("MPI failed")
-
-    monkeypatch.setattr(leader.link, "receive", fail)
-    channel = MpiChannel(leader)
-    with pytest.raises(EOFError):
-        channel.receive()
-    with pytest.raises(EOFError):
-        channel.wait_for_quit()

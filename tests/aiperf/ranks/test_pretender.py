@@ -46,6 +46,7 @@ from aiperf.wire.messages import (
 )
 from nas.record import graph_to_json
 from tests import journals
+from tests.aiperf.commands.typed import Typed
 from tests.mpi.checked import checked
 from tests.mpi.jobs import environ, started
 
@@ -59,13 +60,15 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-c", PROGRAM, *map(str, words)]
 
 
-def ended(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), env=environ(), capture_output=True, text=True, timeout=100)
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
 
 
-def test_a_run_goes_the_whole_path_without_torch(tmp_path: Path) -> None:
+def test_a_run_goes_the_whole_path_without_torch(typed: Typed, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    run = ended("run", "--pretend", "laptop", "--minutes", "0.06", "--directory", directory)
+    words = command("run", "--pretend", "laptop", "--minutes", "0.06", "--directory", directory)
+    run = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=100)
     assert run.returncode == Answer.SIMULATED.exit_code, run.stderr
     assert run.stdout.splitlines()[-1] == "False"
     assert "NOTHING IS TRAINED: the workers pretend to be laptops" in run.stderr
@@ -75,33 +78,31 @@ def test_a_run_goes_the_whole_path_without_torch(tmp_path: Path) -> None:
     assert replay.tested is not None
     assert replay.best is not None
     assert read_learnt(RunFiles(directory).weights(replay.best.number)).examples > 0
-    (ranks,) = [line for line in ended("validate", directory).stdout.splitlines() if " ranks  " in line]
+    typed("validate", directory)
+    (ranks,) = [line for line in typed.out.splitlines() if " ranks  " in line]
     assert ranks.split(None, 2)[2] == "all ranks were ready"  # there were no weights to begin with
-    again = ended("resume", directory, "--pretend", "laptop")
-    assert "is complete; this is its result" in again.stderr
+    typed("resume", directory, "--pretend", "laptop")
+    assert "is complete; this is its result" in typed.err
 
 
-def test_what_was_pretended_goes_on_pretending_and_nothing_else_does(tmp_path: Path) -> None:
+def test_what_was_pretended_goes_on_pretending_and_nothing_else_does(typed: Typed, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     words = ("run", "--pretend", "laptop", "--minutes", "0.15", "--directory", directory)
     with started(command(*words), directory) as job:
         job.wait_for('"Ended"')
         job.process.kill()
         job.process.wait()
-    refused = ended("resume", directory)
-    assert refused.returncode == 1
-    go_on = f"resume it with --pretend {directory}/assumptions.toml"
-    line = f"{directory}/journal.jsonl: its workers pretended to train; {go_on}"
-    assert refused.stderr == f"aiperf-hpc: {line}\n"
     changed = tmp_path / "changed.toml"
     laptop = assumed("laptop")
     changed.write_text(assumptions_toml(replace(laptop, speed=replace(laptop.speed, validation=2.0))))
-    for another in ("h100", changed):
-        other = ended("resume", directory, "--pretend", another)
-        line = f"{directory}/journal.jsonl: its workers pretended with another machine model; {go_on}"
-        assert (other.returncode, other.stderr) == (1, f"aiperf-hpc: {line}\n")
-    again = ended("resume", directory, "--pretend", directory / "assumptions.toml")
-    assert again.returncode == Answer.SIMULATED.exit_code
+    another = "its workers pretended with another machine model"
+    refused = [("", "its workers pretended to train"), ("h100", another), (changed, another)]
+    for model, why in refused:
+        assert typed("resume", directory, *(("--pretend", model) if model else ())) == 1
+        go_on = f"resume it with --pretend {directory}/assumptions.toml"
+        assert typed.err == f"aiperf-hpc: {directory}/journal.jsonl: {why}; {go_on}\n"
+    code = typed("resume", directory, "--pretend", directory / "assumptions.toml")
+    assert code == Answer.SIMULATED.exit_code
     assert checked(directory).num_legs == 2
 
 
@@ -116,22 +117,15 @@ def test_a_measured_run_is_not_pretended_on(tmp_path: Path) -> None:
     assert files.journal.read_bytes() == before
 
 
-def test_a_rehearsal_asks_no_device(tmp_path: Path) -> None:
-    told = ended(
-        "run", "--pretend", "h100", "--preset", "ranked", "--dry-run", "--directory", tmp_path / "run"
-    )
-    assert told.returncode == 0, told.stderr
-    assert "pretending ............... NOTHING IS TRAINED" in told.stdout
-    assert "1 × simulated H100 (pretended), 80 GiB" in told.stdout
-    assert "images per second of the seed by a group (assumed)" in told.stdout
-    assert told.stdout.splitlines()[-1] == "False"
+def test_a_rehearsal_asks_no_device_and_horovod_cannot_be_pretended(typed: Typed, tmp_path: Path) -> None:
+    words = ("--pretend", "h100", "--preset", "ranked", "--dry-run", "--directory", tmp_path / "run")
+    assert typed("run", *words) == 0, typed.err
+    assert "pretending ............... NOTHING IS TRAINED" in typed.out
+    assert "1 × simulated H100 (pretended), 80 GiB" in typed.out
+    assert "images per second of the seed by a group (assumed)" in typed.out
     assert not (tmp_path / "run").exists()
-
-
-def test_horovod_cannot_be_pretended() -> None:
-    refused = ended("run", "--pretend", "laptop", "--backend", "horovod")
-    assert refused.returncode == 1
-    assert refused.stderr == "aiperf-hpc: --pretend averages no gradients; omit --backend horovod\n"
+    assert typed("run", "--pretend", "laptop", "--backend", "horovod") == 1
+    assert typed.err == "aiperf-hpc: --pretend averages no gradients; omit --backend horovod\n"
 
 
 class Asked:

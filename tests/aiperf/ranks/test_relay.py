@@ -82,6 +82,7 @@ def test_a_worker_hears_its_group_and_is_heard(wire: Wire, tmp_path: Path) -> No
     assert worker.heard == [setup(tmp_path), Release(1.0), Quit()]
     assert (worker.place, worker.device, worker.ended) == (PLACE, "cpu", "by itself")
     assert worker.log.name.endswith(".rank4.log")
+    assert worker.log.parent == RunFiles(tmp_path).log("host").parent
 
 
 def test_ranks_of_a_large_run_share_the_log_of_their_host(wire: Wire, tmp_path: Path) -> None:
@@ -150,8 +151,3 @@ def test_a_rank_whose_master_is_gone_ends_its_worker_and_itself(
     assert left.value.code == 1
     assert Worker.started[0].ended == "killed"
     assert not any(isinstance(message, Bye) for _, _, message in wire.said(FromGroup))
-
-
-def test_setup_makes_the_files_known(wire: Wire, tmp_path: Path) -> None:
-    served(wire, (1, setup(tmp_path)))
-    assert Worker.started[0].log.parent == RunFiles(tmp_path).log("host").parent

@@ -36,9 +36,6 @@ def test_a_file_arrives_as_it_was(
     assert there.weights(7).read_bytes() == bytes(range(size))
     assert list(there.weights_directory.iterdir()) == [there.weights(7)]
     assert receiver.faults == {}
-
-
-def test_a_message_is_no_piece() -> None:
     assert not is_piece(pack(Quit()))
 
 
@@ -52,20 +49,18 @@ def test_what_cannot_be_written_is_told(files: RunFiles, tmp_path: Path) -> None
     assert receiver.faults == {path: f"{path} cannot be written (Not a directory); free some space"}
 
 
-def test_a_log_arrives_under_the_name_of_its_host(files: RunFiles, tmp_path: Path) -> None:
-    files.witness("node2", 3).parent.mkdir()
-    files.witness("node2", 3).write_text("steps")
+def test_a_log_arrives_under_the_name_of_its_host_unless_it_is_too_long(
+    files: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = files.witness("node2", 3)
+    log.parent.mkdir()
+    log.write_text("steps")
     there = RunFiles(tmp_path / "there")
     receiver = Receiver(there, ("node1", "node1", "node1", "node2"))
-    for piece in log_pieces(files.witness("node2", 3), 3):
+    for piece in log_pieces(log, 3):
         assert is_piece(piece)
         receiver.take(piece)
     assert there.witness("node2", 3).read_text() == "steps"
     assert there.kept_weights() == []
-
-
-def test_a_log_that_is_too_long_stays_where_it_is(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    files.witness("node2", 3).parent.mkdir()
-    files.witness("node2", 3).write_bytes(bytes(11))
-    monkeypatch.setattr(shipping, "LONGEST_LOG_BYTES", 10)
-    assert list(log_pieces(files.witness("node2", 3), 3)) == []
+    monkeypatch.setattr(shipping, "LONGEST_LOG_BYTES", 4)
+    assert list(log_pieces(log, 3)) == []

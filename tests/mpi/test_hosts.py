@@ -28,17 +28,8 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     runs = tmp_path / "runs"
     runs.mkdir()
     directory = runs / "run"
-    words = [
-        "run",
-        "--preset",
-        TINY,
-        "--directory",
-        directory,
-        "--set",
-        "limits.minutes=0",
-        "--max-trials",
-        16,
-    ]
+    words = ["run", "--preset", TINY, "--directory", directory, "--set", "limits.minutes=0"]
+    words += ["--max-trials", 16]
     with two_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
         job.directory = directory
         assert job.end() == 0, job.text()

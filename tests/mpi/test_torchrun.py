@@ -28,10 +28,13 @@ def links(size: int, run_id: str) -> list[SocketLink]:
     return [SocketLink(Launched(rank, size, "torchrun", False), run_id) for rank in range(size)]
 
 
-def test_messages_keep_their_order_and_wait_for_whom_is_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their files are this test's own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_messages_keep_their_order_and_wait_for_whom_is_late(tmp_path: Path) -> None:
     first = SocketLink(Launched(0, 2, "torchrun", False), "x")
     sent = [bytes([number]) * (number * 1000) for number in range(200)]
     for data in sent:  # more than the kernel holds, to a rank that is not there yet
@@ -49,8 +52,7 @@ def test_messages_keep_their_order_and_wait_for_whom_is_late(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_large_message_arrives_between_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_large_message_arrives_between_small_ones() -> None:
     first, second = links(2, "y")
     sent = [b"small", bytes(range(256)) * 100_000, b"", b"small again"]
     for data in sent:
@@ -63,9 +65,8 @@ def test_a_large_message_arrives_between_small_ones(tmp_path: Path, monkeypatch:
     first.finalize()
 
 
-def test_many_ranks_wait_for_one_that_reads_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_ranks_wait_for_one_that_reads_slowly(tmp_path: Path) -> None:
     """Nothing is lost, each one's order is kept, and who waits takes no time of a processor."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ranks = links(40, "z")
     count, data = 50, bytes(20_000)
     for number in range(count):
@@ -91,11 +92,8 @@ def test_many_ranks_wait_for_one_that_reads_slowly(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_ranks_that_speak_at_once_keep_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_ranks_that_speak_at_once_keep_their_order() -> None:
     """Each makes a connection of its own before it knows of the other's."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ends = links(2, "w")
     for number in range(100):
         for end in ends:
@@ -109,8 +107,7 @@ def test_two_ranks_that_speak_at_once_keep_their_order(
         end.finalize()
 
 
-def test_a_rank_waits_for_something_else_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_rank_waits_for_something_else_as_well() -> None:
     first, second = links(2, "v")
     ours, theirs = socket.socketpair()
     began = time.monotonic()
@@ -127,10 +124,7 @@ def test_a_rank_waits_for_something_else_as_well(tmp_path: Path, monkeypatch: py
     first.finalize()
 
 
-def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(tmp_path: Path) -> None:
     first, second, third = links(3, "u")
     first.send(1, 0, b"")
     assert second.receive(5.0) is not None
@@ -144,8 +138,7 @@ def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_ranks_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_more_ranks_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
     with pytest.raises(WorldError, match=r"needs 5256 open files, .*, but the limit is 4096; raise it"):
         SocketLink(Launched(0, 5000, "torchrun", False), "t")
@@ -157,9 +150,8 @@ def test_several_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         SocketLink(Launched(0, 4, "torchrun", False), "z")
 
 
-def test_two_runs_of_one_name_do_not_hear_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_of_one_name_do_not_hear_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --standalone, torchrun calls every run "none"."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("MASTER_PORT", "29500")
     first = links(2, "none")
     monkeypatch.setenv("MASTER_PORT", "29501")

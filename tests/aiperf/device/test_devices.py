@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -40,26 +42,23 @@ class TestCpu(DeviceConformance):
     def device(self) -> Device:
         return bind("cpu", 0)
 
-    def test_its_cores_are_shared_by_the_ranks_of_a_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
-        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: set(range(8)))
-        monkeypatch.setattr(cpu.cgroup, "cores", lambda: math.inf)
-        bind("cpu", 0, ranks_on_host=2)
-        assert torch.get_num_threads() == 4
-        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: {3, 5, 7})
-        bind("cpu", 0, ranks_on_host=2)
-        assert torch.get_num_threads() == 3
-
     @pytest.mark.parametrize(
-        ("quota", "ranks", "threads"), [(6.0, 1, 6), (6.0, 2, 3), (1.5, 2, 1), (100.0, 2, 4)]
+        ("own", "quota", "ranks", "threads"),
+        [
+            (set(range(8)), math.inf, 2, 4),
+            ({3, 5, 7}, math.inf, 2, 3),  # bound to cores of its own
+            (set(range(8)), 6.0, 1, 6),  # a container has fewer cores than its host
+            (set(range(8)), 6.0, 2, 3),
+            (set(range(8)), 1.5, 2, 1),
+            (set(range(8)), 100.0, 2, 4),
+        ],
     )
-    def test_a_container_has_fewer_cores_than_its_host(
-        self, monkeypatch: pytest.MonkeyPatch, quota: float, ranks: int, threads: int
+    def test_its_cores_are_shared_by_the_ranks_of_a_host(
+        self, monkeypatch: pytest.MonkeyPatch, own: set[int], quota: float, ranks: int, threads: int
     ) -> None:
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
-        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: set(range(8)))
+        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: own)
         monkeypatch.setattr(cpu.cgroup, "cores", lambda: quota)
         bind("cpu", 0, ranks)
         assert torch.get_num_threads() == threads
@@ -74,6 +73,7 @@ class OnFake(DeviceConformance):
     """The vendor's module is a fake that remembers."""
 
     module: vendors.FakeModule
+    install: ClassVar[Callable[[pytest.MonkeyPatch], vendors.FakeModule]]
 
     @pytest.fixture
     def num_devices(self) -> int:
@@ -81,11 +81,8 @@ class OnFake(DeviceConformance):
 
     @pytest.fixture
     def device(self, monkeypatch: pytest.MonkeyPatch) -> Device:
-        self.module = self.install(monkeypatch)
+        self.module = type(self).install(monkeypatch)
         return bind(self.kind, 1)
-
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
-        raise NotImplementedError
 
     def test_its_own_module_is_told(self, device: Device) -> None:
         device.synchronise()
@@ -99,8 +96,7 @@ class OnFake(DeviceConformance):
 class TestCuda(OnFake):
     kind, backend, sensors = "cuda", "nccl", "nvidia"
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
-        return vendors.install_cuda(monkeypatch)
+    install = staticmethod(vendors.install_cuda)
 
     def test_tf32_is_set_for_convolutions_too(self, device: Device) -> None:
         device.declare("tf32")
@@ -115,13 +111,10 @@ class TestCuda(OnFake):
         assert device.formats == ("fp16", "fp32")
 
     def test_the_driver_is_read_where_it_says_so(
-        self, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory
+        self, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        text = (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@host)\n"
-        )
-        path = tmp_path / "version"  # type: ignore[operator]
-        path.write_text(text + "GCC version:  gcc version 12.2.0\n")
+        path, module = tmp_path / "version", "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06"
+        path.write_text(f"NVRM version: {module}  Release Build  (root@host)\nGCC version:  gcc version 12\n")
         monkeypatch.setattr(cuda, "NVIDIA_DRIVER", path)
         assert device.driver == device.software()["driver"] == "580.65.06"
 
@@ -129,8 +122,7 @@ class TestCuda(OnFake):
 class TestRocm(OnFake):
     kind, backend, sensors = "cuda", "nccl", "amd"
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
-        return vendors.install_rocm(monkeypatch)
+    install = staticmethod(vendors.install_rocm)
 
     def test_its_version_is_told_in_place_of_cuda(self, device: Device) -> None:
         assert device.software()["cuda"] == "6.4.43482"
@@ -139,8 +131,7 @@ class TestRocm(OnFake):
 class TestNpu(OnFake):
     kind, backend, sensors = "npu", "hccl", "ascend"
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
-        return vendors.install_npu(monkeypatch)
+    install = staticmethod(vendors.install_npu)
 
     def test_fp32_is_not_hf32(self, device: Device) -> None:
         assert torch.npu.conv.allow_hf32
@@ -159,9 +150,7 @@ class TestNpu(OnFake):
 class TestXpu(OnFake):
     kind, backend, sensors = "xpu", "xccl", ""
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> vendors.FakeModule:
-        monkeypatch.setattr(xpu, "OLDEST_TORCH", (2, 6))  # the fake's own version is that of a new one
-        return vendors.install_xpu(monkeypatch)
+    install = staticmethod(vendors.install_xpu)
 
     @pytest.mark.usefixtures("device")
     def test_an_old_torch_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aiperf.device.surroundings import LONGEST_VALUE, container, governor, read_settings
+from aiperf.device.surroundings import LONGEST_VALUE, container, read_settings
 from tests.house.tree import ROOT
 
 
@@ -25,13 +25,11 @@ def test_outside_of_all_there_are_threads_and_the_instruction_set(tmp_path: Path
 
 
 def test_all_that_there_is_is_named(tmp_path: Path) -> None:
-    put(tmp_path / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "performance\n")
+    for index, name in enumerate(("schedutil", "performance", "schedutil")):
+        put(tmp_path / f"sys/devices/system/cpu/cpufreq/policy{index}/scaling_governor", f"{name}\n")
     found = read_settings({"SLURM_JOB_ID": "4711", "APPTAINER_NAME": "torch.sif"}, tmp_path)
-    assert (found["governor"], found["job"], found["container"]) == (
-        "performance",
-        "Slurm 4711",
-        "Apptainer torch.sif",
-    )
+    named = {"governor": "performance, schedutil", "job": "Slurm 4711", "container": "Apptainer torch.sif"}
+    assert {name: found[name] for name in named} == named
 
 
 def test_the_threads_are_those_of_the_moment(tmp_path: Path) -> None:
@@ -72,12 +70,6 @@ def test_only_the_variables_of_the_list_are_recorded(tmp_path: Path) -> None:
 def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
     places = ",".join(f"{{{core}}}" for core in range(512))
     assert read_settings({"OMP_PLACES": places}, tmp_path)["OMP_PLACES"] == places[:LONGEST_VALUE]
-
-
-def test_cores_of_two_governors_have_both(tmp_path: Path) -> None:
-    for index, name in enumerate(("schedutil", "performance", "schedutil")):
-        put(tmp_path / f"sys/devices/system/cpu/cpufreq/policy{index}/scaling_governor", f"{name}\n")
-    assert governor(tmp_path) == "performance, schedutil"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from aiperf.device import xpu
+
 GIB = 1 << 30
 
 
@@ -130,6 +132,7 @@ def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:
 
 def install_xpu(monkeypatch: pytest.MonkeyPatch) -> FakeXpu:
     fake = FakeXpu(("Intel(R) Data Center GPU Max 1550", "Intel(R) Data Center GPU Max 1550"))
+    monkeypatch.setattr(xpu, "OLDEST_TORCH", (2, 6))  # the fake's own version is that of a new one
     _put(monkeypatch, "xpu", fake)
     return fake
 

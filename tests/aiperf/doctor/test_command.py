@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,20 +55,12 @@ def test_a_build_of_torch_without_the_devices_of_this_host_fails(
 
 
 def test_this_machine_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:
-    began = time.monotonic()
     answer = doctor("--directory", tmp_path / "run", "--device", "cpu", "--json")
-    print(f"it took {time.monotonic() - began:.1f} s")
     found = json.loads(answer.stdout)
     outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
     assert answer.returncode == (1 if "failed" in outcomes.values() else 0), answer.stderr
-    assert {name: outcomes[name] for name in ("python", "torch", "devices", "run directory", "data")} == {
-        "python": "ok",
-        "torch": "ok",
-        "devices": "ok",
-        "run directory": outcomes["run directory"],  # as fast as the disk is
-        "data": "ok",
-    }
-    assert outcomes["run directory"] != "failed"
+    assert [outcomes[name] for name in ("python", "torch", "devices", "data")] == ["ok"] * 4
+    assert outcomes["run directory"] != "failed"  # it is as fast as the disk is
     assert len(outcomes) == len(found["checks"]) == sum(found["outcomes"].values())
     assert list(tmp_path.iterdir()) == []
 

@@ -16,16 +16,11 @@ from aiperf.wire.layout import Place
 HERE = {"HOME": os.environ.get("HOME", "/")}
 
 
-def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_folder_is_tried_and_left_as_it_was_or_has_its_reason(tmp_path: Path) -> None:
     found = try_folder(tmp_path)
     assert found.fault == ""
-    assert found.free_bytes > 0
-    assert found.bytes_per_second > 0
-    assert found.append_seconds > 0
+    assert min(found.free_bytes, found.bytes_per_second, found.append_seconds) > 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_has_its_reason(tmp_path: Path) -> None:
     assert try_folder(tmp_path / "none").fault == "No such file or directory"
     (tmp_path / "file").touch()
     assert try_folder(tmp_path / "file").fault == "Not a directory"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tests.journals import Scene, of_origin, told, write_run
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 
-SECONDS = 2.0
+SECONDS = 1.0
 RATE = 300.0
 
 
@@ -51,23 +50,21 @@ def test_loadgen_and_our_own_stopwatch_see_the_same_in_every_scenario(
     found = results(files)
     assert list(found) == list(SCENARIOS)
     for name, inference in found.items():
-        detail, own = inference.measured.detail, inference.measured.stopwatch
+        measured, detail, own = inference.measured, inference.measured.detail, inference.measured.stopwatch
         assert (inference.trial, inference.is_short) == (number, True)
         assert f"{name:<24}VALID by LoadGen 6" in typed.out
         assert detail is not None
         assert own is not None
         assert own.number == detail.latencies.number
         # Our interval lies inside LoadGen's, which begins before the call and ends in it.
-        assert own.mean <= detail.latencies.mean
-        assert own.mean > 0.5 * detail.latencies.mean
-        accuracy = inference.measured.accuracy
-        assert accuracy is not None
-        assert accuracy.recorded is not None
-        assert accuracy.found.agrees(accuracy.recorded)
+        assert 0.5 * detail.latencies.mean < own.mean <= detail.latencies.mean
+        assert measured.accuracy is not None
+        assert measured.accuracy.recorded is not None
+        assert measured.accuracy.found.agrees(measured.accuracy.recorded)
         log = files.inference_logs(number, name) / "performance" / "mlperf_log_detail.txt"
         # Each scenario had a process of its own: the seeds of mlperf.conf, and the length that was asked for.
         assert '"effective_qsl_rng_seed", "value": 2085463073848966840,' in log.read_text()
-        assert '"effective_min_duration_ms", "value": 2000,' in log.read_text()
+        assert '"effective_min_duration_ms", "value": 1000,' in log.read_text()
     server = found["server"].measured
     assert (server.queries_per_second, server.probes) == (RATE, ())
 
@@ -100,15 +97,12 @@ def test_the_highest_rate_passed_in_full_length(run: tuple[RunFiles, int], typed
     assert len(list(logs.glob("*/mlperf_log_detail.txt"))) == len(found.probes)
 
 
-def test_a_trial_that_is_not_there(run: tuple[RunFiles, int], typed: Typed) -> None:
-    files, _ = run
+def test_what_was_not_kept_has_no_network(run: tuple[RunFiles, int], typed: Typed, tmp_path: Path) -> None:
+    """No such trial, one without weights, a run without any, and one that was pretended."""
+    files, number = run
     assert typed("infer", files.directory, 9999) == 1
     assert "9999" in typed.err
     assert typed.err.count("\n") == 1
-
-
-def test_weights_that_were_not_kept(run: tuple[RunFiles, int], typed: Typed, tmp_path: Path) -> None:
-    files, number = run
     other = 0 if number else 1
     assert typed("infer", files.directory, other) == 1
     assert f"the weights of trial {other} were not kept" in typed.err
@@ -117,9 +111,6 @@ def test_weights_that_were_not_kept(run: tuple[RunFiles, int], typed: Typed, tmp
     shutil.copy(files.journal, bare.journal)
     assert typed("infer", bare.directory) == 1
     assert typed.err.endswith("trials with weights: none\n")
-
-
-def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None:
     files = write_run(tmp_path / "pretended", of_origin(told(Scene()), Origin.PRETENDED))
     assert typed("infer", files.directory) == 1
     assert "cannot be measured at inference: the run is pretended: no network was trained" in typed.err
@@ -136,10 +127,7 @@ def test_what_was_pretended_has_no_network(typed: Typed, tmp_path: Path) -> None
         (("--seconds", "0"), "0.0 is not in the range"),
         (("--scenario", "burst"), "'burst' is not one of"),
         (("--price", "3/node-hour"), "--price is only for --accuracy with --scenario single-stream or all"),
-        (
-            ("--price", "3/node-hour", "--accuracy", "--scenario", "server"),
-            "--price is only for --accuracy with ",
-        ),
+        (("--price", "3/node-hour", "--accuracy", "--scenario", "server"), "--price is only for --accuracy"),
         (("--site", "s.toml"), "--site is only for --accuracy with --scenario single-stream or all"),
     ],
 )
@@ -148,31 +136,19 @@ def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) 
     assert why in typed.err
 
 
-@pytest.fixture
-def earlier(run: tuple[RunFiles, int]) -> Iterator[dict[Path, str]]:
-    """Files of an earlier result."""
-    files, number = run
-    result, logs = files.inference(number, "multi-stream"), files.inference_logs(number, "multi-stream")
-    (logs / "performance").mkdir(parents=True, exist_ok=True)
-    found = {result: "result", logs / "user.conf": "settings", logs / "performance" / "log.txt": "log"}
-    for path, text in found.items():
-        path.write_text(text)
-    yield found
-    result.unlink()
-    shutil.rmtree(logs)
-
-
 @pytest.mark.parametrize("answer", ['{"refused": "no such data"}', "no answer"])
 def test_an_earlier_result_stays_where_there_is_no_new_one(
-    answer: str,
-    run: tuple[RunFiles, int],
-    typed: Typed,
-    earlier: dict[Path, str],
-    monkeypatch: pytest.MonkeyPatch,
+    answer: str, run: tuple[RunFiles, int], typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused, or killed while it wrote its logs; and again after this program was killed itself."""
-    files, number = run
-    logs = files.inference_logs(number, "multi-stream")
+    files, number = RunFiles(tmp_path / "run"), run[1]
+    shutil.copytree(run[0].directory, files.directory)
+    result, logs = files.inference(number, "multi-stream"), files.inference_logs(number, "multi-stream")
+    shutil.rmtree(files.inference_directory, ignore_errors=True)
+    (logs / "performance").mkdir(parents=True)
+    earlier = {result: "result", logs / "user.conf": "settings", logs / "performance" / "log.txt": "log"}
+    for path, text in earlier.items():
+        path.write_text(text)
 
     def measured(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
         assert list(logs.iterdir()) == []

@@ -13,12 +13,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import reduce
 from hashlib import sha256
 from importlib.util import find_spec
+from operator import getitem
 from pathlib import Path
 
 import pytest
 
+from aiperf.commands.main import main
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
@@ -81,6 +84,13 @@ ASKED = (
 ENTRY = ("--organization", "Example_University", "--platform", "Testbed", "--status", "research")
 
 
+def answered(*words: object) -> int:
+    """The exit code of a command, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
+        return main()
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """ImageNet and 600 s are not to be had in a test, so two things are made up here.
@@ -91,22 +101,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """
     folder = tmp_path_factory.mktemp("runs")
     (folder / "seed.json").write_text(json.dumps(graph_to_json(residual((1, 8, 8), 1000, (4,)))))
-    data = {
-        "name": "synthetic",
-        "size": 8,
-        "classes": 1000,
-        "training_examples": 200,
-        "test_examples": 50_000,
-    }
-    changes = {f"data.{key}": value for key, value in data.items()}
+    data = {"name": "synthetic", "size": 8, "classes": 1000, "training_examples": 200}
+    changes = {f"data.{key}": value for key, value in (data | {"test_examples": 50_000}).items()}
     changes |= {"seed_architecture": str(folder / "seed.json")}
     small, number = kept_run(
         folder / "small", Scene(groups=1, minutes=0.1, max_trials=1, changes=(*changes.items(),))
     )
     for name in SCENARIOS:
         words = ("--scenario", name, "--seconds", "1", "--accuracy", "--device", "cpu")
-        command = [sys.executable, "-m", "aiperf", "infer", str(small.directory), *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+        assert answered("infer", small.directory, *words) == 0
     recorded = replay(read_journal(small.journal)).tested
     assert recorded is not None
     plain = write_run(folder / "plain", IMAGENET, Machine(1, 8, device_ops_per_second=2e12))
@@ -145,6 +148,13 @@ def system(tmp_path: Path) -> Path:
     path = tmp_path / "system.json"
     path.write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
     return path
+
+
+@pytest.fixture
+def export(typed: Typed, system: Path, tmp_path: Path) -> Callable[..., int]:
+    """Of a run into tmp_path/submission, unless other words come behind."""
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+    return lambda directory, *more: typed("export", directory, *words, *more)
 
 
 def breaches(folder: Path) -> list[str]:
@@ -189,18 +199,8 @@ def exported(measured: RunFiles, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """Not to be changed."""
     folder = tmp_path_factory.mktemp("exported")
     (folder / "system.json").write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
-    words = (*ENTRY, "--system", str(folder / "system.json"), "-o", str(folder / "submission"))
-    command = [
-        sys.executable,
-        "-m",
-        "aiperf",
-        "export",
-        str(measured.directory),
-        "--mlperf-inference",
-        *words,
-    ]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert done.stdout == f"{folder / 'submission'}\n"
+    words = (*ENTRY, "--system", folder / "system.json", "-o", folder / "submission")
+    assert answered("export", measured.directory, "--mlperf-inference", *words) == 0
     return folder / "submission"
 
 
@@ -258,18 +258,6 @@ def test_a_folder_that_lacks_something_is_refused(
     assert accepts(folder) in (False, None)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_no_folder_is_overwritten(
-    exported: Path, measured: RunFiles, typed: Typed, system: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "submission"
-    shutil.copytree(exported, folder)
-    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", folder)
-    assert typed("export", measured.directory, *words) == 1
-    assert f"{folder} is not empty; remove it or choose another folder" in typed.err
-
-
 def change(key: str, value: str, test: str = "performance") -> Callable[[RunFiles, int], None]:
     def changed(files: RunFiles, number: int) -> None:
         log = files.inference_logs(number, "offline") / test / "mlperf_log_detail.txt"
@@ -278,22 +266,16 @@ def change(key: str, value: str, test: str = "performance") -> Callable[[RunFile
     return changed
 
 
-def without_accuracy(files: RunFiles, number: int) -> None:
-    found = json.loads(files.inference(number, "multi-stream").read_text())
-    found["measured"]["accuracy"] = None
-    files.inference(number, "multi-stream").write_text(json.dumps(found))
+def result(name: str, value: object, *keys: str) -> Callable[[RunFiles, int], None]:
+    """Another value of what was measured in a scenario."""
 
+    def changed(files: RunFiles, number: int) -> None:
+        found = json.loads(files.inference(number, name).read_text())
+        *outer, last = ("measured", *keys)
+        reduce(getitem, outer, found)[last] = value
+        files.inference(number, name).write_text(json.dumps(found))
 
-def another_accuracy(files: RunFiles, number: int) -> None:
-    found = json.loads(files.inference(number, "offline").read_text())
-    found["measured"]["accuracy"]["found"]["correct"] += 1000
-    files.inference(number, "offline").write_text(json.dumps(found))
-
-
-def another_device(files: RunFiles, number: int) -> None:
-    found = json.loads(files.inference(number, "offline").read_text())
-    found["measured"]["device"] = "NVIDIA H100"
-    files.inference(number, "offline").write_text(json.dumps(found))
+    return changed
 
 
 @pytest.mark.slow
@@ -301,46 +283,43 @@ def another_device(files: RunFiles, number: int) -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        (
-            change("effective_min_duration_ms", "599999"),
-            "is 599999, and MLPerf requires at least 600000; run",
-        ),
+        (change("effective_min_duration_ms", "599999"), "is 599999, and MLPerf requires at least 600000;"),
         (change("effective_performance_sample_count", "1023"), "is 1023, and MLPerf requires at least 1024;"),
         (change("effective_schedule_rng_seed", "7"), "is 7, and MLPerf requires 16159082839903944936; run"),
-        (
-            change("result_validity", '"INVALID"'),
-            "result_validity is 'INVALID', and MLPerf requires 'VALID';",
-        ),
+        (change("result_validity", '"INVALID"'), "result_validity is 'INVALID', and MLPerf requires 'VALID'"),
         (
             change("effective_accuracy_sample_count", "49999", "accuracy"),
-            "is 49999, and MLPerf requires 50000;",
+            "is 49999, and MLPerf requires 50000",
         ),
+        (lambda files, number: files.inference(number, "offline").unlink(), "no result of offline"),
+        (result("multi-stream", None, "accuracy"), "-multi-stream.json has no accuracy; run `aiperf-hpc "),
         (
-            lambda files, number: files.inference(number, "single-stream").unlink(),
-            "no result of single-stream",
+            result("offline", 9999, "accuracy", "found", "correct"),
+            "-offline.json: the accuracy is not that",
         ),
-        (without_accuracy, "-multi-stream.json has no accuracy; run `aiperf-hpc infer "),
-        (another_accuracy, "-offline.json: the accuracy is not that of the journal; run `aiperf-hpc infer "),
-        (another_device, "measured on different devices or with different software; run `aiperf-hpc infer` "),
+        (result("offline", "H100", "device"), "measured on different devices or with different software;"),
     ],
 )
 def test_results_that_are_no_submission_are_refused(
     changed: Callable[[RunFiles, int], object],
     why: str,
     measured: RunFiles,
+    export: Callable[..., int],
     typed: Typed,
-    system: Path,
     tmp_path: Path,
 ) -> None:
     shutil.copytree(measured.directory, tmp_path / "copy")
     files = RunFiles(tmp_path / "copy")
     number = int(next(files.inference_directory.glob("*-offline.json")).name.partition("-")[0])
     changed(files, number)
-    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
-    assert typed("export", files.directory, *words) == 1
+    assert export(files.directory) == 1
     assert why in typed.err
     assert typed.err.count("\n") == 1
     assert not (tmp_path / "submission").exists()
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "file").touch()
+    assert export(measured.directory) == 1
+    assert f"{tmp_path}/submission is not empty; remove it or choose another folder" in typed.err
 
 
 @pytest.mark.slow
@@ -349,30 +328,29 @@ def test_results_that_are_no_submission_are_refused(
     ("given", "why"),
     [
         (dict.fromkeys(ASKED[1:], "N/A"), "the system description lacks host_processor_model_name; add them"),
-        (
-            dict.fromkeys(ASKED, "N/A") | {"accelerator_model_name": "X"},
-            "accelerator_model_name is 'X', but ",
-        ),
+        (dict.fromkeys((*ASKED, "accelerator_model_name"), "N/A"), "accelerator_model_name is 'N/A', but "),
         ({"host_color": "blue"}, "unknown field 'host_color'"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(
-    given: dict[str, str], why: str, measured: RunFiles, typed: Typed, system: Path, tmp_path: Path
+    given: dict[str, str],
+    why: str,
+    measured: RunFiles,
+    export: Callable[..., int],
+    typed: Typed,
+    system: Path,
 ) -> None:
     system.write_text(json.dumps(given))
-    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
-    assert typed("export", measured.directory, *words) == 1
+    assert export(measured.directory) == 1
     assert why in typed.err
     assert typed.err.count("\n") == 1
 
 
-def test_other_runs_are_refused(typed: Typed, system: Path, tmp_path: Path) -> None:
-    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+def test_other_runs_are_refused(export: Callable[..., int], typed: Typed, tmp_path: Path) -> None:
     digits = journals.write_run(tmp_path / "digits", told(Scene()))
-    assert typed("export", digits.directory, *words) == 1
+    assert export(digits.directory) == 1
     assert "MLPerf's resnet is of ImageNet-1k, and classes is 10" in typed.err
-    text = ROOT / "tests" / "recorded" / "language"
-    assert typed("export", text, *words) == 1
+    assert export(ROOT / "tests" / "recorded" / "language") == 1
     assert "is a run of language; MLPerf's resnet is of ImageNet-1k" in typed.err
 
 
@@ -387,11 +365,10 @@ def test_other_runs_are_refused(typed: Typed, system: Path, tmp_path: Path) -> N
     ],
 )
 def test_options_that_cannot_be(
-    words: tuple[str, ...], code: int, why: str, typed: Typed, system: Path, tmp_path: Path
+    words: tuple[str, ...], code: int, why: str, export: Callable[..., int], typed: Typed, tmp_path: Path
 ) -> None:
     digits = journals.write_run(tmp_path / "digits", told(Scene()))
-    all_words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission", *words)
-    assert typed("export", digits.directory, *all_words) == code
+    assert export(digits.directory, *words) == code
     assert why in typed.err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,27 +37,20 @@ def test_nothing_is_tested_below_the_least() -> None:
     assert tested == [100.0, 50.0, 25.0, 12.5]
 
 
-def test_what_holds_in_a_short_test_only_is_lowered_in_full_length() -> None:
+@pytest.mark.parametrize("bound", [90.0, 0.0])
+def test_what_holds_in_a_short_test_only_is_lowered_in_full_length_a_few_times(bound: float) -> None:
     full_tests: list[float] = []
 
     def passes(rate: float, full: bool) -> bool:
         if full:
             full_tests.append(rate)
-        return rate <= (90.0 if full else 100.0)
+        return rate <= (bound if full else 100.0)
 
     found = highest_rate(passes, 100.0, 1.0)
-    assert found == full_tests[-1]
-    assert 90.0 * FULL <= found <= 90.0
-    assert all(rate > 90.0 for rate in full_tests[:-1])
-
-
-def test_full_tests_are_few() -> None:
-    full_tests: list[float] = []
-
-    def short_only(rate: float, full: bool) -> bool:
-        if full:
-            full_tests.append(rate)
-        return not full and rate <= 100.0
-
-    assert highest_rate(short_only, 100.0, 1.0) is None
-    assert len(full_tests) == FULL_TESTS
+    if bound:
+        assert found == full_tests[-1]
+        assert bound * FULL <= found <= bound
+        assert all(rate > bound for rate in full_tests[:-1])
+    else:
+        assert found is None
+        assert len(full_tests) == FULL_TESTS

@@ -9,6 +9,8 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -42,15 +44,25 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
     return RunFiles(tmp_path)
 
 
-def recorded(files: RunFiles, lines: int, devices: tuple[str, ...] = (DEVICE,)) -> list[dict[str, Any]]:
-    recorder = Recorder(files.telemetry("node1"), "nvidia" if devices else "", devices)
+@contextmanager
+def recorder(
+    files: RunFiles, library: str = "nvidia", devices: tuple[str, ...] = (DEVICE,), lines: int = 1
+) -> Iterator[Recorder]:
+    """One that records, and has written so many lines."""
+    recording = Recorder(files.telemetry("node1"), library, devices)
     try:
-        until = time.monotonic() + lines + 30
-        while len(read(files)) < lines:
+        until = time.monotonic() + lines + 60
+        while not (path := files.telemetry("node1")).exists() or path.read_bytes().count(b"\n") < lines:
             assert time.monotonic() < until, read(files)
-            time.sleep(0.1)
+            time.sleep(0.05)
+        yield recording
     finally:
-        recorder.close()
+        recording.close()
+
+
+def recorded(files: RunFiles, lines: int) -> list[dict[str, Any]]:
+    with recorder(files, lines=lines):
+        pass
     return read(files)
 
 
@@ -117,12 +129,9 @@ def sampled(
             file.write(json.dumps({"wall_seconds": moment, "devices": [{"id": device, **values}]}) + "\n")
 
 
-def drawn(files: RunFiles, host: str, device: str, start: float, seconds: int, **values: float) -> None:
-    """A file of a host on which a device drew 200 W; `values` say at which rate others rise."""
-    lines = [
-        {"power_watts": 200.0, **{name: rate * at for name, rate in values.items()}} for at in range(seconds)
-    ]
-    sampled(files, {start + at: line for at, line in enumerate(lines)}, host, device)
+def drawn(files: RunFiles, host: str, device: str, start: float, seconds: int) -> None:
+    """A file of a host on which a device drew 200 W."""
+    sampled(files, {start + at: {"power_watts": 200.0} for at in range(seconds)}, host, device)
 
 
 @pytest.mark.parametrize(
@@ -154,51 +163,45 @@ def test_a_device_of_a_leg_whose_clock_did_not_start_is_not_asked_for(files: Run
     assert read_usage(files, run).joules == pytest.approx(200 * 20)
 
 
+CONTRADICTION = f"the energy counter and the power of {DEVICE} on node1 contradict each other"
+UNKNOWN = f"no power of {DEVICE} on node1 is known over the whole span"
+
+
 @pytest.mark.parametrize(
-    ("rate", "joules", "why"),
+    ("energy", "watts", "hole", "joules", "why"),
     [
-        (201.0, 201 * 20, ""),
-        (0.0, 200 * 20, ""),  # a counter that stands still is none
-        (0.2, None, f"the energy counter and the power of {DEVICE} on node1 contradict each other"),
-        (200e3, None, f"the energy counter and the power of {DEVICE} on node1 contradict each other"),
+        (lambda at: 201.0 * at, 200.0, (), 201 * 20, ""),
+        (lambda at: 7.0, 200.0, (), 200 * 20, ""),  # a counter that stands still is none
+        (lambda at: 0.2 * at, 200.0, (), None, CONTRADICTION),
+        (lambda at: 200e3 * at, 200.0, (), None, CONTRADICTION),
+        (lambda at: 200.0 * at, None, range(12, 18), 200 * 20, ""),  # it counts on meanwhile
+        (None, 200.0, range(12, 18), None, UNKNOWN),
+        (lambda at: 200.0 * at, 200.0, range(23, 30), None, UNKNOWN),  # nobody knows what it was at the end
+        (lambda at: 200.0 * at, 200.0, range(6), None, UNKNOWN),
+        (lambda at: 200.0 * (at % 15), 200.0, (), 200 * 20, ""),  # it began anew, as with a loaded driver
+        (lambda at: 200.0 * (at % 15), None, (), None, UNKNOWN),
     ],
 )
-def test_a_counter_is_believed_where_the_power_agrees(
-    files: RunFiles, rate: float, joules: float | None, why: str
+def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
+    files: RunFiles,
+    energy: Callable[[int], float] | None,
+    watts: float | None,
+    hole: Collection[int],
+    joules: float | None,
+    why: str,
 ) -> None:
     start = 1.8e9
-    drawn(files, "node1", DEVICE, start, 30, energy_joules=rate)
+    for at in (at for at in range(30) if at not in hole):
+        power = {"power_watts": watts} if watts else {}
+        sampled(files, {start + at: power | ({"energy_joules": energy(at)} if energy else {})})
     found = read_usage(files, run_between(start + 5, start + 25, start - 3))
     assert (found.missing, found.joules) == (why, joules if joules is None else pytest.approx(joules))
 
 
-@pytest.mark.parametrize(
-    ("counter", "power", "hole", "joules"),
-    [
-        (True, False, (12, 18), 200 * 20),  # a counter counts on meanwhile
-        (False, True, (12, 18), None),
-        (True, True, (23, 30), None),  # nobody knows what it was at the end
-        (True, True, (0, 6), None),
-    ],
-)
-def test_where_samples_are_missing_nothing_is_made_up(
-    files: RunFiles, counter: bool, power: bool, hole: tuple[int, int], joules: float | None
-) -> None:
+def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
+    """Though the counter began anew between them."""
     start = 1.8e9
-    for at in (at for at in range(30) if not hole[0] <= at < hole[1]):
-        one = {"power_watts": 200.0} if power else {}
-        sampled(files, {start + at: one | ({"energy_joules": 200.0 * at} if counter else {})})
-    found = read_usage(files, run_between(start + 5, start + 25, start - 3))
-    assert found.joules == (None if joules is None else pytest.approx(joules))
-
-
-@pytest.mark.parametrize("power", [True, False])
-def test_a_counter_that_began_anew_is_none(files: RunFiles, power: bool) -> None:
-    """As when a driver is loaded again; another leg of the run has its own count."""
-    start, drew = 1.8e9, {"power_watts": 200.0} if power else {}
-    sampled(files, {start + at: {"energy_joules": 200.0 * (at % 15), **drew} for at in range(30)})
-    found = read_usage(files, run_between(start + 5, start + 25, start - 3))
-    assert found.joules == (pytest.approx(200 * 20) if power else None)
+    sampled(files, {start + at: {"energy_joules": 200.0 * (at % 15)} for at in range(30)})
     two = run_between(start + 1, start + 13, start - 3)
     add_leg(two, start + 16, start + 28, start + 14, replace(READY, device_id=DEVICE))
     assert read_usage(files, two).joules == pytest.approx(200 * 24)
@@ -239,7 +242,7 @@ def test_a_sensor_that_vanishes_or_talks_nonsense_is_unknown(
     first, last = lines[0]["wall_seconds"], lines[-1]["wall_seconds"]
     found = read_usage(files, run_between(first + 0.5, last - 0.5, first - 1))
     assert found.joules is None
-    assert found.missing == f"no power of {DEVICE} on node1 is known over the whole span"
+    assert found.missing == UNKNOWN
 
 
 @pytest.mark.slow
@@ -256,12 +259,9 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
     assert lines[silent]["devices"][0]["unknown"] == "does not answer"
 
 
-def test_where_there_is_no_library_it_says_so(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(files.telemetry("node1"), "amd", ("some-device",))
-    try:
-        grown(files.telemetry("node1"), 1)
-    finally:
-        recorder.close()
+def test_where_there_is_no_library_it_says_so(files: RunFiles) -> None:
+    with recorder(files, "amd", ("some-device",)):
+        pass
     assert read(files)[-1]["devices"] == [
         {"id": "some-device", "unknown": "ModuleNotFoundError: No module named 'amdsmi'"}
     ]
@@ -269,24 +269,20 @@ def test_where_there_is_no_library_it_says_so(files: RunFiles, monkeypatch: pyte
 
 def test_a_full_disk_costs_the_lines_that_do_not_fit_and_no_more(files: RunFiles) -> None:
     """As a limit on the size of its file does it, which is lifted after a while."""
-    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
     path = files.telemetry("node1")
-    try:
-        grown(path, 2)
+    with recorder(files, lines=2) as full:
         size = path.stat().st_size + 30
-        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (size, -1))
+        resource.prlimit(full._process.pid, resource.RLIMIT_FSIZE, (size, -1))
         until = time.monotonic() + 60
         while path.stat().st_size < size:  # it has written what still fitted
             assert time.monotonic() < until
             time.sleep(0.1)
         time.sleep(2.5)  # a line or two that do not fit at all
         assert path.stat().st_size == size
-        resource.prlimit(recorder._process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+        resource.prlimit(full._process.pid, resource.RLIMIT_FSIZE, (-1, -1))
         while path.stat().st_size < size + 500:
             assert time.monotonic() < until
             time.sleep(0.1)
-    finally:
-        recorder.close()
     told = list(records(path))
     assert told.count(None) == 1, "the line that was cut off"
     assert told[-1] is not None
@@ -296,34 +292,20 @@ def test_a_line_that_another_recorder_left_unfinished_spoils_no_other(files: Run
     path = files.telemetry("node1")
     path.parent.mkdir()
     path.write_text('{"wall_seconds": 1.0}\n{"wall_sec')
-    recorder = Recorder(path, "", ())
-    try:
-        grown(path, 4)
-    finally:
-        recorder.close()
+    with recorder(files, "", (), lines=4):
+        pass
     assert path.read_text().splitlines()[1] == '{"wall_sec'
     told = list(records(path))
     assert (told[0], told[1]) == ({"wall_seconds": 1.0}, None)
     assert None not in told[2:]
 
 
-def grown(path: Path, lines: int) -> None:
-    until = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < lines:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def test_what_dcmi_cannot_be_used_with_is_not_handed_on(
     files: RunFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "4,5")
-    recorder = Recorder(files.telemetry("node1"), "", ())
-    try:
-        grown(files.telemetry("node1"), 1)
-        assert "ASCEND_RT_VISIBLE_DEVICES" not in psutil.Process(recorder._process.pid).environ()
-    finally:
-        recorder.close()
+    with recorder(files, "", ()) as recording:
+        assert "ASCEND_RT_VISIBLE_DEVICES" not in psutil.Process(recording._process.pid).environ()
 
 
 def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
@@ -335,19 +317,16 @@ def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
         [sys.executable, "-c", program, str(files.telemetry("node1"))], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        recorder = psutil.Process(int(parent.stdout.readline()))
+        orphan = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    recorder.wait(10)
+    orphan.wait(10)
 
 
 def test_its_lines_reach_from_its_start_to_its_end(files: RunFiles) -> None:
     """A span that ends between two seconds has a sample on either side."""
-    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
-    while not read(files):
-        time.sleep(0.05)
-    time.sleep(1.2)
-    ended = time.time()
-    recorder.close()
+    with recorder(files):
+        time.sleep(1.2)
+        ended = time.time()
     lines = read(files)
     assert lines[0]["wall_seconds"] + 1.0 < ended <= lines[-1]["wall_seconds"]
     assert "energy_joules" in lines[-1]["devices"][0]
@@ -356,16 +335,12 @@ def test_its_lines_reach_from_its_start_to_its_end(files: RunFiles) -> None:
 @pytest.mark.slow
 def test_it_costs_less_than_half_a_per_cent_of_a_core(files: RunFiles) -> None:
     """With one device, for twelve seconds."""
-    recorder = Recorder(files.telemetry("node1"), "nvidia", (DEVICE,))
-    try:
-        time.sleep(3)
-        process = psutil.Process(recorder._process.pid)
+    with recorder(files, lines=3) as recording:
+        process = psutil.Process(recording._process.pid)
         before, began = process.cpu_times(), time.monotonic()
         time.sleep(12)
         after, ended = process.cpu_times(), time.monotonic()
         assert process.nice() == 19
-    finally:
-        recorder.close()
     spent = after.user + after.system - before.user - before.system
     assert spent / (ended - began) <= 0.005
 

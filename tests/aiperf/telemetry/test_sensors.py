@@ -75,18 +75,21 @@ AS_TORCH_PRINTS = "32663563-3361-3462-3164-366537663830"
 """The sixteen digits of the serial number as text, in hexadecimal digits."""
 
 
+AMD = {
+    "utilisation": 0.93,
+    "power_watts": 745,
+    "temperature_celsius": 71,
+    "clock_hertz": 2.088e9,
+    "memory_clock_hertz": 1.3e9,
+    "throttled": [],
+    "memory_bytes": 64 << 30,
+    "energy_joules": pytest.approx(15300.0),
+}
+
+
 @pytest.mark.parametrize("identity", [AS_TORCH_PRINTS, "2f5c3a4b1d6e7f80"])
 def test_an_amd_device_is_found_by_its_serial_number(monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
-    assert read_amd(monkeypatch, identity) == {
-        "utilisation": 0.93,
-        "power_watts": 745,
-        "temperature_celsius": 71,
-        "clock_hertz": 2.088e9,
-        "memory_clock_hertz": 1.3e9,
-        "throttled": [],
-        "memory_bytes": 64 << 30,
-        "energy_joules": pytest.approx(15300.0),
-    }
+    assert read_amd(monkeypatch, identity) == AMD
 
 
 def test_an_amd_device_that_is_another_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,22 +97,27 @@ def test_an_amd_device_that_is_another_is_not_taken(monkeypatch: pytest.MonkeyPa
         read_amd(monkeypatch, "32663563-3361-3462-3164-366537663831")
 
 
-def test_what_an_amd_device_has_not_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read_amd(
-        monkeypatch, AS_TORCH_PRINTS, energy=None, current_gfxclk=0xFFFF, current_socket_power="N/A"
-    )
-    assert "energy_joules" not in found
-    assert "power_watts" not in found
-    assert "clock_hertz" not in found
+@pytest.mark.parametrize(
+    ("changed", "lacks"),
+    [
+        ({"energy": None, "current_gfxclk": 0xFFFF}, {"energy_joules", "clock_hertz"}),
+        ({"current_socket_power": "N/A"}, {"power_watts"}),
+        (dict.fromkeys(METRICS, "N/A"), AMD.keys() - {"memory_bytes", "energy_joules"}),
+    ],
+)
+def test_what_an_amd_device_has_not_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], lacks: set[str]
+) -> None:
+    expected = {name: value for name, value in AMD.items() if name not in lacks}
+    assert read_amd(monkeypatch, AS_TORCH_PRINTS, **changed) == expected
 
 
 def test_an_amd_device_without_metrics_still_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
-    energy = {"energy_accumulator": 10**9, "counter_resolution": 15.3}
+    """Which older libraries call "power"."""
+    energy = {"power": 2 * 10**9, "counter_resolution": 15.3}
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({}, energy))
-    assert plausible(amd.open_device(AS_TORCH_PRINTS)()) == {
-        "memory_bytes": 64 << 30,
-        "energy_joules": pytest.approx(15300.0),
-    }
+    found = plausible(amd.open_device(AS_TORCH_PRINTS)())
+    assert found == {"memory_bytes": 64 << 30, "energy_joules": pytest.approx(30600.0)}
 
 
 MI300 = {
@@ -153,11 +161,6 @@ def test_an_older_amd_device_tells_reasons_by_bits(
 ) -> None:
     found = read_amd(monkeypatch, AS_TORCH_PRINTS, throttle_status=status, indep_throttle_status=bits)
     assert found.get("throttled") == reasons
-
-
-def test_the_older_name_of_an_accumulator_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read_amd(monkeypatch, AS_TORCH_PRINTS, energy={"power": 2 * 10**9, "counter_resolution": 15.3})
-    assert found["energy_joules"] == pytest.approx(30600.0)
 
 
 class Dcmi:
@@ -278,12 +281,8 @@ def test_a_value_that_nvml_cannot_read_hides_no_other(monkeypatch: pytest.Monkey
 
 
 def test_a_device_of_which_nvml_reads_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = {
-        name: fake.NVMLError_GpuIsLost("GPU is lost")
-        for name in vars(fake)
-        if name.startswith("nvmlDeviceGet")
-    }
-    del lost["nvmlDeviceGetHandleByUUID"]
+    asked = {name for name in vars(fake) if name.startswith("nvmlDeviceGet")} - {"nvmlDeviceGetHandleByUUID"}
+    lost = dict.fromkeys(asked, fake.NVMLError_GpuIsLost("GPU is lost"))
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(**lost))
     read = nvidia.open_device(fake.UUID)
     with pytest.raises(fake.NVMLError_GpuIsLost):

@@ -57,29 +57,20 @@ def test_every_rank_has_one_device_and_one_group(num_hosts: int, workers: int, r
             assert len({hosts[rank] for rank in place.group}) == 1
 
 
+NOT_DIVIDED = "--devices-per-trial {} does not divide {} host(s) of {} worker(s) evenly"
+UNEQUAL = (
+    "the hosts have different numbers of workers (node1 1, node2 2): beside the master every host needs the "
+    "same; start 5 ranks (2 x 2 + 1), the extra one on node1, as with mpiexec -n 5 -host node1:3,node2:2"
+)
+
+
 @pytest.mark.parametrize(
     ("hosts", "devices_per_trial", "message"),
     [
         ("a", 0, "the only rank is the master, so none trains; start at least two ranks"),
-        (
-            ["node1", "node1", "node2", "node2"],
-            0,
-            (
-                "the hosts have different numbers of workers (node1 1, node2 2): beside the master every "
-                "host needs the same; start 5 ranks (2 x 2 + 1), the extra one on node1, as with "
-                "mpiexec -n 5 -host node1:3,node2:2"
-            ),
-        ),
-        (
-            "aaaaa",
-            3,
-            "--devices-per-trial 3 does not divide 1 host(s) of 4 worker(s) evenly; use one of 1, 2, 4",
-        ),
-        (
-            "aaabb",
-            6,
-            "--devices-per-trial 6 does not divide 2 host(s) of 2 worker(s) evenly; use one of 1, 2, 4",
-        ),
+        (["node1", "node1", "node2", "node2"], 0, UNEQUAL),
+        ("aaaaa", 3, f"{NOT_DIVIDED.format(3, 1, 4)}; use one of 1, 2, 4"),
+        ("aaabb", 6, f"{NOT_DIVIDED.format(6, 2, 2)}; use one of 1, 2, 4"),
     ],
 )
 def test_what_cannot_be_divided(hosts: list[str], devices_per_trial: int, message: str) -> None:

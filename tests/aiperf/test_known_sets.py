@@ -26,11 +26,12 @@ MANIFEST: dict[str, Any] = {
 }
 
 
-def test_enwik9_is_recognised_by_its_bytes() -> None:
+def test_a_text_is_recognised_by_its_bytes() -> None:
     assert known_set(MANIFEST) is ENWIK9
     assert differences(MANIFEST, ENWIK9) == []
     assert known_set({**MANIFEST, "sha256": "0" * 64}) is None
     assert known_set({**MANIFEST, "name": "idx"}) is None
+    assert known_set({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT
 
 
 def test_the_number_of_windows_follows_from_their_size() -> None:
@@ -59,10 +60,6 @@ def test_other_numbers_are_told(changed: dict[str, Any], told: list[str]) -> Non
 def test_a_size_that_is_none_leaves_no_windows(size: object) -> None:
     """A manifest is anybody's."""
     assert "test_examples is 48828, but enwik9 has 0" in differences({**MANIFEST, "size": size}, ENWIK9)
-
-
-def test_the_bundled_text_is_another() -> None:
-    assert known_set({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT
 
 
 def test_a_fingerprint_belongs_to_a_set_and_a_set_to_its_fingerprint() -> None:

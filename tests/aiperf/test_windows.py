@@ -8,21 +8,16 @@ from aiperf.windows import TextWindows
 
 
 def test_a_text_is_divided_as_enwik8_customarily_is() -> None:
-    assert TextWindows(100_000_000, 1024).parts == (
-        range(90_000_000),
-        range(90_000_000, 95_000_000),
-        range(95_000_000, 100_000_000),
-    )
-
-
-def test_enwik9_in_windows_of_1024() -> None:
+    training, validation, test = TextWindows(100_000_000, 1024).parts
+    assert (training, validation) == (range(90_000_000), range(90_000_000, 95_000_000))
+    assert test == range(95_000_000, 100_000_000)
     found = TextWindows(1_000_000_000, 1024)
     assert (found.training, found.validation, found.test) == (878_905, 48_828, 48_828)
     assert found.official_training == 927_733
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64])
-@pytest.mark.parametrize("length", [*range(0, 400, 13), 1299, 1300, 1301, 9999])
+@pytest.mark.parametrize("length", [*range(0, 400, 39), 1299, 1300, 1301, 9999])
 def test_the_windows_are_those_that_fit(length: int, size: int) -> None:
     found = TextWindows(length, size)
     training, validation, test = found.parts
@@ -59,12 +54,12 @@ def test_enough_bytes_for_so_many_windows_are_no_more_than_it_takes(
     assert min(fitting) > enough - 20  # by rounding, a few bytes fewer may be enough
 
 
-@pytest.mark.parametrize("length", range(60, 400, 7))
-def test_the_longest_windows(length: int) -> None:
-    longest = TextWindows(length, 2).longest
-    of_longest, of_longer = TextWindows(length, longest), TextWindows(length, longest + 1)
-    assert min(of_longest.training, of_longest.validation, of_longest.test) >= 1
-    assert min(of_longer.validation, of_longer.test) == 0
+def test_the_longest_windows() -> None:
+    for length in range(60, 400, 7):
+        longest = TextWindows(length, 2).longest
+        of_longest, of_longer = TextWindows(length, longest), TextWindows(length, longest + 1)
+        assert min(of_longest.training, of_longest.validation, of_longest.test) >= 1
+        assert min(of_longer.validation, of_longer.test) == 0
 
 
 def test_what_is_left_out_belongs_to_no_window() -> None:

@@ -22,12 +22,9 @@ from nas.morphisms import Morphism, WidenTrunk
 from nas.seeds import residual
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(19187.25, "19,187"), (2381.9, "2,382"), (3.53285, "3.533"), (0.00012345, "0.0001234"), (0, "0")],
-)
-def test_a_figure_has_no_exponent(value: float, text: str) -> None:
-    assert figure(value) == text
+def test_a_figure_has_no_exponent() -> None:
+    figures = {19187.25: "19,187", 2381.9: "2,382", 3.53285: "3.533", 0.00012345: "0.0001234", 0: "0"}
+    assert {value: figure(value) for value in figures} == figures
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,9 @@ from aiperf.journal import events
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from analysis.submissions.inference_folder import SCENARIOS
+from nas.graph import INPUT, Graph, Node
+from nas.layers import Dense, GlobalPool
 from nas.record import graph_to_json
-from nas.seeds import residual
 from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.inference.kept_run import kept_run
@@ -91,16 +92,19 @@ def answered(*words: object) -> int:
         return main()
 
 
+SMALL = Graph((1, 8, 8), (Node("pool", GlobalPool(), (INPUT,)), Node("dense", Dense(1000), ("pool",))))
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """ImageNet and 600 s are not to be had in a test, so two things are made up here.
 
-    LoadGen really tests a small network, on as many generated images as ImageNet has to test, for a second
+    LoadGen really tests a tiny network, on as many generated images as ImageNet has to test, for a second
     and in one pass over all. What it found is then put beside the journal of a simulated run on ImageNet,
     which gets the same test result, and in its logs the length that was asked for is rewritten to 600 s.
     """
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "seed.json").write_text(json.dumps(graph_to_json(residual((1, 8, 8), 1000, (4,)))))
+    (folder / "seed.json").write_text(json.dumps(graph_to_json(SMALL)))
     data = {"name": "synthetic", "size": 8, "classes": 1000, "training_examples": 200}
     changes = {f"data.{key}": value for key, value in (data | {"test_examples": 50_000}).items()}
     changes |= {"seed_architecture": str(folder / "seed.json")}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -73,7 +73,7 @@ class OnFake(DeviceConformance):
     """The vendor's module is a fake that remembers."""
 
     module: vendors.FakeModule
-    install: ClassVar[Callable[[pytest.MonkeyPatch], vendors.FakeModule]]
+    install: ClassVar[staticmethod[[pytest.MonkeyPatch], vendors.FakeModule]]
 
     @pytest.fixture
     def num_devices(self) -> int:

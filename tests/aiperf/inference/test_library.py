@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from nas.weights import initial
 PRESETS = ("digits", "text")
 
 
+@cache
 def part(preset: str) -> tuple[Rank, Network, Split]:
     """What a validation has: a network that learnt nothing, and few examples, in fp32."""
     config = load_preset(preset)

@@ -160,7 +160,9 @@ def test_a_device_of_a_leg_whose_clock_did_not_start_is_not_asked_for(files: Run
     run.add(0.1, RankReady(0, replace(READY, host="node9", device_id="broken"), 0.0))
     run.add(0.2, LegEnded("error: the driver of node9 hangs", 0.2))
     add_leg(run, start + 5, start + 25, start - 3, replace(READY, device_id=DEVICE))
-    assert read_usage(files, run).joules == pytest.approx(200 * 20)
+    found = read_usage(files, run)
+    assert found.joules == pytest.approx(200 * 20)
+    assert use(found).throttled_seconds is None, "who never said so is not said to be free"
 
 
 CONTRADICTION = f"the energy counter and the power of {DEVICE} on node1 contradict each other"
@@ -213,12 +215,6 @@ def test_the_span_is_on_the_clock_of_the_host(files: RunFiles) -> None:
     sampled(files, {start + 0.8 + at: {"power_watts": 10.0 * at} for at in range(30)})
     add_leg(run, start + 5, start + 25, start - 3, replace(READY, device_id=DEVICE), offset=0.8)
     assert read_usage(files, run).joules == pytest.approx(10 * (25**2 - 5**2) / 2)
-
-
-def test_who_never_said_whether_it_was_held_back_is_not_said_to_be_free(files: RunFiles) -> None:
-    start = 1.8e9
-    drawn(files, "node1", DEVICE, start, 30)
-    assert use(read_usage(files, run_between(start + 5, start + 25, start - 3))).throttled_seconds is None
 
 
 def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:

@@ -1,8 +1,7 @@
 """Names of processors, from /proc/cpuinfo as these machines write it, cut to the lines of one core.
 
-Grace: a rack server's, linux-arm-kernel, 2025. A64FX (Ookami) and X60: tests of archspec-json. POWER9P:
-linuxppc-dev, 2019. POWER7, RISC-V, S/390 and Loongson: dumps of util-linux' tests of lscpu. What `arm` makes
-has the numbers of the table in the form of the others.
+A64FX (Ookami) and X60: tests of archspec-json. POWER9P: linuxppc-dev, 2019. POWER7, RISC-V, S/390 and
+Loongson: dumps of util-linux' tests of lscpu. What `arm` makes has the numbers of the table in their form.
 """
 
 from __future__ import annotations
@@ -24,19 +23,7 @@ def arm(*cores: tuple[int, str], features: str = "fp asimd evtstrm aes pmull sha
     )
 
 
-GRACE_72 = """\
-processor\t: 71
-BogoMIPS\t: 2000.00
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt \
-fcma lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm sb paca pacg dcpodp \
-sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svebf16 i8mm bf16 dgh bti
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU variant\t: 0x0
-CPU part\t: 0xd4f
-CPU revision\t: 0
-"""
-GRAVITON3, GRAVITON2 = arm((0x41, "0xd40")), arm((0x41, "0xd0c"))
+GRACE_72, GRAVITON3, GRAVITON2 = (arm((0x41, part)) for part in ("0xd4f", "0xd40", "0xd0c"))
 A64FX = """\
 processor       : 0
 BogoMIPS        : 200.00

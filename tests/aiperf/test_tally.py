@@ -27,11 +27,6 @@ def test_the_error_is_the_share_of_wrong_answers() -> None:
     assert Classified(1197, 1171).text() == "26 of 1,197 wrong"
 
 
-@pytest.mark.parametrize(("correct", "possible"), [(-1, False), (0, True), (4, True), (5, False)])
-def test_no_more_answers_are_right_than_were_given(correct: int, possible: bool) -> None:
-    assert Classified(4, correct).is_possible is possible
-
-
 @pytest.mark.parametrize(
     ("of", "correct", "recorded", "agree"),
     [(100, 50, 51, True), (100, 50, 52, False), (1000, 500, 502, True), (1000, 500, 503, False)],
@@ -43,12 +38,9 @@ def test_another_machine_may_turn_one_answer_or_two_in_a_thousand(
     assert not Classified(of, correct).agrees(Classified(of + 1, correct))
 
 
-def test_a_record_names_the_kind() -> None:
+def test_a_record_names_the_kind_and_numbers_alone_tell_it() -> None:
     assert encode(Classified(4, 3)) == {"type": "Classified", "of": 4, "correct": 3}
     assert decode(Tally, encode(Classified(4, 3))) == Classified(4, 3)
-
-
-def test_numbers_alone_tell_the_kind() -> None:
     assert tally_of({"correct": 3, "of": 4}) == Classified(4, 3)
     for strange in ({}, {"correct": 3}, {"correct": 3, "of": 4, "more": 5}):
         with pytest.raises(ValueError, match="its keys are "):
@@ -73,6 +65,7 @@ def test_a_text_worse_than_chance_has_an_error_of_one_and_is_still_compared() ->
 @pytest.mark.parametrize(
     ("tally", "possible"),
     [
+        *((Classified(4, correct), correct in (0, 4)) for correct in (-1, 0, 4, 5)),
         (Predicted(1, 0, 1), True),
         (Predicted(1, MOST_BITS * UNIT, 1), True),
         (Predicted(1, MOST_BITS * UNIT + 1, 1), False),
@@ -80,7 +73,9 @@ def test_a_text_worse_than_chance_has_an_error_of_one_and_is_still_compared() ->
         (Predicted(2, 0, 1), False),  # no window is empty
     ],
 )
-def test_no_byte_has_more_bits_than_are_counted(tally: Predicted, possible: bool) -> None:
+def test_no_more_answers_are_right_than_were_given_and_no_byte_has_more_bits_than_are_counted(
+    tally: Tally, possible: bool
+) -> None:
     assert tally.is_possible is possible
 
 

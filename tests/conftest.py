@@ -36,9 +36,7 @@ class _NoTorch(MetaPathFinder):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--pure", action="store_true", help="only tests without torch; importing it raises"
-    )
+    parser.addoption("--pure", action="store_true", help="only tests without torch; importing it raises")
     parser.addoption("--tier", choices=("first", "compute"), help="first: tests without torch, and contracts")
 
 

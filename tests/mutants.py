@@ -1,4 +1,4 @@
-"""Faults planted in the core, one at a time, with the tests that must find them: python -m tests.mutants [KIND…]
+"""Faults planted in the core, one at a time, and the tests that must find them: `python -m tests.mutants`.
 
 A fixed seed picks ten places of each kind: a comparison, an operator, a whole number or a condition becomes
 another one. A line is printed for each, and at the end how many the tests found. It works on a copy of the
@@ -76,7 +76,8 @@ def mutants(kind: str) -> list[Mutant]:
 
 
 def _sources(path: Path) -> list[Path]:
-    return [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in (".py", ".c", ".h")]
+    found = [path] if path.is_file() else path.rglob("*")
+    return [file for file in found if file.suffix in (".py", ".c", ".h")]
 
 
 def _places(file: Path) -> Iterator[Mutant]:
@@ -103,8 +104,8 @@ def _places(file: Path) -> Iterator[Mutant]:
                     if old.strip(" ") and "\n" not in old and "(" not in old and ")" not in old:
                         yield Mutant(path, begin, end, f" {new} ")
                 if isinstance(node, ast.Constant) and type(node.value) is int:
-                    begin = offset(node.lineno, node.col_offset)
-                    yield Mutant(path, begin, offset(node.lineno, node.end_col_offset or 0), f"{node.value + 1}")
+                    begin, end = (offset(node.lineno, c or 0) for c in (node.col_offset, node.end_col_offset))
+                    yield Mutant(path, begin, end, f"{node.value + 1}")
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, str]]:

@@ -147,6 +147,7 @@ def test_every_layer_has_a_module_and_a_formula() -> None:
         module_of(object(), (4,))  # type: ignore[arg-type]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", ALL)
 def test_a_module_has_the_tensors_and_the_shape_of_its_layer(name: str) -> None:
     layer, inputs = ALL[name]
@@ -196,6 +197,7 @@ def test_every_node_has_its_shape(graph: Graph) -> None:
     assert shapes == [graph.shapes[node.name] for node in graph.nodes]
 
 
+@pytest.mark.contract
 @given(graphs(), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_logits_and_gradients_are_those_of_the_formulas(

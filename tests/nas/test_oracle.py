@@ -112,6 +112,7 @@ def test_counter_equals_what_mkl_executed(steps: dict[str, Executed], name: str)
     assert step.calls == expected
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "build",
     [

@@ -43,6 +43,7 @@ COMMANDS = dict(documented())
 READING = sorted({words for words in COMMANDS.values() if words[1:] and not ELSEWHERE & set(words)})
 
 
+@pytest.mark.contract
 def test_every_sub_command_and_option_exists_and_takes_such_a_value() -> None:
     assert len(set(COMMANDS.values())) > 80
     for where, words in COMMANDS.items():

@@ -12,6 +12,7 @@ from aiperf.commands.main import group
 from tests.aiperf.commands.typed import Typed
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("heading", COMMANDS)
 def test_each_is_listed_as_it_describes_itself(heading: str) -> None:
     """The list is made from the texts of the files, without an import."""

@@ -314,6 +314,7 @@ def test_a_contradiction_is_refused(changed: dict[str, Any], expected: list[str]
     assert told == [f"scikit-learn's digits: {each}" for each in expected]
 
 
+@pytest.mark.contract
 def test_other_digits_than_the_pinned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "SHA256", "0" * 64)
     with pytest.raises(DataError, match=f"SHA-256 eda20a.* instead of {'0' * 64}; install the"):

@@ -149,6 +149,7 @@ def test_labels_stay_with_their_images(still: Data) -> None:
         assert [known[image.numpy().tobytes()] for image in images] == labels.tolist()
 
 
+@pytest.mark.contract
 def test_the_ranks_divide_each_step_evenly_and_in_order(data: Data) -> None:
     alone = steps(data.train.stream(8, 7), 9)
     shares = [steps(data.train.stream(8, 7, rank, 3), 9) for rank in range(3)]
@@ -160,6 +161,7 @@ def test_the_ranks_divide_each_step_evenly_and_in_order(data: Data) -> None:
     assert same(together, alone)
 
 
+@pytest.mark.contract
 def test_equal_seeds_show_the_same_and_others_do_not(data: Data) -> None:
     first, again, other = (steps(data.train.stream(8, seed), 6) for seed in (1, 1, 2))
     assert same(first, again)

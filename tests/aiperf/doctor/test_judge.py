@@ -152,6 +152,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("name", "outcome", "seen", "fault"), FAULTS)
 def test_a_fault_is_found(name: str, outcome: Grade, seen: str, fault: Examination) -> None:
     check = found(fault, name)

@@ -22,8 +22,8 @@ from aiperf.engines.check import (
     ready,
     unchanged,
 )
-from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.compiled import Region, Regions
+from aiperf.engines.engine import Engine, Passes
 from aiperf.parallel.parallel import Solo
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool
@@ -64,6 +64,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("said", CHANGES)
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
 def test_a_step_that_differs_is_told(said: str, format: str) -> None:

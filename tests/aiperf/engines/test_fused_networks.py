@@ -62,6 +62,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("parent", PARENTS)
 def test_a_grown_network_computes_the_same(parent: str, seed: int) -> None:

@@ -51,6 +51,7 @@ def test_a_sample_is_the_example_at_its_place(preset: str, wanted: Sequence[int]
     assert torch.equal(library.targets(), targets)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("preset", PRESETS)
 def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
     rank, network, split = part(preset)

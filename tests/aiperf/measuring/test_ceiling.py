@@ -111,6 +111,7 @@ def measured(device: Device, work: SeedWork = WORK, rate: float = 1e9, seconds: 
     return measure(device, work, Solo(), 3, "node1", rate, seconds)
 
 
+@pytest.mark.contract
 def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> None:
     found = measured(device)
     assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)

@@ -50,6 +50,7 @@ def test_with_time_enough_it_comes_to_the_top(control: ControlNetwork) -> None:
     assert found.examples_per_second == pytest.approx(2 * found.steps / found.seconds)
 
 
+@pytest.mark.contract
 def test_without_time_it_does_the_smallest() -> None:
     found = measure_control(TEXT, bind("cpu", 0), "fp32", 1e-6)
     assert (found.size, found.batch_size, found.steps) == (*TEXT.climb[0], 1)

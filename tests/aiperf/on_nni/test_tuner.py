@@ -25,6 +25,7 @@ from aiperf.wire.messages import Finished, Validated
 HERE = Path(aiperf.on_nni.__file__).parent
 
 
+@pytest.mark.contract
 def test_the_description_whole(tmp_path: Path) -> None:
     config = with_overrides(load_preset("digits"), {"limits.max_trials": 8})
     asked = Asked("digits", None, 2.0, ("training.epochs=[1]",), {"random_seed": 3, "data.path": "/a b"})

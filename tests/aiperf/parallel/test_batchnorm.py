@@ -39,6 +39,7 @@ def layer(seed: int) -> nn.BatchNorm2d:
     return module
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("offset", [0.0, 1000.0])  # E[x²] − E[x]² would fail with the second
 def test_it_is_batch_norm_of_all_images(offset: float) -> None:
     torch.manual_seed(0)

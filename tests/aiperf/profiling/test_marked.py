@@ -18,6 +18,7 @@ from nas.weights import initial
 from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_marked_step_learns_what_a_plain_one_learns(name: str) -> None:
     learnt = []

@@ -185,6 +185,7 @@ def test_a_rank_that_is_asked_looks_at_its_device(
     assert wire.said(FromGroup) == [(0, 0, Described(3, "cpu"))]
 
 
+@pytest.mark.contract
 def test_a_worker_in_the_rank_hears_until_the_end_of_the_run(
     wire: Wire, leader: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ class Slow(Obedient):
         yield from super().work(assign)
 
 
+@pytest.mark.contract
 def test_a_whole_run(tmp_path: Path) -> None:
     told = lead(tmp_path, world := FakeWorld(Obedient, Obedient, ranks=2), max_trials=9)
     assert states(told) == [State.COMPLETE] * 9
@@ -242,6 +243,7 @@ def test_a_leg_that_has_nothing_to_tell_beats(tmp_path: Path) -> None:
 # What ends a leg
 
 
+@pytest.mark.contract
 def test_the_deadline_ends_a_run_to_the_microsecond(tmp_path: Path) -> None:
     """Else a ranked run of an hour would be too short."""
     told = lead(tmp_path, FakeWorld(Obedient, Obedient), minutes=0.01)

@@ -98,6 +98,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return Typed(monkeypatch, capsys)
 
 
+@pytest.mark.contract
 def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     """It measures its ceiling and stays below, and its host is recorded over the whole span."""
     directory, output = whole

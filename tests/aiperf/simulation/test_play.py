@@ -24,6 +24,7 @@ from tests.aiperf.simulation.simulated import NEVER, Played, config, steady
 OF_TRIALS = {"Dispatched", "Began", "Closed", "Ended"}
 
 
+@pytest.mark.contract
 def test_the_same_seed_writes_the_same_journal(tmp_path: Path) -> None:
     first, second, other = (
         Played(tmp_path / name / "run", SimulatedMachine(2, 8), steady(), config(5.0, random_seed=seed))

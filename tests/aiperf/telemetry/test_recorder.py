@@ -304,6 +304,7 @@ def test_what_dcmi_cannot_be_used_with_is_not_handed_on(
         assert "ASCEND_RT_VISIBLE_DEVICES" not in psutil.Process(recording._process.pid).environ()
 
 
+@pytest.mark.contract
 def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
     program = (
         "import sys, time; from pathlib import Path; from aiperf.telemetry.recorder import Recorder; "

@@ -52,6 +52,7 @@ def same(one: Kept, other: Kept) -> bool:
     )
 
 
+@pytest.mark.contract
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     """A number of steps, as AdamW's, is one number, of shape (), and comes back as that."""
     steps = {name: np.array(7, np.float32) for name in GRAPH.weights}

@@ -79,6 +79,7 @@ def chosen(**hyper: Any) -> Trial:
     return replace(trial(0, **(CHOSEN | hyper)), epochs=1)
 
 
+@pytest.mark.contract
 def test_a_trial_is_trained_as_its_hyper_parameters_say() -> None:
     assert difference(trained(chosen()), by_hand(chosen())) < 1e-5
 

@@ -140,6 +140,7 @@ def own_log(directory: Path, rank: int) -> list[dict[str, int]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.contract
 def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None:
     with working(tmp_path) as channel:
         channel.tell(Release(None), Assign(trial(0), 1))
@@ -189,6 +190,7 @@ def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path)
     assert torch.equal(plain(examples), dropped(examples))
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("between", [(), (trial(2, learning_rate=0.01),)], ids=["at once", "later"])
 def test_a_child_goes_on_with_its_parents_weights_and_momentum(
     between: tuple[Trial, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

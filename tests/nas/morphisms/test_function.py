@@ -78,6 +78,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.mark.contract
 @every_kind
 def test_the_function_is_kept(kind: type[Morphism]) -> None:
     """Carried in fp32: what is rounded there must cancel, not only be small. And in fp64.

@@ -20,9 +20,9 @@ pytestmark = [
 SEED = residual((1, 8, 8), 3)
 
 
-@pytest.mark.parametrize("format", ["fp32", "bf16"])
-def test_a_compiled_step_is_the_eager_one(format: str) -> None:
-    passes = passes_of(SEED, format=format, label_smoothing=0.1)
+def test_a_compiled_step_is_the_eager_one() -> None:
+    """In bf16; that of text is compared in fp32."""
+    passes = passes_of(SEED, format="bf16", label_smoothing=0.1)
     eager, engine = Engine(passes), Compiled(passes)
     assert difference(eager, engine, *batch_of(SEED, 8)) == ""
     graphs = counters["stats"]["unique_graphs"]

@@ -104,8 +104,8 @@ def test_what_is_timed_before_the_span_reads_text() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # those of inductor itself
-@every_graph
-def test_a_compiled_step_of_text_is_the_eager_one(graph: Graph) -> None:
+def test_a_compiled_step_of_text_is_the_eager_one() -> None:
+    graph = GRAPHS["llama"]
     passes = passes_of(graph, format="fp32", label_smoothing=0.1)
     assert difference(Engine(passes), Compiled(passes), *examples(graph)) == ""
 

@@ -79,6 +79,10 @@ def _examples(input: Shape) -> str:
 
 
 def _read(path: str) -> Graph:
+    if "\0" in path:
+        raise SeedError(
+            f"{path!r} holds a null character, so it is no file; give the JSON file of a graph, or a seed"
+        )
     try:
         return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:

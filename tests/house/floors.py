@@ -63,6 +63,9 @@ RUNNING = frozenset(
     }
 )
 
+# What is not installed: tests, and what they start.
+OURS = ("tests", "benchmarks")
+
 # As of the newest Python that is tested: 3.10 does not know tomllib yet.
 STANDARD = sys.stdlib_module_names | {"tomllib"}
 
@@ -177,7 +180,7 @@ def _reached(test: Path) -> Iterator[str]:
     seen, waiting = {test}, [test]
     while waiting:
         for found in imports(waiting.pop()):
-            helper = _source(found.name) if found.top == "tests" else None
+            helper = _source(found.name) if found.top in OURS else None
             if helper and helper not in seen:
                 seen.add(helper)
                 waiting.append(helper)
@@ -201,7 +204,7 @@ def _impure() -> frozenset[str]:
 @cache
 def _source(module: str) -> Path | None:
     """The file of a module of this repository."""
-    if module.partition(".")[0] not in (*PACKAGES, "tests"):
+    if module.partition(".")[0] not in (*PACKAGES, *OURS):
         return None
     path = ROOT.joinpath(*module.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")

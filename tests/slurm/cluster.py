@@ -125,6 +125,10 @@ class Job:
         until = time.monotonic() + WAIT_SECONDS
         while (state := self.field("JobState")) not in (states or ENDED):
             assert time.monotonic() < until, f"{state}, never {states}; {self.told_so_far()}"
+            if (
+                state == "PENDING" and self.field("Reason") == "BeginTime"
+            ):  # two minutes after it was requeued
+                self.cluster.run("scontrol", "update", f"JobId={self.id}", "StartTime=now")
             time.sleep(1.0)
         return state
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import tempfile
 from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.wording import rate
@@ -27,13 +30,15 @@ from analysis.readings.facts import verdict_text
 from analysis.readings.judged import Judged, examine
 from analysis.readings.telemetry import Quantity, Telemetry
 from launch.price import parse_price
+from tests.house.tree import ROOT
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 LIMIT_BYTES = 5_000_000
+READ = Path(__file__).parent / "report.txt"
 
 
 class Elements(HTMLParser):
-    """Every element with its attributes; an element that is not closed raises."""
+    """Every element with its attributes, and the words; an element that is not closed raises."""
 
     VOID = frozenset({"meta", "link", "br", "path", "circle", "rect", "use", "image", "input"})
 
@@ -41,11 +46,14 @@ class Elements(HTMLParser):
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
+        self.words: list[str] = []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
+        if tag == "svg":
+            self.words.append("[figure]")
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -56,10 +64,25 @@ class Elements(HTMLParser):
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
 
+    def handle_data(self, data: str) -> None:
+        if data.strip() and not {"style", "script", "svg", "td"} & {*self.open}:
+            self.words.append(" ".join(data.split()))
+
 
 @pytest.fixture(scope="module")
 def html(judged: Judged) -> str:
     return report_html(judged)
+
+
+def words_of_recorded_run(folder: Path) -> str:
+    """What the page of a recorded run says outside its tables' cells, and where its figures stand."""
+    run = Path(shutil.copytree(ROOT / "tests/recorded/groups", folder / "groups"))
+    return "\n".join(Elements(report_html(examine(RunFiles(run)))).words) + "\n"
+
+
+def test_the_page_of_a_recorded_run_says_what_a_person_has_read(tmp_path: Path) -> None:
+    """To accept what it says now: python -m tests.analysis.pages.test_report"""
+    assert words_of_recorded_run(tmp_path) == READ.read_text(encoding="utf-8")
 
 
 def test_it_stands_alone_and_nothing_but_its_own_script_may_run(html: str) -> None:
@@ -214,3 +237,8 @@ def test_published_results_stand_beside_runs_like_theirs_only(judged: Judged) ->
         ["512 nodes, 4,096 Huawei Ascend 910", "4,096", "194.5 POPS", "47.49 TOPS"],
     ]
     assert picture.says.startswith("OPS per device as AIPerf 1.0 counted, not the score: ")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        READ.write_text(words_of_recorded_run(Path(made)), encoding="utf-8")

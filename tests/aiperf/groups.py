@@ -55,25 +55,11 @@ from aiperf.wire.messages import (
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.presets import resolved_preset
+from tests.journals import READY
 
 STEP_SECONDS = 0.01
 STEPS, BATCH, VALIDATED = 4, 50, 400
 RATE = Rate(1e11, 9e10, 0.01)
-
-READY = Ready(
-    rank=1,
-    host="node1",
-    pid=1,
-    device="a device",
-    memory_bytes=1,
-    software={},
-    code_hash="code",
-    data={"training_examples": 200, "validation_examples": 400},
-    initial_weights="weights",
-    wall_seconds=0.0,
-    seconds=0.1,
-    multiplies={"matrix product": "bf16", "convolution": "bf16"},
-)
 
 PROCESSOR = Described(1, "a processor", "cpu", 8 << 30, {"fp32": 2e11, "bf16": 1e11})
 """What `describe_device` finds out in a process of its own."""

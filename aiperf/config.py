@@ -125,13 +125,28 @@ class BoundsConfig:
     min_operations: float = 0.25
     max_operations: float = 4.0
     max_parameters: float = 4.0
+    min_activations: float = 0.0
     max_activations: float = 4.0
+    growth_rounds: int = 0
+    """Rounds in which candidates grow from the seed's size into these bounds, along a geometric path; 0: the
+    bounds hold from the first round. With growth the least of each is at least 1: all later candidates then
+    cost about the same."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_operations <= 1 <= self.max_operations:
-            raise ConfigError("search.bounds: needs 0 < min_operations ≤ 1 ≤ max_operations")
-        if self.max_parameters < 1 or self.max_activations < 1:
-            raise ConfigError("search.bounds: max_parameters and max_activations must be at least 1")
+        _at_least("search.bounds.growth_rounds", self.growth_rounds, 0)
+        if self.max_parameters < 1:
+            raise ConfigError("search.bounds: max_parameters must be at least 1")
+        if self.min_operations <= 0:
+            raise ConfigError("search.bounds: min_operations must be above 0")
+        self._check("operations", self.min_operations, self.max_operations)
+        self._check("activations", self.min_activations, self.max_activations)
+
+    def _check(self, what: str, least: float, most: float) -> None:
+        if self.growth_rounds and least:
+            if not 1 <= least <= most:
+                raise ConfigError(f"search.bounds: with growth_rounds needs 1 ≤ min_{what} ≤ max_{what}")
+        elif not 0 <= least <= 1 <= most:
+            raise ConfigError(f"search.bounds: needs 0 ≤ min_{what} ≤ 1 ≤ max_{what}, or growth_rounds")
 
 
 @dataclass(frozen=True)

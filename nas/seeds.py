@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from nas.bounded import read_text
@@ -48,6 +49,7 @@ SEEDS: Mapping[str, Callable[..., Graph]] = {
     "resnet50-v1": resnet50_v1,
     "resnet18": resnet18,
     "residual-4-8-16": residual,
+    "residual-8-16-32": partial(residual, widths=(8, 16, 32)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a rank finds out about its device before the span: threads, ceilings, the rate of the run's own seed.
+"""What a rank finds out about its device before the span: threads, ceilings, the rate of the run's own work.
 
 A step of torch cannot be interrupted. So whatever is timed on a processor begins small, and the next size is
 taken only where the time of the last one says that it fits.
@@ -6,9 +6,8 @@ taken only where the time of the last one says that it fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter
 
 import torch
@@ -24,14 +23,13 @@ from aiperf.measuring.ceiling import (
     measure_upload,
     rate_of,
 )
+from aiperf.measuring.threads import ThreadChoice, choose_threads
 from aiperf.measuring.training_step import passes, placed
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Ceiling, Rate
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
-NEARLY = 1.1
-"""Times the best: the fewest threads that come so near are taken, for they lose least when others come."""
 SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
 """Of a processor's time for its ceilings."""
 NUM_PRODUCTS = 8
@@ -46,17 +44,18 @@ PASSES_NEEDED = 2
 
 
 @dataclass(frozen=True)
-class SeedWork:
-    """What the run does on one rank: forward and backward passes of its seed."""
+class RankWork:
+    """What a run does on one rank: forward and backward passes of a network."""
 
-    seed: Graph
+    network: Graph
+    """The seed, or the network that is typical of the run: `nas.search.typical`."""
     format: str
     batch_size: int
     """Examples of one rank in a step."""
 
     def operations(self, batch_size: int) -> int:
         """Tensor operations of one pass."""
-        return batch_size * self.seed.cost.train.price(TENSOR_OPS)
+        return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class _Timed:
 
 
 def measure(
-    device: Device, work: SeedWork, parallel: Parallel, rank: int, host: str, rate: float, seconds: float
+    device: Device, work: RankWork, parallel: Parallel, rank: int, host: str, rate: float, seconds: float
 ) -> Ceiling:
     """A processor takes about so many seconds, another device a few.
 
@@ -78,7 +77,7 @@ def measure(
     """
     device.declare(work.format)
     share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
-    thread_seconds = _choose_threads(device, work, rate, share["threads"])
+    choice = _choose_threads(device, work, rate, share["threads"])
     each = share["products"] / (NUM_PRODUCTS if device.kind == "cpu" else 1)
     fastest = max(measure_products(device, work.format, each), key=lambda product: product.rate.fastest)
     return Ceiling(
@@ -91,17 +90,19 @@ def measure(
         copy=measure_copy(device, share["copy"]),
         upload=measure_upload(device),
         all_reduce=measure_all_reduce(device, parallel),
-        seed=_seed_rate(device, work, fastest.rate.fastest, share["seed"]),
+        seed=_network_rate(device, work, fastest.rate.fastest, share["seed"]),
         threads=device.threads,
-        thread_seconds={str(count): median for count, median in thread_seconds.items()},
+        thread_seconds={str(count): took for count, took in choice.seconds.items()} if choice else {},
+        threads_share=choice.share if choice else 0.0,
     )
 
 
-def _choose_threads(device: Device, work: SeedWork, rate: float, seconds: float) -> Mapping[int, float]:
-    """By passes of the seed on one thread and on more; by small products where one pass takes too long."""
+def _choose_threads(device: Device, work: RankWork, rate: float, seconds: float) -> ThreadChoice | None:
+    """By passes on one thread and on more, or by small products where one pass takes too long; None where
+    nothing is to choose."""
     counts = device.thread_counts
     if len(counts) < 2:
-        return {}
+        return None
     until = perf_counter() + seconds
     device.use_threads(counts[0])
     timed = _largest(device, work, rate, seconds / (2 * len(counts)))
@@ -109,19 +110,19 @@ def _choose_threads(device: Device, work: SeedWork, rate: float, seconds: float)
     return choose_threads(device, counts, once, until - perf_counter())
 
 
-def examples_per_second(device: Device, work: SeedWork, rate: float, seconds: float) -> tuple[float, bool]:
-    """Of the seed in training on one device, in about so many seconds; False where one pass takes longer, and
-    it is estimated by `rate`, that of a small product on one thread."""
+def examples_per_second(device: Device, work: RankWork, rate: float, seconds: float) -> tuple[float, bool]:
+    """The rate of training on one device, measured in about so many seconds; False where one pass takes
+    longer, and it is estimated by `rate`, that of a small product on one thread."""
     device.declare(work.format)
     _choose_threads(device, work, rate, seconds / 2)
-    found = _seed_rate(device, work, rate, seconds / 2)
+    found = _network_rate(device, work, rate, seconds / 2)
     operations = found.typical if found else rate / SLOWER
     return operations / work.operations(1), found is not None
 
 
-def _seed_rate(device: Device, work: SeedWork, rate: float, seconds: float) -> Rate | None:
-    """Tensor operations a second of passes of the seed; None where one takes too long for these seconds, by
-    the `rate` of products."""
+def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -> Rate | None:
+    """Tensor operations a second of passes of the network; None where one takes too long for these seconds,
+    by the `rate` of products."""
     until = perf_counter() + seconds
     timed = _largest(device, work, rate, seconds)
     if timed is None:
@@ -133,14 +134,14 @@ def _seed_rate(device: Device, work: SeedWork, rate: float, seconds: float) -> R
     return rate_of(rates)
 
 
-def _largest(device: Device, work: SeedWork, rate: float, seconds: float) -> _Timed | None:
+def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Timed | None:
     """The largest batch up to the run's own of which some passes fit into these seconds."""
-    batch_size, network = min(LEAST_BATCH, work.batch_size), placed(work.seed, device)
+    batch_size, network = min(LEAST_BATCH, work.batch_size), placed(work.network, device)
     until, found = perf_counter() + seconds, None
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            once = passes(network, device, work.format, batch_size, work.seed.input[-1])
+            once = passes(network, device, work.format, batch_size, work.network.input[-1])
             once()
             found = _Timed(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:
@@ -158,43 +159,4 @@ def _seconds(device: Device, work: Callable[[], None]) -> float:
     began = perf_counter()
     work()
     device.synchronise()
-    return perf_counter() - began
-
-
-# The threads of a product wait for each other by spinning. Where one of them has lost its core to another
-# program, the others spin for as long as the kernel takes to give it back, and a step with all cores takes up
-# to a hundred times as long as one with a core less. So the number is measured.
-def choose_threads(
-    device: Device, counts: Sequence[int], work: Callable[[], object], seconds: float
-) -> Mapping[int, float]:
-    """Uses the best of these numbers of threads, rising, for this work from now on; by number the median
-    time [s]."""
-    until = perf_counter() + seconds
-    times: dict[int, list[float]] = {count: [] for count in counts}
-    for count in counts:  # the fewest first: with more, a step may take a hundred times as long
-        device.use_threads(count)
-        work()
-        times[count].append(_timed(work))
-    while perf_counter() + _round_seconds(times) < until:
-        for count in counts:  # in turn, for what else runs here comes and goes
-            device.use_threads(count)
-            times[count].append(_timed(work))
-    found = {count: median(measured) for count, measured in times.items()}
-    device.use_threads(chosen(found))
-    return found
-
-
-def chosen(seconds: Mapping[int, float]) -> int:
-    """The fewest threads that are nearly as fast as the fastest."""
-    best = min(seconds.values())
-    return min(count for count, took in seconds.items() if took <= NEARLY * best)
-
-
-def _round_seconds(times: Mapping[int, list[float]]) -> float:
-    return sum(median(measured) for measured in times.values())
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = perf_counter()
-    work()
     return perf_counter() - began

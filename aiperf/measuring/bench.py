@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiperf.config import Config
 from aiperf.data import Data, load
 from aiperf.device import Device
-from aiperf.measuring.before_span import SeedWork, examples_per_second
+from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
 from aiperf.tasks.known import task_of
 from aiperf.wording import figure, percent
@@ -30,7 +30,7 @@ def bench_text(
     sets = [_loaded(each, device, ranks) for each in configs]
     loaders = measure_loaders([each.train for each in sets], device, config.training.batch_size, seconds)
     format = config.training.format
-    work = SeedWork(seed, format, config.training.batch_size)
+    work = RankWork(seed, format, config.training.batch_size)
     needed, measured = examples_per_second(device, work, products[format], seconds)
     origin = "measured" if measured else "estimated, for one step takes too long"
     who = f"{device.name} with the seed {config.seed_architecture}, {format}"

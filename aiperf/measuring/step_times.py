@@ -1,9 +1,10 @@
-"""The seed's training step by every engine that this device can use, timed before the span."""
+"""The training step by every engine that this device can use, timed before the span."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import median
 from time import perf_counter
 
@@ -14,7 +15,7 @@ from aiperf.device import Device
 from aiperf.engines.check import begun
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.made import KINDS, why_not
-from aiperf.measuring.before_span import SeedWork
+from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
@@ -25,7 +26,7 @@ LONG_TRIAL_SECONDS = 600.0
 """Of a trial of the seed: a processor compiles for minutes, and for shorter ones it is not tried."""
 COMPILED = "compiled"
 NANO = 1e9
-"""A second in the whole numbers that a group can sum exactly, on any device."""
+"""One, in the whole numbers that a group can sum exactly, on any device."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class _Candidate:
 
 def measure_steps(
     device: Device,
-    work: SeedWork,
+    work: RankWork,
     training: TrainingConfig,
     rate: Rate | None,
     longest: Longest,
@@ -69,7 +70,7 @@ def measure_steps(
 
 def _measured(
     device: Device,
-    work: SeedWork,
+    work: RankWork,
     num_examples: int,
     training: TrainingConfig,
     ranks: int,
@@ -77,9 +78,9 @@ def _measured(
     seconds: float,
 ) -> Mapping[str, StepTime]:
     """On this rank, by steps of so many examples."""
-    examples, labels = batch(work.seed, device, num_examples, work.seed.input[-1])
+    examples, labels = batch(work.network, device, num_examples, work.network.input[-1])
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
-    passes = Passes(placed(work.seed, device), device, work.format, scaler)
+    passes = Passes(placed(work.network, device), device, work.format, scaler)
     eager = Engine(passes)
     _timed(eager, examples, labels)  # the first one also loads what it needs
     eager_seconds = _timed(eager, examples, labels) * work.batch_size / num_examples
@@ -87,7 +88,7 @@ def _measured(
     for name in KINDS:
         if name == eager.name or training.step not in (AUTO_STEP, name):
             continue
-        reason = why_not(name, work.seed, device, training, ranks)
+        reason = why_not(name, work.network, device, training, ranks)
         if not reason and training.step == AUTO_STEP and name == COMPILED and device.kind == "cpu":
             expected = min(longest.steps * eager_seconds, longest.seconds)
             if expected < LONG_TRIAL_SECONDS:
@@ -99,7 +100,9 @@ def _measured(
     for engine in usable.values():
         engine.release()
     return {
-        name: StepTime(times.get(name, 0.0), each.prepare_seconds, each.why_not)
+        name: replace(
+            times.get(name, StepTime(0.0)), prepare_seconds=each.prepare_seconds, why_not=each.why_not
+        )
         for name, each in candidates.items()
     }
 
@@ -110,16 +113,20 @@ def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> 
     own = [
         value
         for time in times.values()
-        for value in (round(time.seconds * larger * NANO), round(time.prepare_seconds * NANO))
+        for value in _in_nano(time.seconds * larger, time.prepare_seconds, time.error)
     ]
     ranks = everyone(parallel, *own)
     found = {}
     for place, (name, time) in enumerate(times.items()):
-        seconds, ready = ([rank[2 * place + part] / NANO for rank in ranks] for part in (0, 1))
+        seconds, ready, errors = ([rank[3 * place + part] / NANO for rank in ranks] for part in range(3))
         usable = min(seconds) > 0
         why_not = "" if usable else time.why_not or "another rank cannot use it"
-        found[name] = StepTime(max(seconds) if usable else 0.0, max(ready), why_not)
+        found[name] = StepTime(max(seconds) if usable else 0.0, max(ready), why_not, max(errors))
     return found
+
+
+def _in_nano(*values: float) -> tuple[int, ...]:
+    return tuple(round(value * NANO) for value in values)
 
 
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
@@ -131,13 +138,21 @@ def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Te
 
 def _in_turn(
     engines: Mapping[str, Engine], examples: torch.Tensor, labels: torch.Tensor, seconds: float
-) -> Mapping[str, float]:
+) -> Mapping[str, StepTime]:
     times: dict[str, list[float]] = {name: [] for name in engines}
     until, least, most = perf_counter() + seconds, *ROUNDS
     while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
         for name, engine in engines.items():
             times[name].append(_timed(engine, examples, labels))
-    return {name: median(each) for name, each in times.items()}
+    return {name: _step_time(each) for name, each in times.items()}
+
+
+def _step_time(seconds: Sequence[float]) -> StepTime:
+    """The median, and its standard error: for normally distributed times 1.25 times that of the mean, and
+    1.4826 times the median deviation is their standard deviation."""
+    middle = median(seconds)
+    deviation = 1.4826 * median(abs(each - middle) for each in seconds)
+    return StepTime(middle, error=1.2533 * deviation / (middle * sqrt(len(seconds))))
 
 
 def _timed(engine: Engine, examples: torch.Tensor, labels: torch.Tensor) -> float:

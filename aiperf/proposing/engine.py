@@ -1,15 +1,19 @@
-"""Which engine makes the steps of a trial: the one by which it is over first, as measured on the seed."""
+"""Which engine makes the steps of a trial: the one by which it is over first, as measured before the span."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot
 
 from aiperf.config import AUTO_STEP, EAGER
 from aiperf.wire.messages import StepTime
 
 LEAST_GAIN = 0.02
-"""Of an eager step: what an engine saves at the least, or the choice is noise."""
+"""The share of an eager step that an engine must save to be worth another kind of step."""
+ERRORS = 2.0
+"""It must also save so many standard errors of the difference, or the next run would choose otherwise: eager
+is the default where two are equal within the noise."""
 
 
 @dataclass(frozen=True)
@@ -18,15 +22,15 @@ class Expected:
 
     steps: int
     size: float
-    """Operations of its step, in those of the seed's."""
+    """Operations of its step, in those of the step that was measured."""
     layers: float
-    """In those of the seed."""
+    """In those of the network that was measured."""
     seconds_left: float
     """Of the span; infinite without a limit."""
 
 
 def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[str, str]:
-    """The engine, and why. `step` is `training.step`, `times` are those of the seed by engine."""
+    """The engine, and why. `step` is `training.step`; `times` were measured before the span, by engine."""
     if step != AUTO_STEP:
         measured = times.get(step)
         if measured and trial.layers * measured.prepare_seconds > trial.seconds_left:
@@ -35,18 +39,19 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     usable = {name: time for name, time in times.items() if time.seconds > 0}
     if EAGER not in usable or len(usable) == 1:
         reasons = "; ".join(f"{name}: {time.why_not}" for name, time in times.items() if time.why_not)
-        return EAGER, reasons or "nothing was measured, because a step of the seed takes too long"
-    eager = usable.pop(EAGER).seconds
+        return EAGER, reasons or "nothing was measured, because a step takes too long"
+    base = usable.pop(EAGER)
+    eager = base.seconds
     expected = min(trial.steps * eager * trial.size, trial.seconds_left)
     saved = {
         name: expected * (1 - time.seconds / eager) - trial.layers * time.prepare_seconds
         for name, time in usable.items()
-        if time.seconds <= (1 - LEAST_GAIN) * eager
+        if time.seconds <= (1 - max(LEAST_GAIN, ERRORS * hypot(base.error, time.error))) * eager
     }
     best = max(saved, key=lambda name: saved[name], default=EAGER)
     if best == EAGER:
-        return EAGER, "the fastest on the seed"
-    rate = f"{eager / usable[best].seconds:.2f} times as fast as eager on the seed"
+        return EAGER, "the fastest before the span"
+    rate = f"{eager / usable[best].seconds:.2f} times as fast as eager before the span"
     if saved[best] <= 0:
         return EAGER, f"{best} steps are {rate}, but take longer to prepare than the trial would gain"
     return best, rate

@@ -31,9 +31,9 @@ class ForeignSearch(Search):
         with self._boundary("in choose"):
             return self._search.choose(rng, living)
 
-    def ask(self, number: int) -> Candidate:
+    def ask(self, number: int, round_: int = 1) -> Candidate:
         with self._boundary(f"when asked for trial {number}", Exhausted):
-            candidate: object = self._search.ask(number)
+            candidate: object = self._search.ask(number, round_)
             if not isinstance(candidate, Candidate):
                 raise TypeError(f"its answer is a {type(candidate).__name__}, not a Candidate")
             return candidate

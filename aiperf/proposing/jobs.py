@@ -94,7 +94,7 @@ class Jobs:
         """The new trial of that number, for that group. Raises nas.search.Exhausted."""
         promoted = self._halving.promotion(self.search.living) if self._halving else None
         if promoted is None:
-            candidate = self.search.ask(number)
+            candidate = self.search.ask(number, self._round(number))
         else:
             candidate = self.search.dispatched(number, promoted, ())
         trial = self._trial(number, candidate, group)
@@ -212,7 +212,7 @@ class Jobs:
         return Observation(attempt.trial.number, schedule, curve)
 
     def _trial(self, number: int, candidate: Candidate, group: int) -> Trial:
-        round_ = 1 + number // len(self.run.leg.began.groups)
+        round_ = self._round(number)
         return Trial(
             number=number,
             parent=candidate.parent,
@@ -222,6 +222,9 @@ class Jobs:
             epochs=self._epochs(candidate, round_),
             seed=int.from_bytes(sha256(f"{self.config.random_seed} {number}".encode()).digest()[:4], "big"),
         )
+
+    def _round(self, number: int) -> int:
+        return 1 + number // len(self.run.leg.began.groups)
 
     def _epochs(self, candidate: Candidate, round_: int) -> int:
         epochs = self.config.training.epochs

@@ -153,12 +153,12 @@ def _examples_per_second(
         return training.batch_size / group.step_seconds(seed, training.batch_size), "assumed"
     from aiperf.device import bind
     from aiperf.engines.made import refuse_unusable
-    from aiperf.measuring.before_span import SeedWork, examples_per_second
+    from aiperf.measuring.before_span import RankWork, examples_per_second
 
     device = bind(described.kind, 0)
     device.declare(training.format)
     refuse_unusable(seed, device, training, num_ranks)
-    work = SeedWork(seed, training.format, training.batch_size // num_ranks)
+    work = RankWork(seed, training.format, training.batch_size // num_ranks)
     rate, measured = examples_per_second(device, work, described.formats[training.format], MEASURED_SECONDS)
     origin = "one device, measured now" if measured else "estimated, for one step takes too long"
     return rate * num_ranks, origin + f", times {num_ranks}" * (num_ranks > 1)

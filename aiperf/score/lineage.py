@@ -96,7 +96,7 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
             failures[entry.trial.number] = entry.reason
             continue
         counts[entry.trial.number] = counted(entry.graph)
-        if not Size.of(entry.graph).within(bounds, seed):
+        if not Size.of(entry.graph).within(bounds, seed, entry.trial.round):
             outside.add(entry.trial.number)
     return Recount(counts, failures, frozenset(outside))
 

@@ -27,7 +27,7 @@ from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
 from aiperf.errors import DataError, GroupBroken
 from aiperf.files import RunFiles
-from aiperf.measuring.before_span import SeedWork, measure
+from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.precision import format_rates, observed
 from aiperf.measuring.step_times import Longest, measure_steps
@@ -71,6 +71,7 @@ from aiperf.wire.messages import (
 from nas.modules import Network
 from nas.ops import TENSOR_OPS
 from nas.record import graph_from_json
+from nas.search import typical
 from nas.weights import digest, initial
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ class Worker:
     ) -> None:
         self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
         self.seed = graph_from_json(setup.seed_graph)
+        task = task_of(setup.config.data)
+        self.typical = typical(self.seed, setup.config.search.bounds, task.morphisms)
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.host = socket.gethostname()
         self.work: queue.SimpleQueue[
@@ -219,7 +222,7 @@ class Worker:
 
     def _measure_ceiling(self, seconds: float) -> None:
         training = self.config.training
-        work = SeedWork(self.seed, training.format, training.batch_size // self.parallel.ranks)
+        work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         rank, rate = self.place.rank, self.formats[training.format]
         measured = measure(self.device, work, self.parallel, rank, self.host, rate, seconds)
         if training.step != EAGER:
@@ -301,9 +304,9 @@ class Worker:
     def _choose(self, attempt: BuiltTrial) -> tuple[str, str]:
         """The engine for a trial, and why: on all ranks the one that the leader chooses."""
         graph, left = attempt.network.graph, self.pace.seconds_left()
-        size = graph.cost.train.price(TENSOR_OPS) / self.seed.cost.train.price(TENSOR_OPS)
+        size = graph.cost.train.price(TENSOR_OPS) / self.typical.cost.train.price(TENSOR_OPS)
         size *= attempt.trial.hyper.batch_size / self.config.training.batch_size
-        layers = len(graph.nodes) / len(self.seed.nodes)
+        layers = len(graph.nodes) / len(self.typical.nodes)
         expected = Expected(attempt.plan.steps, size, layers, left)
         name, why = choose(self.config.training.step, self.step_times, expected)
         name = ENGINES[lead(self.parallel, ENGINES.index(name))]

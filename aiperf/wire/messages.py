@@ -84,7 +84,8 @@ class Assign(ToGroup):
 
 @dataclass(frozen=True)
 class StepTime:
-    """Of the seed's training step by one engine, the slowest rank of the group before the span."""
+    """The training step of the run's typical network by one engine, on the slowest rank of the group before
+    the span."""
 
     seconds: float
     """The median of a step; 0 where it cannot be used."""
@@ -92,6 +93,8 @@ class StepTime:
     """Before its first step: what it takes to build, capture or compile it."""
     why_not: str = ""
     """Why it cannot be used."""
+    error: float = 0.0
+    """The standard error of the median, as a share of it."""
 
 
 @dataclass(frozen=True)
@@ -229,13 +232,15 @@ class Ceiling(FromGroup):
     all_reduce: Rate | None = None
     """Bytes of a tensor that is summed over the group, over the time it takes; None for a rank alone."""
     seed: Rate | None = None
-    """Tensor operations a second of forward and backward passes of the run's seed; None where one takes too
-    long to be measured."""
+    """Tensor operations a second of forward and backward passes of the network that is typical of the run:
+    the seed, or what growth makes of it. None where one takes too long to be measured."""
     threads: int = 0
     """That this rank computes with from now on; 0 where the device is not a processor."""
     thread_seconds: Mapping[str, float] = field(default_factory=dict)
     """By number of threads the median time [s] of the work that they were chosen by; empty where nothing was
     to choose."""
+    threads_share: float = 0.0
+    """The share of resampled measurements that choose this number of threads; 0 where too few were made."""
     steps: Mapping[str, StepTime] = field(default_factory=dict)
     """By engine; empty where only one may be used."""
 

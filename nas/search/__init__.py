@@ -8,6 +8,7 @@ from nas.named import OWN_SEARCHES, search_names
 from nas.search.bayesian import Bayesian
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution, Foresight
+from nas.search.growth import typical
 from nas.search.halving import Halving
 from nas.search.installed import SearchError, distribution_of, entry_of, installed_search
 from nas.search.random_search import RandomSearch
@@ -32,6 +33,7 @@ __all__ = [
     "entry_of",
     "search_named",
     "search_names",
+    "typical",
 ]
 
 SEARCHES: Mapping[str, type[Search]] = dict(

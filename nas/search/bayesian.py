@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import log
 
 import numpy as np
@@ -62,12 +63,12 @@ class Bayesian(Search):
         self._drawn: dict[int, list[_Seen]] = {}
         self._schedule, self._best = 0, math.inf
 
-    def child_of_living(self, rng: random.Random) -> Candidate | None:
+    def child_of_living(self, rng: random.Random, round_: int) -> Candidate | None:
         living = list(self._living.values())
         rivals = rng.sample(living, min(RIVALS, len(living)))
-        seen = [child for rival in rivals for child in self._children_of(rival)]
+        seen = [child for rival in rivals for child in self._seen_of(rival, rng, round_)]
         if not seen:
-            return super().child_of_living(rng)
+            return super().child_of_living(rng, round_)
         rows = np.stack([child.features for child in seen])
         rows[:, -1] = math.log1p(self._schedule)
         improvement = expected_improvement(*self.forest.predict(rows), self._best)
@@ -109,8 +110,13 @@ class Bayesian(Search):
             lineage = (error, len(candidate.morphisms), trained, 0.0)
         return np.concatenate([features(candidate.graph), np.array(lineage, np.float32)])
 
-    def _children_of(self, parent: Living) -> Iterator[_Seen]:
-        """The first of its children that are not known. What is drawn waits until it is proposed."""
+    def _seen_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[_Seen]:
+        """The first of its children that are not known. What is drawn waits until it is proposed, but for one
+        that grew for this round."""
+        if self.grows:
+            grown = islice(self._children_of(parent, rng, round_), CHILDREN)
+            yield from (_Seen(child, self._row(child)) for child in grown)
+            return
         number = parent.observation.number
         drawn = [child for child in self._drawn.get(number, []) if not self._is_known(child.candidate.graph)]
         while len(drawn) < CHILDREN and (child := next(parent.children, None)) is not None:

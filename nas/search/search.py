@@ -10,6 +10,7 @@ from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MIX, Morphism, MorphismError
 from nas.search.bounds import Bounds, Size
+from nas.search.growth import Growing, Grown, edited
 from nas.search.trials import Candidate, Living, Observation, StoredTrial
 
 # A parent has no more children when so many draws in a row were out of bounds (every kind of morphism
@@ -64,16 +65,22 @@ class Search:
         self._kinds = tuple(mix)
         self._shares = tuple(mix.values())
         self._seed_size = Size.of(seed)
+        self._growth = Growing(bounds, self._seed_size, mix)
         self._living: dict[int, Living] = {}  # in order of arrival
         self._in_flight: dict[int, StoredTrial] = {}
         self._known = {_digest(seed)}
+
+    @property
+    def grows(self) -> bool:
+        """Whether candidates grow into the bounds, round by round."""
+        return self.bounds.growth_rounds > 0
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
         """A parent, out of one or more that live."""
         raise NotImplementedError
 
-    def ask(self, number: int) -> Candidate:
-        """The candidate for the trial of that number, which counts as dispatched from now on.
+    def ask(self, number: int, round_: int = 1) -> Candidate:
+        """The candidate for the trial of that number and round, which counts as dispatched from now on.
 
         Trial 0 is the seed. Raises Exhausted.
         """
@@ -82,9 +89,9 @@ class Search:
         if number == 0:
             candidate = Candidate(None, (), self.seed)
         elif len(self._living) < 2:
-            candidate = self._child_of_seed(rng)
+            candidate = self._child_of_seed(rng, round_)
         else:
-            candidate = self.child_of_living(rng) or self._child_of_seed(rng)
+            candidate = self.child_of_living(rng, round_) or self._child_of_seed(rng, round_)
         self._register(number, candidate)
         return candidate
 
@@ -134,16 +141,26 @@ class Search:
             raise ValueError(f"trial {number} ends, but it is not in flight")
         return self._in_flight.pop(number)
 
-    def child_of_living(self, rng: random.Random) -> Candidate | None:
+    def child_of_living(self, rng: random.Random, round_: int) -> Candidate | None:
         """A legal child that is not known; None where none was found."""
         remaining = list(self._living.values())
         for _ in range(min(PARENTS, len(remaining))):
             parent = self.choose(rng, remaining)
-            for child in parent.children:
+            for child in self._children_of(parent, rng, round_):
                 if not self._is_known(child.graph):
                     return child
             remaining.remove(parent)
         return None
+
+    def _children_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
+        """Those drawn once for all; where networks grow, those that have the size of the round."""
+        return self._grown(parent, rng, round_) if self.grows else parent.children
+
+    def _grown(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
+        """By walks until one comes to nothing: the random numbers are those of this call, because what is too
+        large for a round may suit the next one."""
+        while grown := self._growth.walk(parent.trial.graph, rng, round_, self._is_new):
+            yield Candidate(parent.observation.number, *grown)
 
     def _children(self, number: int, trial: StoredTrial) -> Iterator[Candidate]:
         """The legal ones among random children, which are always the same ones for the same trial.
@@ -156,7 +173,7 @@ class Search:
         for _ in range(DRAWS_OF_A_PARENT):
             kinds = kinds or self._shuffled_kinds(rng)
             more = rng.choices(self._kinds, self._shares, k=rng.randrange(self.morphisms))
-            morphisms, child = self._edited(trial.graph, rng, [kinds.pop(), *more])
+            morphisms, child = edited(trial.graph, rng, [kinds.pop(), *more])
             if morphisms and self._is_legal(child):
                 kinds, barren = [], 0
                 yield Candidate(number, morphisms, child)
@@ -173,38 +190,37 @@ class Search:
         keys = {kind: rng.random() ** (1 / share) for kind, share in zip(self._kinds, self._shares)}
         return sorted(self._kinds, key=keys.__getitem__)
 
-    def _child_of_seed(self, rng: random.Random) -> Candidate:
-        """One step from the seed; more where all that is met on the way is known already."""
-        parent = 0 if 0 in self._living else None
+    def _child_of_seed(self, rng: random.Random, round_: int) -> Candidate:
+        """One step from the seed; more where all that is met on the way is known already, or has to grow."""
         for steps in WALKS:
-            graph, walked = self.seed, tuple[Morphism, ...]()
-            for kind in rng.choices(self._kinds, self._shares, k=steps):
-                step, found = self._edited(graph, rng, [kind])
-                if self._is_legal(found):
-                    graph, walked = found, (*walked, *step)
-                    if not self._is_known(graph):
-                        return Candidate(parent, walked, graph)
+            walked = (
+                self._growth.walk(self.seed, rng, round_, self._is_new)
+                if self.grows
+                else self._stepped(rng, steps)
+            )
+            if walked:
+                return Candidate(0 if 0 in self._living else None, *walked)
         raise Exhausted("no new architecture found within the bounds; widen search.bounds")
 
-    def _edited(
-        self, graph: Graph, rng: random.Random, kinds: Sequence[type[Morphism]]
-    ) -> tuple[tuple[Morphism, ...], Graph]:
-        """By one morphism of each kind that there is a place for."""
-        morphisms: tuple[Morphism, ...] = ()
-        for kind in kinds:
-            try:
-                morphism = kind.propose(graph, rng)
-                graph = morphism.apply(graph)
-            except (MorphismError, ShapeError):  # no such neighbour
-                continue
-            morphisms = (*morphisms, morphism)
-        return morphisms, graph
+    def _stepped(self, rng: random.Random, steps: int) -> Grown | None:
+        """The first new network on a walk of so many steps from the seed."""
+        graph, walked = self.seed, tuple[Morphism, ...]()
+        for kind in rng.choices(self._kinds, self._shares, k=steps):
+            step, found = edited(graph, rng, [kind])
+            if self._is_legal(found):
+                graph, walked = found, (*walked, *step)
+                if self._is_new(graph):
+                    return walked, graph
+        return None
 
     def _is_legal(self, graph: Graph) -> bool:
         return Size.of(graph).within(self.bounds, self._seed_size)
 
     def _is_known(self, graph: Graph) -> bool:
         return _digest(graph) in self._known
+
+    def _is_new(self, graph: Graph) -> bool:
+        return not self._is_known(graph)
 
 
 def _digest(graph: Graph) -> bytes:

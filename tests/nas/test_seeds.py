@@ -18,7 +18,7 @@ from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128, llama_4x128
 
 
 def test_the_names() -> None:
-    assert list(SEEDS) == ["resnet50", "resnet50-v1", "resnet18", "residual-4-8-16"]
+    assert list(SEEDS) == ["resnet50", "resnet50-v1", "resnet18", "residual-4-8-16", "residual-8-16-32"]
     llamas = ["llama-1x64", "llama-2x64", "llama-4x128", "llama-12x768"]
     assert list(TEXT_SEEDS) == [*llamas, "gpt-4x128", "gpt2-small-bytes"]
 

@@ -16,7 +16,7 @@ from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.made import OF_IMAGES, refuse_unusable
 from aiperf.errors import WorldError
-from aiperf.measuring.before_span import SeedWork, examples_per_second
+from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.measuring.training_step import batch, placed, training_step
 from aiperf.parallel.parallel import Solo
@@ -79,7 +79,7 @@ def test_the_blocks_of_text_are_regions_that_are_equal(graph: Graph) -> None:
 def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
     """`training.step = auto`: a fused step has no reason to be tried, and no compilation pays."""
     training = _chosen("auto")
-    work = SeedWork(GRAPHS["llama"], "fp32", 4)
+    work = RankWork(GRAPHS["llama"], "fp32", 4)
     found = measure_steps(recording(), work, training, FAST, Longest(100, inf), Solo(), 0.1)
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed"}
     assert found["fused"].why_not == OF_IMAGES
@@ -96,7 +96,7 @@ def test_what_is_timed_before_the_span_reads_text() -> None:
     graph, device = GRAPHS["gpt"], recording()
     step = training_step(placed(graph, device), device, "bf16", 3, WINDOW)
     step()
-    windows, measured = examples_per_second(device, SeedWork(graph, "fp32", 8), 1e9, 0.5)
+    windows, measured = examples_per_second(device, RankWork(graph, "fp32", 8), 1e9, 0.5)
     assert measured
     assert windows > 1
 

@@ -13,7 +13,7 @@ from aiperf.commands import measuring
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
-from aiperf.measuring.before_span import SeedWork, measure
+from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
@@ -104,10 +104,10 @@ def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> Non
 
 
 Step = Callable[[], None]
-WORK = SeedWork(residual((1, 8, 8), 4), "bf16", batch_size=16)
+WORK = RankWork(residual((1, 8, 8), 4), "bf16", batch_size=16)
 
 
-def measured(device: Device, work: SeedWork = WORK, rate: float = 1e9, seconds: float = 0.3) -> Ceiling:
+def measured(device: Device, work: RankWork = WORK, rate: float = 1e9, seconds: float = 0.3) -> Ceiling:
     return measure(device, work, Solo(), 3, "node1", rate, seconds)
 
 

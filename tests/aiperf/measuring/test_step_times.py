@@ -12,7 +12,7 @@ from aiperf.device import bind
 from aiperf.engines.made import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
-from aiperf.measuring.before_span import SeedWork
+from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.step_times import Longest, measure_steps, shared
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate, StepTime
@@ -20,7 +20,7 @@ from nas.seeds import residual
 from tests.aiperf.engines.recording import recording
 
 SEED = residual((1, 8, 8), 3)
-WORK = SeedWork(SEED, "fp32", 16)
+WORK = RankWork(SEED, "fp32", 16)
 FAST = Rate(1e10, 1e10, 0.0)
 SHORT = Longest(100, inf)
 AUTO = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")

@@ -1,4 +1,4 @@
-"""The engine of a trial, by what was measured on the seed."""
+"""The engine of a trial, by what was measured before the span."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES = {
     "fused": StepTime(0.0, why_not="no compiler"),
 }
 TOO_SHORT = (
-    "graphed steps are 1.25 times as fast as eager on the seed, "
+    "graphed steps are 1.25 times as fast as eager before the span, "
     "but take longer to prepare than the trial would gain"
 )
 TRIAL = Expected(steps=2000, size=1.0, layers=1.0, seconds_left=inf)  # 200 s by the eager step
@@ -26,11 +26,15 @@ TRIAL = Expected(steps=2000, size=1.0, layers=1.0, seconds_left=inf)  # 200 s by
 @pytest.mark.parametrize(
     ("change", "engine", "why"),
     [
-        ({}, "compiled", "2.00 times as fast as eager on the seed"),  # saves 100 s for 50
-        ({"layers": 1.5}, "graphed", "1.25 times as fast as eager on the seed"),  # saves 25 s for 75, or 38.5
-        ({"steps": 500}, "graphed", "1.25 times as fast as eager on the seed"),
-        ({"steps": 500, "size": 4.0}, "compiled", "2.00 times as fast as eager on the seed"),
-        ({"seconds_left": 60.0}, "graphed", "1.25 times as fast as eager on the seed"),
+        ({}, "compiled", "2.00 times as fast as eager before the span"),  # saves 100 s for 50
+        (
+            {"layers": 1.5},
+            "graphed",
+            "1.25 times as fast as eager before the span",
+        ),  # saves 25 s for 75, or 38.5
+        ({"steps": 500}, "graphed", "1.25 times as fast as eager before the span"),
+        ({"steps": 500, "size": 4.0}, "compiled", "2.00 times as fast as eager before the span"),
+        ({"seconds_left": 60.0}, "graphed", "1.25 times as fast as eager before the span"),
         ({"steps": 40}, "eager", TOO_SHORT),
     ],
 )
@@ -46,7 +50,7 @@ def test_what_was_configured_is_taken() -> None:
 
 def test_without_measurements_and_without_gain_the_step_is_eager() -> None:
     nearly = {"eager": StepTime(0.1), "graphed": StepTime(0.099)}
-    assert choose("auto", nearly, TRIAL) == ("eager", "the fastest on the seed")
+    assert choose("auto", nearly, TRIAL) == ("eager", "the fastest before the span")
     none = {"eager": StepTime(0.1), "fused": TIMES["fused"]}
     assert choose("auto", none, TRIAL) == ("eager", "fused: no compiler")
     assert choose("auto", {}, TRIAL)[1].startswith("nothing was measured")

@@ -1,0 +1,75 @@
+"""Networks that grow into the operations of their round: a search is then among networks of like cost.
+
+The rate at which a network trains depends most of all on its size. Where that is left to chance, so is the
+score.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nas.graph import Graph
+from nas.layers import ShapeError
+from nas.morphisms import MIX, Morphism, MorphismError
+from nas.search.bounds import Bounds, Size
+
+LONGEST_WALK = 64
+"""Morphisms tried for one candidate: a narrow seed needs about fifteen for sixteen times its operations."""
+TYPICAL_DRAWS = 5
+
+Grown = tuple[tuple[Morphism, ...], Graph]
+"""The morphisms in their order, and what they make of a graph."""
+
+
+def edited(graph: Graph, rng: random.Random, kinds: Sequence[type[Morphism]]) -> Grown:
+    """The graph after one morphism of each kind that has a place in it."""
+    morphisms: tuple[Morphism, ...] = ()
+    for kind in kinds:
+        try:
+            morphism = kind.propose(graph, rng)
+            graph = morphism.apply(graph)
+        except (MorphismError, ShapeError):  # no such neighbour
+            continue
+        morphisms = (*morphisms, morphism)
+    return morphisms, graph
+
+
+@dataclass(frozen=True)
+class Growing:
+    """How candidates grow from a seed of this size."""
+
+    bounds: Bounds
+    seed: Size
+    mix: Mapping[type[Morphism], float]
+
+    def walk(
+        self, graph: Graph, rng: random.Random, round_: int, is_new: Callable[[Graph], bool] = lambda _: True
+    ) -> Grown | None:
+        """Morphisms, one after the other, until the network is new and has the operations of the round; one
+        that leads beyond them is not made. None where this came to nothing."""
+        walked: tuple[Morphism, ...] = ()
+        for kind in rng.choices(tuple(self.mix), tuple(self.mix.values()), k=LONGEST_WALK):
+            step, found = edited(graph, rng, [kind])
+            size = Size.of(found)
+            if not step or not size.below(self.bounds, self.seed, round_):
+                continue
+            graph, walked = found, (*walked, *step)
+            if size.within(self.bounds, self.seed, round_) and is_new(graph):
+                return walked, graph
+        return None
+
+
+def typical(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = MIX) -> Graph:
+    """A network of the size on which a run spends most of its operations: the seed, or one grown from it.
+
+    It is the same for every random seed: what is chosen by its speed before the span does not depend on what
+    the search will find.
+    """
+    if not bounds.growth_rounds:
+        return seed
+    growth, rng = Growing(bounds, Size.of(seed), mix), random.Random("typical")
+    walks = (growth.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(TYPICAL_DRAWS))
+    grown = sorted((walked[1] for walked in walks if walked), key=lambda graph: graph.num_activations)
+    return grown[len(grown) // 2] if grown else seed

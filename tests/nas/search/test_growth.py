@@ -1,0 +1,116 @@
+"""Candidates that grow into the operations of their round, and the network that is typical of a run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from aiperf.config import BoundsConfig
+from aiperf.errors import ConfigError
+from nas.morphisms import Ungroup
+from nas.search import SEARCHES, Observation, Search, typical
+from nas.search.bounds import Size, in_round
+from nas.seeds import residual
+
+BOUNDS = BoundsConfig(
+    min_operations=8.0,
+    max_operations=10.0,
+    max_parameters=64.0,
+    min_activations=4.0,
+    max_activations=6.0,
+    growth_rounds=12,
+)
+SEED = residual()
+GROUPS = 2
+TRIALS = 40
+
+
+def grown(kind: type[Search], random_seed: int) -> list[Size]:
+    """The trials of two groups; errors are drawn."""
+    search, rng = kind(SEED, random_seed, BOUNDS, population=4), random.Random(random_seed)
+    found = []
+    for number in range(TRIALS):
+        candidate = search.ask(number, 1 + number // GROUPS)
+        found.append(Size.of(candidate.graph))
+        search.tell(Observation(number, 100, ((100, rng.uniform(0.1, 0.9)),)))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_every_candidate_has_the_size_of_its_round(name: str) -> None:
+    seed = Size.of(SEED)
+    for random_seed in (1, 2):
+        sizes = grown(SEARCHES[name], random_seed)
+        assert sizes[0] == seed
+        outside = [
+            number for number, size in enumerate(sizes) if not size.within(BOUNDS, seed, 1 + number // GROUPS)
+        ]
+        assert not outside
+        for size in sizes[GROUPS * BOUNDS.growth_rounds :]:
+            assert 8.0 <= size.operations / seed.operations <= 10.0
+            assert 4.0 <= size.activations / seed.activations <= 6.0
+
+
+def test_the_path_is_geometric_and_ends_in_the_bounds() -> None:
+    """Without growth, and where nothing is the least, they hold from the first round."""
+    path = [in_round(8.0, 10.0, BOUNDS, round_) for round_ in (1, 7, 13, 14, 1000)]
+    assert path[:2] == [pytest.approx((1.0, 1.25)), pytest.approx((8**0.5, 1.25 * 8**0.5))]
+    assert path[2:] == [(8.0, 10.0)] * 3
+    assert in_round(0.25, 4.0, BoundsConfig(), 1) == (0.25, 4.0)
+    assert in_round(0.0, 4.0, BOUNDS, 1) == (0.0, 4.0)
+
+
+def test_it_may_be_smaller_on_its_way_but_never_larger() -> None:
+    seed = Size(100, 10, 100)
+    for size, within, below in [
+        (Size(900, 10, 500), True, True),
+        (Size(700, 10, 500), False, True),
+        (Size(900, 10, 300), False, True),
+        (Size(1100, 10, 500), False, False),
+        (Size(900, 10, 700), False, False),
+        (Size(900, 700, 500), False, False),
+    ]:
+        assert (size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)) == (within, below), size
+
+
+def test_a_search_that_grows_is_continued_from_its_record() -> None:
+    """What was asked before the interruption is only noted, and the next candidate is the same."""
+    one, other = (SEARCHES["evolution"](SEED, 1, BOUNDS, population=4) for _ in range(2))
+    for number in range(30):
+        told = Observation(number, 100, ((100, random.Random(number).random()),))
+        asked = one.ask(number, 1 + number)
+        assert other.dispatched(number, asked.parent, asked.morphisms).graph.key == asked.graph.key
+        one.tell(told)
+        other.tell(told)
+    assert one.ask(30, 31).graph.key == other.ask(30, 31).graph.key
+
+
+def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
+    graph = typical(SEED, BOUNDS)
+    assert Size.of(graph).within(BOUNDS, Size.of(SEED), BOUNDS.growth_rounds + 1)
+    assert graph.key == typical(SEED, BOUNDS).key
+    assert typical(SEED, BoundsConfig()) is SEED, "nothing grows"
+
+
+def test_a_seed_that_cannot_grow_is_typical_itself() -> None:
+    """It has no group that could be merged."""
+    assert typical(SEED, BOUNDS, {Ungroup: 1.0}) is SEED
+
+
+@pytest.mark.parametrize(
+    ("changed", "needs"),
+    [
+        ({"min_operations": 0.5}, "with growth_rounds needs 1 ≤ min_operations ≤ max_operations"),
+        ({"max_activations": 3.0}, "with growth_rounds needs 1 ≤ min_activations ≤ max_activations"),
+        ({"max_operations": 7.0}, "with growth_rounds needs 1 ≤ min_operations ≤ max_operations"),
+        ({"growth_rounds": 0}, "needs 0 ≤ min_operations ≤ 1 ≤ max_operations, or growth_rounds"),
+        ({"max_parameters": 0.5}, "max_parameters must be at least 1"),
+        ({"min_operations": 0.0}, "min_operations must be above 0"),
+        ({"growth_rounds": -1}, "search.bounds.growth_rounds is -1; it must be at least 0"),
+    ],
+)
+def test_bounds_into_which_nothing_can_grow_are_refused(changed: dict[str, float], needs: str) -> None:
+    with pytest.raises(ConfigError, match=needs):
+        replace(BOUNDS, **changed)  # type: ignore[arg-type]

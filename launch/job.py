@@ -44,7 +44,7 @@ class Job:
         if not 0 <= self.hours < math.inf:
             raise ConfigError(f"--hours is {self.hours}; it must be a duration above 0")
         if self.repeat < 1:
-            raise ConfigError(f"--repeat is {self.repeat}; it must be at least 1")
+            raise ConfigError(f"--repeats is {self.repeat}; it must be at least 1")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
             raise ConfigError(f"--name is {self.name!r}; use letters, digits, '-', '_' and '.'")
         for option in self.options:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
 
@@ -13,10 +13,11 @@ from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.wording import counted, percent, rate, scaled
 from analysis.comparing.history import changes, changes_text, drops, earlier
-from analysis.comparing.kind import MixedError
+from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
+from analysis.readings.hosts import control_rates
 from analysis.readings.judged import Judged
-from analysis.readings.key import figures, num_devices
+from analysis.readings.key import figures
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.usage import read_usage
@@ -39,16 +40,16 @@ class Criteria:
     ranked: bool = False
     """Each run is of the class ranked."""
     min_ops_per_second: float = 0.0
-    """Sustained OPS of each run."""
+    """Sustained OPS. This and the other rates are those of the median of the runs."""
     min_ops_per_second_per_device: float = 0.0
     min_mfu: float = 0.0
     """A share: 0.35."""
     min_control_examples_per_second: float = 0.0
-    """Of all devices together, before the span."""
+    """Of all devices together, before the span; unknown where the runs timed examples of different sizes."""
     min_ops_per_joule: float = 0.0
     """Of the devices alone; unknown where no sensor is read."""
     max_error: float = 0.0
-    """Of the best network, on the test part; from 0 to 1."""
+    """Of each run's best network, on the test part; from 0 to 1."""
     max_spread: float = 0.0
     """(greatest − least) / median of the runs' sustained OPS."""
     min_node_control: float = 0.0
@@ -56,7 +57,7 @@ class Criteria:
     no_slow_ranks: bool = False
     """No rank and no group is an outlier (docs/machine.md)."""
     max_drop: float = 0.0
-    """Of each run's sustained OPS and control below the median of the earlier runs, as a share: 0.03."""
+    """Of the runs' median sustained OPS and control below that of the earlier runs, as a share: 0.03."""
     earlier_runs: int = 5
     """So many of the earlier runs are taken, the last ones."""
     same_environment: bool = False
@@ -131,16 +132,14 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
             raise Unacceptable(f"{run.files.directory} is {run.verdict.answer.value}: {why}; omit it")
     try:
         refuse_mixed(runs)
+        refuse_sizes(runs)
     except MixedError as error:
         raise Unacceptable(str(error)) from None
-    if len(sizes := {num_devices(run.replay) for run in runs}) > 1:
-        raise Unacceptable(
-            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of the same size"
-        )
     return Acceptance(
         tuple(run.replay.opened.run_id for run in runs),
         (
             *_together(criteria, runs),
+            *_medians(criteria, runs),
             *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
             *_since(criteria, runs, history),
         ),
@@ -158,24 +157,34 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
         yield _bounded("max_spread", "all runs", spread, criteria.max_spread, percent)
 
 
+def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
+    """Rates: one run's is partly luck."""
+    each = [figures(run.replay, run.score) for run in runs]
+    rates = {key: [known[key].value for known in each] for key in RATES}
+    rates["ops_per_joule"] = [_per_joule_of(run) if criteria.min_ops_per_joule else None for run in runs]
+    if len({frozenset(control_rates(run.replay)) for run in runs}) > 1:
+        rates["control_examples_per_second"] = [None]
+    for key, text in RATES.items():
+        if least := getattr(criteria, f"min_{key}"):
+            yield _bounded(f"min_{key}", _median_of(runs), _median(rates[key]), least, text)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Unknown where one of them is."""
+    known = [value for value in values if value is not None]
+    return median(known) if len(known) == len(values) else None
+
+
+def _median_of(runs: Sequence[Judged]) -> str:
+    """What is judged there."""
+    return f"median of {len(runs)} runs" if len(runs) > 1 else runs[0].replay.opened.run_id
+
+
 def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
-    name, known = run.replay.opened.run_id, figures(run.replay, run.score)
+    name = run.replay.opened.run_id
     if criteria.ranked:
         is_ranked = run.verdict.run_class is RunClass.RANKED
         yield Judgement("ranked", name, "ranked" if is_ranked else "smoke", "ranked", is_ranked)
-    for key in ("ops_per_second", "ops_per_second_per_device"):
-        if least := getattr(criteria, f"min_{key}"):
-            yield _bounded(f"min_{key}", name, known[key].value, least, rate)
-    if criteria.min_mfu:
-        yield _bounded("min_mfu", name, known["mfu"].value, criteria.min_mfu, percent)
-    if least := criteria.min_control_examples_per_second:
-        control = run.score.control
-        measured = control.examples_per_second if control else None
-        yield _bounded("min_control_examples_per_second", name, measured, least, _per_second)
-    if least := criteria.min_ops_per_joule:
-        usage = read_usage(run.files, run.replay)
-        measured = usage.ops_per_joule(run.score.goodput.operations)
-        yield _bounded("min_ops_per_joule", name, measured, least, _per_joule)
     if criteria.max_error:
         measured = run.score.quality.error if run.score.quality else None
         yield _bounded("max_error", name, measured, criteria.max_error, percent)
@@ -201,18 +210,19 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:
-    for run in runs:
-        name, before = run.replay.opened.run_id, earlier(run, history, criteria.earlier_runs)
-        if criteria.max_drop:
-            for drop in drops(run, before):
-                passed = None if drop.share is None else drop.share <= criteria.max_drop
-                required = f"at most {percent(criteria.max_drop)} below"
-                yield Judgement("max_drop", name, drop.text, required, passed)
-        if criteria.same_environment:
-            last = before[-1] if before else runs[0]
-            found = changes(last, run)
-            required = f"that of {last.replay.opened.run_id}"
-            yield Judgement("same_environment", name, changes_text(found), required, not found)
+    if criteria.max_drop:
+        first = min(runs, key=lambda run: run.began)
+        for drop in drops(runs, earlier(first, history, criteria.earlier_runs)):
+            passed = None if drop.share is None else drop.share <= criteria.max_drop
+            required = f"at most {percent(criteria.max_drop)} below"
+            yield Judgement("max_drop", _median_of(runs), drop.text, required, passed)
+    for run in runs if criteria.same_environment else ():
+        before = earlier(run, history, criteria.earlier_runs)
+        last = before[-1] if before else runs[0]
+        found = changes(last, run)
+        required = f"that of {last.replay.opened.run_id}"
+        name = run.replay.opened.run_id
+        yield Judgement("same_environment", name, changes_text(found), required, not found)
 
 
 def _bounded(
@@ -229,5 +239,19 @@ def _per_second(value: float) -> str:
     return f"{value:,.4g}/s"
 
 
+def _per_joule_of(run: Judged) -> float | None:
+    return read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations)
+
+
 def _per_joule(value: float) -> str:
     return scaled(value, "OPS/W")
+
+
+RATES: Mapping[str, Callable[[float], str]] = {
+    "ops_per_second": rate,
+    "ops_per_second_per_device": rate,
+    "mfu": percent,
+    "control_examples_per_second": _per_second,
+    "ops_per_joule": _per_joule,
+}
+"""The figures of which the median of the runs is judged, and how each is written."""

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
 from aiperf.score.score import Score
-from aiperf.wording import percent, plain, rates
+from aiperf.wording import counted, percent, plain, rates
+from analysis.comparing.repeatability import Spread, largest_by_chance, refuse_other_spread
 from analysis.readings import facts
 from analysis.readings.hosts import control_reading
 from analysis.readings.judged import Judged, refuse_two_tasks
@@ -18,6 +19,8 @@ from analysis.readings.usage import read_usage
 from analysis.table import Table
 
 HOSTS_SHOWN = 8
+MEASURE = "aiperf-hpc run --like RUN --repeats 5"
+"""What the spread is measured with."""
 JOB = "job"
 """The number of a batch job: each run has its own, and it changes nothing."""
 
@@ -39,9 +42,15 @@ class Comparison:
     surroundings: Table
 
 
-def compare(first: Judged, second: Judged) -> Comparison:
-    """Raises AiperfError for runs of two tasks."""
+def compare(first: Judged, second: Judged, spread: Spread | None = None) -> Comparison:
+    """`spread`: of runs of their preset, length and size, as far as it was measured.
+
+    Raises AiperfError for runs of two tasks, and for the spread of other runs.
+    """
     refuse_two_tasks(first, second)
+    if spread is not None:
+        for run in (first, second):
+            refuse_other_spread(spread, run)
     ids = (first.replay.opened.run_id, second.replay.opened.run_id)
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
@@ -56,7 +65,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
-        says=f"{_warning(first, second)}{_says(first.score, second.score)} {_beside(others)}",
+        says=f"{_warning(first, second)}{_says(first, second, spread)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
         configuration=configuration,
@@ -112,23 +121,42 @@ def _warning(first: Judged, second: Judged) -> str:
     )
 
 
-def _says(first: Score, second: Score) -> str:
-    for name, score in (("first", first), ("second", second)):
-        if not score.ops_per_second:
+def _says(first: Judged, second: Judged, spread: Spread | None) -> str:
+    rates = [run.score.ops_per_second for run in (first, second)]
+    for name, rate in zip(("first", "second"), rates):
+        if not rate:
             return f"The {name} run has no credited operations; there is nothing to compare."
-    ratio = second.ops_per_second / first.ops_per_second - 1
+    ratio = rates[1] / rates[0] - 1
     change = (
         "is as fast as"
         if abs(ratio) < 5e-5
         else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
     )
-    text = f"The second run {change} the first."
-    a, b = first.timeline.stable_interval, second.timeline.stable_interval
-    if a is None or b is None:
-        return f"{text} One has no stable window, so the difference may be chance."
-    if a[0] <= b[1] and b[0] <= a[1]:
-        return f"{text} Their 95 % intervals overlap: the difference may be chance."
-    return f"{text} Their 95 % intervals do not overlap."
+    return f"The second run {change} the first. {_chance(first, second, spread)}"
+
+
+def _chance(first: Judged, second: Judged, spread: Spread | None) -> str:
+    """Whether two runs of one configuration differ as much. The interval of the stable window does not say
+    so: it is of one run, and the next run grows other networks."""
+    if spread is None:
+        return (
+            f"How far runs of one configuration differ is not known here, so this may be chance: `{MEASURE}` "
+            "measures it, and --spread takes what `aiperf-hpc spread --json` prints of those runs."
+        )
+    seeds = {run.replay.opened.config.random_seed for run in (first, second)}
+    told = f"{len(spread.runs)} runs with {counted(spread.seeds, 'random seed')}, {plain(spread.machine)}"
+    most = largest_by_chance(spread)
+    if most is None or spread.seeds == 1 < len(seeds):
+        return (
+            f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
+            f"`{MEASURE}` measures that of several."
+        )
+    a, b = (run.score.ops_per_second for run in (first, second))
+    is_larger = abs(b - a) > most * (a + b) / 2
+    return (
+        f"The difference is {'larger than' if is_larger else 'within'} the spread: two runs of {spread.kind} "
+        f"differ by up to {percent(most)} of their mean in 95 of 100 cases ({told})."
+    )
 
 
 def _beside(tables: Mapping[str, Table]) -> str:

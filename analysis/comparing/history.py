@@ -19,18 +19,18 @@ HELD = ("ops_per_second", "control_examples_per_second")
 
 @dataclass(frozen=True)
 class Drop:
-    """How far one figure of a run lies below the median of earlier runs."""
+    """How far one figure of some runs lies below the median of earlier runs."""
 
     figure: Figure
     share: float | None
-    """Of the median; below 0 where the run has more. None: the figure is not known of the run or of them."""
+    """Of the median; below 0 where the runs have more. None: unknown of one run, or of all earlier ones."""
     earlier: int
     """Earlier runs that have the figure."""
 
     @property
     def text(self) -> str:
         if self.share is None:
-            return f"{self.figure.name}: not known for both this run and an earlier one"
+            return f"{self.figure.name}: not known for both these runs and an earlier one"
         side = "below" if self.share >= 0 else "above"
         of = "the earlier run" if self.earlier == 1 else f"the median of {self.earlier} earlier runs"
         return f"{self.figure.name} {percent(abs(self.share))} {side} {of}"
@@ -47,30 +47,25 @@ def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
         for other in others
         if other.verdict.answer is Answer.VALID
         and other.replay.begin_chain != run.replay.begin_chain
-        and began(other) < began(run)
+        and other.began < run.began
         and num_devices(other.replay) == num_devices(run.replay)
         and set(unlike(run, other)) <= {CODE}
     ]
-    return sorted(same, key=began)[-most:]
+    return sorted(same, key=lambda other: other.began)[-most:]
 
 
-def began(run: Judged) -> str:
-    """The time of day at which it began, in the form of ISO 8601."""
-    return run.replay.legs[0].began.started if run.replay.legs else ""
+def drops(runs: Sequence[Judged], before: Sequence[Judged]) -> list[Drop]:
+    """Of each figure that `HELD` names, the median of the runs beside that of those before."""
+    own, theirs = ([figures(each.replay, each.score) for each in some] for some in (runs, before))
+    return [_drop([each[key] for each in own], [each[key].value for each in theirs]) for key in HELD]
 
 
-def drops(run: Judged, before: Sequence[Judged]) -> list[Drop]:
-    """Of each figure that `HELD` names, beside those of the earlier runs."""
-    own = figures(run.replay, run.score)
-    theirs = [figures(each.replay, each.score) for each in before]
-    return [_drop(own[key], [each[key].value for each in theirs]) for key in HELD]
-
-
-def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
+def _drop(own: Sequence[Figure], theirs: Sequence[float | None]) -> Drop:
+    mine = [one.value for one in own if one.value is not None]
     known = [value for value in theirs if value]
-    if own.value is None or not known:
-        return Drop(own, None, len(known))
-    return Drop(own, 1 - own.value / median(known), len(known))
+    if len(mine) < len(own) or not known:
+        return Drop(own[0], None, len(known))
+    return Drop(own[0], 1 - median(mine) / median(known), len(known))
 
 
 def changes(before: Judged, after: Judged) -> list[str]:

@@ -68,6 +68,16 @@ def control_reading(replay: Replay) -> ControlReading | None:
     )
 
 
+def control_rates(replay: Replay) -> Mapping[tuple[str, int], float]:
+    """By network ("" for the task's own) and size of its examples, what all devices together reached per
+    second, in what the task states rates in; without sizes that only some of the devices timed."""
+    amount, controls = task_of(replay.opened.config.data).amount, _controls(replay).values()
+    found: dict[tuple[str, int], list[float]] = {}
+    for control in controls:
+        found.setdefault((control.network, control.size), []).append(_rate_of(amount, control))
+    return {timed: fsum(rates) for timed, rates in found.items() if len(rates) == len(controls)}
+
+
 @dataclass(frozen=True)
 class ControlNetworkCost:
     """What one training example of the control network takes, counted as those of the trials are."""

@@ -44,11 +44,12 @@ def rank(
     register: Register,
     write: Callable[[str, str], object],
     show: Callable[[str], object],
+    runs: int = 1,
 ) -> Standing:
     """Checks one package after the other; `write` is given each file's name and text.
 
-    `register`: the sites that are known by their keys. No package ends the ranking: what is wrong with it
-    stands in `refused`.
+    `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
+    ranking: what is wrong with it stands in `refused`.
     """
     found, refused, used = list[ValidRun](), list[RefusedPackage](), set[str]()
     for path in packages:
@@ -81,7 +82,7 @@ def rank(
             refused.append(
                 RefusedPackage(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"])
             )
-    made = standing(found, refused)
+    made = standing(found, refused, runs)
     write("index.html", index_html(made))
     write("ranking.csv", listing_csv(made))
     write("ranking.json", listing_json(made))
@@ -111,6 +112,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
     several, control = len(submission.runs) > 1, control_reading(replay)
     return Entry(
         page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
+        machine=system["system_name"],
         system=system["system_name"] + (f" ({run.name})" if several else ""),
         submitter=system["submitter"],
         run=replay.opened.run_id,

@@ -104,7 +104,7 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("slurm", "--", "--directory", "mine"), "every job has its own"),
         (("slurm", "--", "--dry-run"), "aiperf-hpc run --dry-run"),
         (("slurm", "--", "--preset", "nowhere.toml"), "nowhere.toml"),
-        (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has its own"),
+        (("slurm", "--repeats", "2", "--", "--random-seed", "5"), "each of several runs has its own"),
         (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has its own"),
         (("scaling", "--nodes", "4,4", "--one-job"), "give each size once"),
         (("pbs",), "mpi.launcher is 'srun'; under PBS it must be one of mpiexec, mpirun, torchrun"),
@@ -230,7 +230,7 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the sc
     [
         ("slurm", "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
         (
-            "slurm --nodes 2 --repeat 5",
+            "slurm --nodes 2 --repeats 5",
             "1 h on 2 nodes, 5 times: 10 node-hours; the scheduler is asked for 15",
         ),
         (

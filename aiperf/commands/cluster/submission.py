@@ -30,6 +30,8 @@ DECIDED: Mapping[str, tuple[str, str]] = {
     "again": ("--resume", "the script already does this"),
     "dry_run": ("--dry-run", "for a rehearsal: aiperf-hpc run --dry-run"),
     "examples_per_second": ("--examples-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
+    "repeats": ("--repeats", "give it before the --"),
+    "same_seed": ("--same-seed", "the seeds of a script's runs are 1, 2, …"),
     "random_seed": ("--random-seed", "each of several runs has its own"),
 }
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""

@@ -1,0 +1,419 @@
+"""Runs of one configuration, one after another: how far their figures spread, and by which cause.
+
+A cause is judged by pairs of runs: by those that share the random seed and all choices before the span, by
+those that share only one of both, and by those that share neither. Half of the mean squared difference of
+such pairs is the variance of a sample of runs that differ so.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from math import comb, fsum, sqrt
+
+from aiperf import __version__
+from aiperf.errors import AiperfError
+from aiperf.journal import strict
+from aiperf.journal.events import Origin
+from aiperf.journal.mark import mark_of, marked
+from aiperf.rules.ending import Answer
+from aiperf.rules.measurements import mean_ceiling
+from aiperf.wording import counted, figure, percent, plain, rate, rates
+from analysis.comparing.kind import MixedError, refuse_sizes
+from analysis.comparing.scaling import refuse_mixed
+from analysis.comparing.spread import median, variation
+from analysis.readings import facts
+from analysis.readings.hosts import control_rates
+from analysis.readings.judged import Judged
+from analysis.readings.key import num_devices, task_of_run
+from analysis.table import aligned
+from nas.record import RecordError, decode, encode
+
+FORM = "aiperf-hpc/spread/1"
+LEAST_RUNS = 2
+PROBABILITY = 0.95
+"""Of an interval of the median where there are runs enough for it: six."""
+
+FIGURES: Mapping[str, str] = {
+    "ops_per_second": "sustained OPS",
+    "regulated_score": "regulated score",
+    "control_per_second": "control",
+    "ceiling_ops_per_second": "ceiling",
+    "error": "test error",
+}
+RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
+
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Quantiles of Student's t at 97.5 %, of 1 to 10 degrees of freedom."""
+
+CAUSES: Mapping[tuple[bool, bool], tuple[str, str]] = {
+    (True, True): (
+        "the same seed and choices",
+        "needs two runs of one random seed (aiperf-hpc run --repeats 2 --same-seed) with the same choices",
+    ),
+    (False, True): (
+        "other seeds, the same choices",
+        "needs two runs of different random seeds (aiperf-hpc run --repeats 2) with the same choices",
+    ),
+    (True, False): (
+        "the same seed, other choices",
+        "needs two runs of one random seed with different choices",
+    ),
+    (False, False): (
+        "other seeds and choices",
+        "needs two runs of different random seeds with different choices",
+    ),
+}
+"""By whether two runs have the same random seed and the same choices: the name, and what it takes to know."""
+
+EXPLAINED = """\
+variation: the standard deviation of a sample of runs / their mean
+interval of the median: by order statistics, for any distribution; with its probability
+choices: what is measured and chosen before the span: format, threads, engine of the seed's steps
+"""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One run. A figure that is not known is None."""
+
+    run: str
+    random_seed: int
+    choices: str
+    """What was chosen before the span: "bf16, 2 threads, fused steps"."""
+    figures: Mapping[str, float | None]
+    """By the keys of `FIGURES`."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several runs of one configuration; everything else follows from their figures."""
+
+    preset: str
+    minutes: float
+    """Of the span; 0 without a limit."""
+    machine: str
+    """ "8 × NVIDIA A100-SXM4-80GB on 1 host"."""
+    devices: int
+    origin: Origin
+    control: str
+    """What the control is and in what it is stated: "images/s, ResNet-50 v1.5 at 112²"; why it is unknown."""
+    runs: tuple[Repeat, ...]
+    """In the order in which they began."""
+
+    def __post_init__(self) -> None:
+        if len(self.runs) < LEAST_RUNS:
+            raise ValueError(f"it has {counted(len(self.runs), 'run')}; a spread needs {LEAST_RUNS}")
+
+    @property
+    def seeds(self) -> int:
+        return len({run.random_seed for run in self.runs})
+
+    @property
+    def kind(self) -> str:
+        """ "digits, 2 minutes, 1 device"."""
+        return kind_text(self.preset, self.minutes, self.devices)
+
+    def known(self, key: str) -> list[float]:
+        """The figure of all runs that have it."""
+        return [value for run in self.runs if (value := run.figures[key]) is not None]
+
+
+@dataclass(frozen=True)
+class Varied:
+    """One figure over the runs that have it. What is not known is None."""
+
+    runs: int
+    median: float | None = None
+    least: float | None = None
+    greatest: float | None = None
+    variation: float | None = None
+    """The coefficient of variation."""
+    low: float | None = None
+    """The interval of the median."""
+    high: float | None = None
+    probability: float | None = None
+    """That it covers the median of all such runs."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes runs differ, seen in pairs of runs that differ only so."""
+
+    name: str
+    runs: int
+    """In at least one of the pairs."""
+    pairs: int
+    variations: Mapping[str, float | None]
+    """By the keys of `FIGURES`, the coefficient of variation."""
+    needs: str
+    """What it takes to know more; empty where there is a pair."""
+
+
+def spread(runs: Sequence[Judged]) -> Spread:
+    """Raises MixedError for runs that are not complete and intact, or not of one configuration and size."""
+    if len(runs) < LEAST_RUNS:
+        raise MixedError(
+            f"{counted(len(runs), 'run')} to compare; a spread needs {LEAST_RUNS}: aiperf-hpc run --repeats 5"
+        )
+    for run in runs:
+        if why := unfit(run):
+            raise MixedError(f"{run.files.directory} is {why}; omit it")
+    refuse_mixed(runs, chosen=("training.format",))
+    refuse_sizes(runs)
+    first, control = runs[0].replay, _control(runs)
+    return Spread(
+        preset=first.opened.config.preset,
+        minutes=first.opened.config.limits.minutes,
+        machine=facts.devices_and_hosts(first),
+        devices=num_devices(first),
+        origin=first.opened.origin,
+        control=_control_text(runs[0], control),
+        runs=tuple(_repeat(run, control) for run in sorted(runs, key=lambda run: run.began)),
+    )
+
+
+def unfit(run: Judged) -> str:
+    """Why a run has no place among repeated ones, "INCOMPLETE: …"; empty for one that has."""
+    fit = (Answer.VALID, Answer.SIMULATED)
+    return "" if run.verdict.answer in fit else f"{run.verdict.answer.value}: {run.verdict.cause}"
+
+
+def varied(found: Spread, key: str) -> Varied:
+    """One figure over all runs."""
+    values = sorted(found.known(key))
+    if not values:
+        return Varied(0)
+    outside, probability = _interval(len(values))
+    known = Varied(len(values), median(values).value, values[0], values[-1])
+    if len(values) < LEAST_RUNS:
+        return known
+    low, high = values[outside], values[-1 - outside]
+    return replace(known, variation=variation(values).value, low=low, high=high, probability=probability)
+
+
+def _interval(num: int) -> tuple[int, float]:
+    """How many of so many sorted values lie outside of the interval on each side, and its probability: each
+    value is below the median as a toss is heads. As narrow as `PROBABILITY` allows, else of all values."""
+    outside, tail = 0, 0.5**num
+    while 1 - 2 * (tail + comb(num, outside + 1) * 0.5**num) >= PROBABILITY:
+        outside += 1
+        tail += comb(num, outside) * 0.5**num
+    return outside, 1 - 2 * tail
+
+
+def causes(found: Spread) -> list[Cause]:
+    """Each cause, in the order of `CAUSES`."""
+    means = {key: statistics.fmean(values) for key in FIGURES if (values := found.known(key))}
+    return [_cause(found, same, means) for same in CAUSES]
+
+
+def _cause(found: Spread, same: tuple[bool, bool], means: Mapping[str, float]) -> Cause:
+    pairs = [
+        (one, other)
+        for one, other in combinations(found.runs, 2)
+        if (one.random_seed == other.random_seed, one.choices == other.choices) == same
+    ]
+    name, needs = CAUSES[same]
+    return Cause(
+        name=name,
+        runs=len({id(run) for pair in pairs for run in pair}),
+        pairs=len(pairs),
+        variations={key: _of_pairs(pairs, key, means.get(key, 0.0)) for key in FIGURES},
+        needs="" if pairs else needs,
+    )
+
+
+def _of_pairs(pairs: Iterable[tuple[Repeat, Repeat]], key: str, mean: float) -> float | None:
+    """Of all pairs of a sample it is the sample's coefficient of variation."""
+    values = [(one.figures[key], other.figures[key]) for one, other in pairs]
+    squares = [(a - b) ** 2 for a, b in values if a is not None and b is not None]
+    return sqrt(fsum(squares) / (2 * len(squares))) / mean if squares and mean > 0 else None
+
+
+def largest_by_chance(found: Spread) -> float | None:
+    """What two more such runs differ by in sustained OPS in 95 of 100 cases, at most, as a share of their
+    mean: the prediction interval of a difference, for a normal distribution."""
+    rates = found.known("ops_per_second")
+    known = variation(rates).value
+    return None if known is None else _student(len(rates) - 1) * sqrt(2) * known
+
+
+def _student(freedom: int) -> float:
+    """Beyond the table by its expansion (Abramowitz and Stegun, 26.7.5), to a thousandth."""
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z = statistics.NormalDist().inv_cdf(0.975)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def kind_text(preset: str, minutes: float, devices: int) -> str:
+    length = f"{minutes:g} minute{'s' * (minutes != 1)}" if minutes else "no limit of time"
+    return f"{preset}, {length}, {counted(devices, 'device')}"
+
+
+def kind_of(run: Judged) -> str:
+    """As `Spread.kind`, of one run."""
+    config = run.replay.opened.config
+    return kind_text(config.preset, config.limits.minutes, num_devices(run.replay))
+
+
+def refuse_other_spread(found: Spread, run: Judged) -> None:
+    """Raises MixedError for a run of which this spread says nothing: of another preset, length or size, or
+    measured otherwise."""
+    own, origin = kind_of(run), run.replay.opened.origin
+    if (own, origin) != (found.kind, found.origin):
+        raise MixedError(
+            f"the spread is that of {found.origin.value} runs of {found.kind}, and "
+            f"{run.files.directory} is a {origin.value} run of {own}; give the spread of such runs"
+        )
+
+
+def spread_json(found: Spread) -> str:
+    """The runs, and for other programs what follows from them."""
+    figures = {key: asdict(varied(found, key)) for key in FIGURES}
+    content = {"form": FORM, "program": __version__, "spread": encode(found), "figures": figures}
+    return json.dumps({**content, "causes": [asdict(each) for each in causes(found)]}, indent=1) + "\n"
+
+
+def read_spread(raw: bytes, where: str) -> Spread:
+    """What `spread_json` wrote. Raises AiperfError, which names `where`."""
+    try:
+        record = strict.parsed(raw)
+        if not isinstance(record, dict) or record.get("form") != FORM:
+            raise ValueError(f"it has no form {FORM}")
+        found = decode(Spread, record.get("spread"))
+        if lacking := [run.run for run in found.runs if run.figures.keys() != FIGURES.keys()]:
+            raise ValueError(f"run {lacking[0]!r:.80} does not have the figures {', '.join(FIGURES)}")
+    except (ValueError, RecursionError, RecordError) as error:
+        raise AiperfError(
+            f"{where} is not a spread: {error}; `aiperf-hpc spread RUN... --json` writes one"
+        ) from None
+    return found
+
+
+def spread_text(found: Spread) -> str:
+    """For a terminal: each run, each figure over all runs, and each cause."""
+    mark = mark_of(found.origin)
+    of = f"{counted(len(found.runs), 'run')} of {found.kind}, {counted(found.seeds, 'random seed')}"
+    head = f"{of}: {found.machine}"
+    parts = [
+        *([mark.line] if mark else []),
+        head,
+        _runs_text(found),
+        _figures_text(found),
+        *_causes_texts(found),
+        EXPLAINED.rstrip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _runs_text(found: Spread) -> str:
+    rows = [
+        [
+            run.run,
+            f"{run.random_seed}",
+            *(_value(key, run.figures[key]) for key in FIGURES),
+            run.choices,
+        ]
+        for run in found.runs
+    ]
+    return _aligned([["run", "seed", *FIGURES.values(), "choices"], *rows])
+
+
+def _figures_text(found: Spread) -> str:
+    mark, rows = mark_of(found.origin), []
+    for key, name in FIGURES.items():
+        one = varied(found, key)
+        label = f"{name}, {found.control}" if key == "control_per_second" else name
+        row = [
+            marked(label, mark),
+            str(one.runs),
+            _value(key, one.median),
+            _between(key, one.least, one.greatest),
+        ]
+        interval = "not known"
+        if one.probability is not None:
+            interval = f"{_between(key, one.low, one.high)} ({percent(one.probability, 1)})"
+        rows.append([*row, percent(one.variation, 1) if one.variation is not None else "not known", interval])
+    return _aligned([["", "runs", "median", "range", "variation", "interval of the median"], *rows])
+
+
+def _causes_texts(found: Spread) -> list[str]:
+    known = [cause for cause in causes(found) if cause.pairs]
+    rows = [
+        [
+            cause.name,
+            str(cause.runs),
+            str(cause.pairs),
+            *("not known" if value is None else percent(value, 1) for value in cause.variations.values()),
+        ]
+        for cause in known
+    ]
+    table = _aligned([["variation of runs with", "runs", "pairs", *FIGURES.values()], *rows])
+    unknown = [f"{cause.name}: not known: {cause.needs}" for cause in causes(found) if not cause.pairs]
+    return [table, "\n".join(unknown)] if unknown else [table]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    return aligned([[plain(cell) for cell in row] for row in rows])
+
+
+def _value(key: str, value: float | None) -> str:
+    if value is None:
+        return "not known"
+    if key in RATES:
+        return rate(value)
+    return percent(value) if key == "error" else figure(value)
+
+
+def _between(key: str, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "not known"
+    return rates(low, high) if key in RATES else f"{_value(key, low)} to {_value(key, high)}"
+
+
+def _repeat(run: Judged, control: tuple[str, int] | None) -> Repeat:
+    replay, score = run.replay, run.score
+    return Repeat(
+        run=replay.opened.run_id,
+        random_seed=replay.opened.config.random_seed,
+        choices=_choices(run),
+        figures={
+            "ops_per_second": score.ops_per_second,
+            "regulated_score": score.regulated_score,
+            "control_per_second": control_rates(replay)[control] if control else None,
+            "ceiling_ops_per_second": mean_ceiling(replay),
+            "error": score.quality.error if score.quality else None,
+        },
+    )
+
+
+def _choices(run: Judged) -> str:
+    """What the ranks measured and chose; of many ranks each number of threads once."""
+    replay = run.replay
+    threads = sorted({ceiling.threads for leg in replay.legs for ceiling in leg.ceilings.values()} - {0})
+    first = next((attempt.began for attempt in replay.attempts if attempt.began is not None), None)
+    found = [replay.opened.config.training.format]
+    if threads:
+        found.append(f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}")
+    if first is not None:
+        found.append(f"{first.started.engine} steps")
+    return ", ".join(found)
+
+
+def _control(runs: Sequence[Judged]) -> tuple[str, int] | None:
+    """The network and the size of its examples at which the control of all of them is known; the largest."""
+    common = set.intersection(*(set(control_rates(run.replay)) for run in runs))
+    return max(common, key=lambda one: (not one[0], one[1]), default=None)
+
+
+def _control_text(run: Judged, control: tuple[str, int] | None) -> str:
+    task = task_of_run(run.replay)
+    if control is None:
+        return "which the runs have at no size in common"
+    network = task.control.named(control[0])
+    return f"{task.amount.name}/s, {network.name} at {network.at([control[1]])}"

@@ -160,7 +160,7 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
 def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     """Rates: one run's is partly luck."""
     each = [figures(run.replay, run.score) for run in runs]
-    rates = {key: [known[key].value for known in each] for key in RATES}
+    rates = {key: [known[key].value for known in each] for key in RATES if key in each[0]}
     rates["ops_per_joule"] = [_per_joule_of(run) if criteria.min_ops_per_joule else None for run in runs]
     if len({frozenset(control_rates(run.replay)) for run in runs}) > 1:
         rates["control_examples_per_second"] = [None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
@@ -127,23 +128,21 @@ def _says(first: Judged, second: Judged, spread: Spread | None) -> str:
         if not rate:
             return f"The {name} run has no credited operations; there is nothing to compare."
     ratio = rates[1] / rates[0] - 1
-    change = (
-        "is as fast as"
-        if abs(ratio) < 5e-5
-        else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
-    )
-    return f"The second run {change} the first. {_chance(first, second, spread)}"
+    if abs(ratio) < 5e-5:
+        return "The second run is as fast as the first."
+    seeds = {run.replay.opened.config.random_seed for run in (first, second)}
+    change = f"{percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'}"
+    return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, spread)}"
 
 
-def _chance(first: Judged, second: Judged, spread: Spread | None) -> str:
-    """Whether two runs of one configuration differ as much. The interval of the stable window does not say
-    so: it is of one run, and the next run grows other networks."""
+def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Spread | None) -> str:
+    """Whether two runs of one configuration differ as much as these two, of these random seeds. The interval
+    of the stable window does not say so: it is of one run, and the next one grows other networks."""
     if spread is None:
         return (
             f"How far runs of one configuration differ is not known here, so this may be chance: `{MEASURE}` "
             "measures it, and --spread takes what `aiperf-hpc spread --json` prints of those runs."
         )
-    seeds = {run.replay.opened.config.random_seed for run in (first, second)}
     told = f"{len(spread.runs)} runs with {counted(spread.seeds, 'random seed')}, {plain(spread.machine)}"
     most = largest_by_chance(spread)
     if most is None or spread.seeds == 1 < len(seeds):
@@ -151,8 +150,7 @@ def _chance(first: Judged, second: Judged, spread: Spread | None) -> str:
             f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
             f"`{MEASURE}` measures that of several."
         )
-    a, b = (run.score.ops_per_second for run in (first, second))
-    is_larger = abs(b - a) > most * (a + b) / 2
+    is_larger = abs(rates[1] - rates[0]) > most * fmean(rates)
     return (
         f"The difference is {'larger than' if is_larger else 'within'} the spread: two runs of {spread.kind} "
         f"differ by up to {percent(most)} of their mean in 95 of 100 cases ({told})."

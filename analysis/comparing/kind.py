@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
@@ -71,6 +72,12 @@ def unlike(first: Judged, other: Judged) -> list[str]:
     """The names of what differs and must agree, in alphabetical order."""
     mine, its = _kind(first), _kind(other)
     return sorted(name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name))
+
+
+def kind_key(run: Judged) -> str:
+    """Equal for runs of one kind and size."""
+    kind = sorted(_kind(run).items())
+    return sha256(repr((num_devices(run.replay), kind)).encode()).hexdigest()
 
 
 def _kind(run: Judged) -> Mapping[str, Any]:

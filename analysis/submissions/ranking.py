@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
+from analysis.comparing.kind import kind_key
 from analysis.pages.head import About
 from analysis.pages.report import report_html
 from analysis.readings import facts
@@ -100,7 +101,8 @@ def _signer(submission: Submission, register: Register) -> Signer:
 
 def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
     replay = run.judged.replay
-    return ValidRun(entry, package, f"runs/{run.name}", replay.lines, measured(replay))
+    where = package, f"runs/{run.name}"
+    return ValidRun(entry, *where, replay.lines, measured(replay), kind_key(run.judged))
 
 
 def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:

@@ -132,6 +132,8 @@ class ValidRun:
     lines: int
     """Of its journal."""
     figures: Figures
+    kind: str = ""
+    """Equal where configuration, code, data, devices and their number are; the random seed may differ."""
 
     @property
     def signer(self) -> Signer:
@@ -196,18 +198,19 @@ def _medians(kept: Sequence[ValidRun], least: int) -> tuple[list[ValidRun], list
     systems = defaultdict[tuple[object, ...], list[ValidRun]](list)
     for one in sorted(kept, key=lambda one: one.entry.ops_per_second):
         entry = one.entry
-        whose = (entry.submitter, entry.signer.party_of_several, entry.machine, entry.devices)
+        whose = (entry.submitter, entry.signer.party_of_several, entry.machine, one.kind)
         systems[whose + entry.list_key].append(one)
-    standing, few = list[ValidRun](), list[RefusedPackage]()
+    medians, few = list[ValidRun](), list[RefusedPackage]()
     for group in systems.values():
         if len(group) < least:
-            why = f"its system has {counted(len(group), 'run')} in this list, which asks for {least}"
+            runs = counted(len(group), "run")
+            why = f"its system has {runs} of this configuration and size, and the list asks for {least}"
             few += [one.refused(why) for one in group]
             continue
         middle = group[(len(group) - 1) // 2]
         others = tuple(one.entry for one in group if one is not middle)
-        standing.append(replace(middle, entry=replace(middle.entry, others=others)))
-    return standing, few
+        medians.append(replace(middle, entry=replace(middle.entry, others=others)))
+    return medians, few
 
 
 def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:

@@ -9,6 +9,7 @@ import pytest
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
+from aiperf.wording import rate
 from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
 from analysis.comparing.acceptance_text import acceptance_text
 from analysis.comparing.history import changes, drops, earlier
@@ -45,7 +46,7 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     spread = (rates[2] - rates[0]) / rates[1]
     asked = Criteria(
         runs=3,
-        min_ops_per_second=rates[0],
+        min_ops_per_second=rates[1],
         max_spread=1.01 * spread,
         max_error=0.99,
         min_mfu=1e-9,
@@ -59,15 +60,19 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     assert {criterion: len(each) for criterion, each in by_criterion(found).items()} == {
         "runs": 1,
         "max_spread": 1,
-        "min_ops_per_second": 3,
-        "min_mfu": 3,
-        "min_control_examples_per_second": 3,
-        "min_ops_per_joule": 3,
+        "min_ops_per_second": 1,
+        "min_mfu": 1,
+        "min_control_examples_per_second": 1,
+        "min_ops_per_joule": 1,
         "max_error": 3,
         "min_node_control": 12,
         "no_slow_ranks": 3,
     }
-    stricter = replace(asked, min_ops_per_second=rates[1], max_spread=0.99 * spread, ranked=True, runs=4)
+    (middle,) = by_criterion(found)["min_ops_per_second"]
+    assert (middle.run, middle.measured) == ("median of 3 runs", rate(rates[1]))
+    stricter = replace(
+        asked, min_ops_per_second=1.001 * rates[1], max_spread=0.99 * spread, ranked=True, runs=4
+    )
     wrong = [each.criterion for each in accept(stricter, good).judgements if not each.passed]
     assert sorted(wrong) == ["max_spread", "min_ops_per_second", *["ranked"] * 3, "runs"]
 
@@ -112,6 +117,11 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
         ("min_ops_per_joule", "unknown", None),
     ]
     assert not found.passed
+    # Where it is unknown of one run, that of the median is.
+    (joules,) = by_criterion(accept(Criteria(min_ops_per_joule=1.0), [unmeasured, good[1]]))[
+        "min_ops_per_joule"
+    ]
+    assert (joules.run, joules.passed) == ("median of 2 runs", None)
     # The same seed twice is no repetition.
     twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 1.0), replace(GOOD, random_seed=9)))
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
@@ -190,7 +200,7 @@ def test_what_is_of_another_kind_or_not_valid_is_no_history(days: list[Judged], 
 
 
 def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
-    ops, control = drops(days[3], days[:3])
+    ops, control = drops([days[3]], days[:3])
     middle = sorted(run.score.ops_per_second for run in days[:3])[1]
     assert ops.share == pytest.approx(1 - days[3].score.ops_per_second / middle)
     assert ops.text.startswith("sustained OPS ")
@@ -199,7 +209,7 @@ def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
     assert 0.1 < ops.share < 0.3
     assert control.share is not None
     assert abs(control.share) < 0.05  # the control of these journals does not follow the device's speed
-    faster, _ = drops(days[0], days[3:])
+    faster, _ = drops([days[0]], days[3:])
     assert faster.text.endswith(" % above the earlier run")
 
 

@@ -53,8 +53,8 @@ def preset(name: str | None) -> None:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Number of runs, one after another, with random seeds s, s+1, …, in directories 1, 2, … of "
-    "--directory; then their spread is shown.",
+    help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
+    "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
 )
 @click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run.")
 @rank_options

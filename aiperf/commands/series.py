@@ -71,10 +71,11 @@ def repeat(
     given = asked.given()
     config = with_overrides(load_preset(asked.preset), given) if like is None else config_like(like, given)[0]
     _refuse_length_of_the_job(asked, like)
+    is_one_seed = same_seed or config.ranked  # of a ranked run it is not a person's choice
     words = asked.words() if like is None else ["--like", str(like), *asked.words()[2:]]  # without its preset
     series = Series(
         directory or Path("runs") / new_run_id(config),
-        tuple(config.random_seed + number * (not same_seed) for number in range(repeats)),
+        tuple(config.random_seed + (0 if is_one_seed else number) for number in range(repeats)),
         (*words, *rank_words),
     )
     if not again and os.path.lexists(RunFiles(series.place(1)).journal):

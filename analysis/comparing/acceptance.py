@@ -36,7 +36,7 @@ class Criteria:
     """What a site asks for, from a TOML file of these keys; 0 or false: not asked."""
 
     runs: int = 1
-    """At least so many, each with a random seed of its own."""
+    """At least so many, each with a random seed of its own, which ranked ones need not have."""
     ranked: bool = False
     """Each run is of the class ranked."""
     min_ops_per_second: float = 0.0
@@ -149,8 +149,10 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     seeds = {run.replay.opened.config.random_seed for run in runs}
     text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
-    enough = len(runs) >= criteria.runs and len(seeds) == len(runs)
-    yield Judgement("runs", "all runs", text, f"at least {criteria.runs}, each with its own seed", enough)
+    needs_seeds = not runs[0].replay.opened.config.ranked
+    enough = len(runs) >= criteria.runs and (len(seeds) == len(runs) or not needs_seeds)
+    required = f"at least {criteria.runs}" + ", each with its own seed" * needs_seeds
+    yield Judgement("runs", "all runs", text, required, enough)
     if criteria.max_spread:
         rates = [run.score.ops_per_second for run in runs]
         spread = (max(rates) - min(rates)) / median(rates) if len(rates) > 1 else None

@@ -16,6 +16,7 @@ import pytest
 from aiperf import warned
 from aiperf.commands import series
 from aiperf.commands.running import UNREPEATED
+from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
@@ -118,6 +119,13 @@ def test_one_seed_and_the_settings_of_another_run(
     assert directory.parent == Path("runs")
     assert f"exit code 3; to continue: aiperf-hpc run --like {like} --batch-size 32 " in typed.err
     assert typed.err.endswith(f" --directory {directory} --resume\n")
+
+
+def test_runs_that_are_to_be_ranked_have_one_seed(started: Codes, typed: Typed, tmp_path: Path) -> None:
+    commands = started([4, 3])
+    words = ("--preset", "ranked", "--data", tmp_path, "--directory", tmp_path / "runs", "--repeats", 2)
+    assert typed("run", *words) == 3
+    assert {words[-4] for words in commands} == {f"random_seed={load_preset('ranked').random_seed}"}
 
 
 @pytest.fixture

@@ -126,6 +126,11 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
     twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 1.0), replace(GOOD, random_seed=9)))
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
     assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
+    # Ranked runs have no other.
+    ranked = replace(resized(CIFAR, 1.0), ranked=True)
+    pair = [examine(write_run(tmp_path / f"{n}", ranked, replace(GOOD, random_seed=n))) for n in (1, 2)]
+    (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), pair))["runs"]
+    assert (runs.text, runs.passed) == ("2 runs, 1 random seed, required at least 2", True)
 
 
 def test_runs_that_are_not_valid_or_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> None:

@@ -11,18 +11,26 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
-from aiperf.wording import counted, percent, rate, scaled
+from aiperf.wording import counted, percent, rate
 from analysis.comparing.history import changes, changes_text, drops, earlier
 from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
 from analysis.readings.hosts import control_rates
 from analysis.readings.judged import Judged
-from analysis.readings.key import figures
+from analysis.readings.key import PER_JOULE, figures
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
+RATES: Mapping[str, Callable[[float], str]] = {
+    "ops_per_second": rate,
+    "ops_per_second_per_device": rate,
+    "mfu": percent,
+    "control_examples_per_second": "{:,.4g}/s".format,
+    "ops_per_joule": PER_JOULE.text,
+}
+"""The figures of which the median of the runs is judged, and how each is written."""
 COUNTS = ("runs", "earlier_runs")
 """Keys that alone ask for nothing."""
 
@@ -163,7 +171,10 @@ def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     """Rates: one run's is partly luck."""
     each = [figures(run.replay, run.score) for run in runs]
     rates = {key: [known[key].value for known in each] for key in RATES if key in each[0]}
-    rates["ops_per_joule"] = [_per_joule_of(run) if criteria.min_ops_per_joule else None for run in runs]
+    if criteria.min_ops_per_joule:
+        rates["ops_per_joule"] = [
+            read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs
+        ]
     if len({frozenset(control_rates(run.replay)) for run in runs}) > 1:
         rates["control_examples_per_second"] = [None]
     for key, text in RATES.items():
@@ -235,25 +246,3 @@ def _bounded(
     if value is None:
         return Judgement(criterion, run, "unknown", required, None)
     return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)
-
-
-def _per_second(value: float) -> str:
-    return f"{value:,.4g}/s"
-
-
-def _per_joule_of(run: Judged) -> float | None:
-    return read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations)
-
-
-def _per_joule(value: float) -> str:
-    return scaled(value, "OPS/W")
-
-
-RATES: Mapping[str, Callable[[float], str]] = {
-    "ops_per_second": rate,
-    "ops_per_second_per_device": rate,
-    "mfu": percent,
-    "control_examples_per_second": _per_second,
-    "ops_per_joule": _per_joule,
-}
-"""The figures of which the median of the runs is judged, and how each is written."""

@@ -33,6 +33,8 @@ from launch.around import job_seconds_left
 INTERRUPTED = 130
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
+REFUSED = (1, 2)
+"""Those of a command that did not start a run."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def repeat(
     if code in GOING_ON:
         click.echo(f"\n{spread_of([series.directory])}", nl=False)
         return code
+    if code in REFUSED and number == 1 and not os.path.lexists(RunFiles(series.place(1)).journal):
+        return code  # it has said why, and there is nothing to continue
     missing = [] if directory else ["--directory", str(series.directory)]
     command = shlex.join(["aiperf-hpc", *sys.argv[1:], *missing, *([] if again else ["--resume"])])
     told = f"stopped at run {number} of {repeats}, exit code {code}; to continue: {command}"
@@ -119,6 +123,7 @@ def _run_one(series: Series, number: int) -> int:
     if noted():
         return Answer.INCOMPLETE.exit_code
     try:
-        return run_for_this(series.command(number), os.environ, (signal.SIGINT, signal.SIGINT))[0]
+        code, interrupted = run_for_this(series.command(number), os.environ, (signal.SIGINT, signal.SIGINT))
     except KeyboardInterrupt:  # it has not started yet
         return INTERRUPTED
+    return INTERRUPTED if interrupted and code in GOING_ON else code  # it was complete, the series is not

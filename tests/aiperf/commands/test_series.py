@@ -39,12 +39,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Codes:
         def run(command: list[str], *_: object) -> tuple[int, bool]:
             words = command[len(PROGRAM) :]
             commands.append(words)
-            code = left.pop(0)
+            code = left.pop(0)  # below 0: Ctrl-C was pressed
             directory = Path(words[words.index("--directory") + 1])
             if code == 0 and not directory.exists():
                 seed = int(words[words.index("--directory") - 1].partition("=")[2])
                 write_run(directory, told(Scene(groups=1, changes=(("random_seed", seed),))))
-            return code, False
+            return abs(code), code < 0
 
         monkeypatch.setattr(series, "run_for_this", run)
         return commands
@@ -132,6 +132,16 @@ def test_runs_that_are_to_be_ranked_have_one_seed(started: Codes, typed: Typed, 
 def unwarned() -> Iterator[None]:
     yield
     warned.noted().clear()
+
+
+@pytest.mark.parametrize(("codes", "code", "said"), [([-4], 130, True), ([1], 1, False), ([3], 3, True)])
+def test_a_run_that_did_not_start_is_not_continued_and_after_ctrl_c_none_starts(
+    codes: list[int], code: int, said: bool, started: Codes, typed: Typed, tmp_path: Path
+) -> None:
+    assert len(started(codes)) == 0
+    assert typed("run", "--repeats", 2, "--directory", tmp_path / "a") == code
+    assert codes == []
+    assert (f"stopped at run 1 of 2, exit code {code}; to continue: " in typed.err) is said
 
 
 @pytest.mark.usefixtures("unwarned")

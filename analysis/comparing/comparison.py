@@ -10,7 +10,7 @@ from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
-from analysis.comparing.repeatability import Spread, largest_by_chance, refuse_other_spread
+from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
 from analysis.readings import facts
 from analysis.readings.hosts import control_reading
 from analysis.readings.judged import Judged, refuse_two_tasks
@@ -43,7 +43,7 @@ class Comparison:
     surroundings: Table
 
 
-def compare(first: Judged, second: Judged, spread: Spread | None = None) -> Comparison:
+def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -> Comparison:
     """`spread`: of runs of their preset, length and size, as far as it was measured.
 
     Raises AiperfError for runs of two tasks, and for the spread of other runs.
@@ -122,7 +122,7 @@ def _warning(first: Judged, second: Judged) -> str:
     )
 
 
-def _says(first: Judged, second: Judged, spread: Spread | None) -> str:
+def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
     rates = [run.score.ops_per_second for run in (first, second)]
     for name, rate in zip(("first", "second"), rates):
         if not rate:
@@ -135,7 +135,7 @@ def _says(first: Judged, second: Judged, spread: Spread | None) -> str:
     return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, spread)}"
 
 
-def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Spread | None) -> str:
+def chance_text(rates: Sequence[float], seeds: Collection[int], spread: RepeatedRuns | None) -> str:
     """Whether two runs of one configuration differ as much as these two, of these random seeds. The interval
     of the stable window does not say so: it is of one run, and the next one grows other networks."""
     if spread is None:

@@ -7,21 +7,16 @@ such pairs is the variance of a sample of runs that differ so.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb, fsum, sqrt
 
-from aiperf import __version__
-from aiperf.errors import AiperfError
-from aiperf.journal import strict
 from aiperf.journal.events import Origin
-from aiperf.journal.mark import mark_of, marked
 from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
-from aiperf.wording import counted, figure, percent, plain, rate, rates
+from aiperf.wording import counted
 from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
 from analysis.comparing.spread import median, variation
@@ -29,10 +24,7 @@ from analysis.readings import facts
 from analysis.readings.hosts import control_rates
 from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices, task_of_run
-from analysis.table import aligned
-from nas.record import RecordError, decode, encode
 
-FORM = "aiperf-hpc/spread/1"
 LEAST_RUNS = 2
 PROBABILITY = 0.95
 """Of an interval of the median where there are runs enough for it: six."""
@@ -44,7 +36,6 @@ FIGURES: Mapping[str, str] = {
     "ceiling_ops_per_second": "ceiling",
     "error": "test error",
 }
-RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
 
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's t at 97.5 %, of 1 to 10 degrees of freedom."""
@@ -69,12 +60,6 @@ CAUSES: Mapping[tuple[bool, bool], tuple[str, str]] = {
 }
 """By whether two runs have the same random seed and the same choices: the name, and what it takes to know."""
 
-EXPLAINED = """\
-variation: the standard deviation of a sample of runs / their mean
-interval of the median: by order statistics, for any distribution; with its probability
-choices: what is measured and chosen before the span: format, threads, engine of the seed's steps
-"""
-
 
 @dataclass(frozen=True)
 class Repeat:
@@ -89,7 +74,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Spread:
+class RepeatedRuns:
     """Several runs of one configuration; everything else follows from their figures."""
 
     preset: str
@@ -153,7 +138,7 @@ class Cause:
     """What it takes to know more; empty where there is a pair."""
 
 
-def spread(runs: Sequence[Judged]) -> Spread:
+def spread(runs: Sequence[Judged]) -> RepeatedRuns:
     """Raises MixedError for runs that are not complete and intact, or not of one configuration and size."""
     if len(runs) < LEAST_RUNS:
         raise MixedError(
@@ -165,7 +150,7 @@ def spread(runs: Sequence[Judged]) -> Spread:
     refuse_mixed(runs, chosen=("training.format",))
     refuse_sizes(runs)
     first, control = runs[0].replay, _control(runs)
-    return Spread(
+    return RepeatedRuns(
         preset=first.opened.config.preset,
         minutes=first.opened.config.limits.minutes,
         machine=facts.devices_and_hosts(first),
@@ -182,7 +167,7 @@ def unfit(run: Judged) -> str:
     return "" if run.verdict.answer in fit else f"{run.verdict.answer.value}: {run.verdict.cause}"
 
 
-def varied(found: Spread, key: str) -> Varied:
+def varied(found: RepeatedRuns, key: str) -> Varied:
     """One figure over all runs."""
     values = sorted(found.known(key))
     if not values:
@@ -205,13 +190,13 @@ def _interval(num: int) -> tuple[int, float]:
     return outside, 1 - 2 * tail
 
 
-def causes(found: Spread) -> list[Cause]:
+def causes(found: RepeatedRuns) -> list[Cause]:
     """Each cause, in the order of `CAUSES`."""
     means = {key: statistics.fmean(values) for key in FIGURES if (values := found.known(key))}
     return [_cause(found, same, means) for same in CAUSES]
 
 
-def _cause(found: Spread, same: tuple[bool, bool], means: Mapping[str, float]) -> Cause:
+def _cause(found: RepeatedRuns, same: tuple[bool, bool], means: Mapping[str, float]) -> Cause:
     pairs = [
         (one, other)
         for one, other in combinations(found.runs, 2)
@@ -234,7 +219,7 @@ def _of_pairs(pairs: Iterable[tuple[Repeat, Repeat]], key: str, mean: float) -> 
     return sqrt(fsum(squares) / (2 * len(squares))) / mean if squares and mean > 0 else None
 
 
-def largest_by_chance(found: Spread) -> float | None:
+def largest_by_chance(found: RepeatedRuns) -> float | None:
     """What two more such runs differ by in sustained OPS in 95 of 100 cases, at most, as a share of their
     mean: the prediction interval of a difference, for a normal distribution."""
     rates = found.known("ops_per_second")
@@ -256,12 +241,12 @@ def kind_text(preset: str, minutes: float, devices: int) -> str:
 
 
 def kind_of(run: Judged) -> str:
-    """As `Spread.kind`, of one run."""
+    """As `RepeatedRuns.kind`, of one run."""
     config = run.replay.opened.config
     return kind_text(config.preset, config.limits.minutes, num_devices(run.replay))
 
 
-def refuse_other_spread(found: Spread, run: Judged) -> None:
+def refuse_other_spread(found: RepeatedRuns, run: Judged) -> None:
     """Raises MixedError for a run of which this spread says nothing: of another preset, length or size, or
     measured otherwise."""
     own, origin = kind_of(run), run.replay.opened.origin
@@ -270,110 +255,6 @@ def refuse_other_spread(found: Spread, run: Judged) -> None:
             f"the spread is that of {found.origin.value} runs of {found.kind}, and "
             f"{run.files.directory} is a {origin.value} run of {own}; give the spread of such runs"
         )
-
-
-def spread_json(found: Spread) -> str:
-    """The runs, and for other programs what follows from them."""
-    figures = {key: asdict(varied(found, key)) for key in FIGURES}
-    content = {"form": FORM, "program": __version__, "spread": encode(found), "figures": figures}
-    return json.dumps({**content, "causes": [asdict(each) for each in causes(found)]}, indent=1) + "\n"
-
-
-def read_spread(raw: bytes, where: str) -> Spread:
-    """What `spread_json` wrote. Raises AiperfError, which names `where`."""
-    try:
-        record = strict.parsed(raw)
-        if not isinstance(record, dict) or record.get("form") != FORM:
-            raise ValueError(f"it has no form {FORM}")
-        found = decode(Spread, record.get("spread"))
-        if lacking := [run.run for run in found.runs if run.figures.keys() != FIGURES.keys()]:
-            raise ValueError(f"run {lacking[0]!r:.80} does not have the figures {', '.join(FIGURES)}")
-    except (ValueError, RecursionError, RecordError) as error:
-        raise AiperfError(
-            f"{where} is not a spread: {error}; `aiperf-hpc spread RUN... --json` writes one"
-        ) from None
-    return found
-
-
-def spread_text(found: Spread) -> str:
-    """For a terminal: each run, each figure over all runs, and each cause."""
-    mark = mark_of(found.origin)
-    of = f"{counted(len(found.runs), 'run')} of {found.kind}, {counted(found.seeds, 'random seed')}"
-    head = f"{of}: {found.machine}"
-    parts = [
-        *([mark.line] if mark else []),
-        head,
-        _runs_text(found),
-        _figures_text(found),
-        *_causes_texts(found),
-        EXPLAINED.rstrip(),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _runs_text(found: Spread) -> str:
-    rows = [
-        [
-            run.run,
-            f"{run.random_seed}",
-            *(_value(key, run.figures[key]) for key in FIGURES),
-            run.choices,
-        ]
-        for run in found.runs
-    ]
-    return _aligned([["run", "seed", *FIGURES.values(), "choices"], *rows])
-
-
-def _figures_text(found: Spread) -> str:
-    mark, rows = mark_of(found.origin), []
-    for key, name in FIGURES.items():
-        one = varied(found, key)
-        label = f"{name}, {found.control}" if key == "control_per_second" else name
-        row = [
-            marked(label, mark),
-            str(one.runs),
-            _value(key, one.median),
-            _between(key, one.least, one.greatest),
-        ]
-        interval = "not known"
-        if one.probability is not None:
-            interval = f"{_between(key, one.low, one.high)} ({percent(one.probability, 1)})"
-        rows.append([*row, percent(one.variation, 1) if one.variation is not None else "not known", interval])
-    return _aligned([["", "runs", "median", "range", "variation", "interval of the median"], *rows])
-
-
-def _causes_texts(found: Spread) -> list[str]:
-    known = [cause for cause in causes(found) if cause.pairs]
-    rows = [
-        [
-            cause.name,
-            str(cause.runs),
-            str(cause.pairs),
-            *("not known" if value is None else percent(value, 1) for value in cause.variations.values()),
-        ]
-        for cause in known
-    ]
-    table = _aligned([["variation of runs with", "runs", "pairs", *FIGURES.values()], *rows])
-    unknown = [f"{cause.name}: not known: {cause.needs}" for cause in causes(found) if not cause.pairs]
-    return [table, "\n".join(unknown)] if unknown else [table]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    return aligned([[plain(cell) for cell in row] for row in rows])
-
-
-def _value(key: str, value: float | None) -> str:
-    if value is None:
-        return "not known"
-    if key in RATES:
-        return rate(value)
-    return percent(value) if key == "error" else figure(value)
-
-
-def _between(key: str, low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "not known"
-    return rates(low, high) if key in RATES else f"{_value(key, low)} to {_value(key, high)}"
 
 
 def _repeat(run: Judged, control: tuple[str, int] | None) -> Repeat:

@@ -47,7 +47,7 @@ def compare(first: Path, second: Path, spread_file: Path | None, output: Path | 
     with extra("report"):
         from analysis.comparing.comparison import compare as compared
         from analysis.comparing.comparison import comparison_text
-        from analysis.comparing.repeatability import read_spread
+        from analysis.comparing.repeatability_text import read_spread
         from analysis.readings.judged import glance
     known = None if spread_file is None else read_spread(_bytes(spread_file), str(spread_file))
     with opened(first) as one, opened(second) as other:
@@ -77,7 +77,8 @@ def spread_of(paths: Sequence[Path], as_json: bool = False) -> str:
     reported. Raises MixedError."""
     with extra("report"):
         from analysis.comparing.repeatability import spread as spread_over
-        from analysis.comparing.repeatability import spread_json, spread_text, unfit
+        from analysis.comparing.repeatability import unfit
+        from analysis.comparing.repeatability_text import spread_json, spread_text
         from analysis.readings.judged import glance
     runs = []
     with ExitStack() as stack:

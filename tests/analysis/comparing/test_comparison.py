@@ -10,7 +10,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from analysis.comparing.comparison import chance_text, compare, comparison_text
-from analysis.comparing.repeatability import Repeat, Spread
+from analysis.comparing.repeatability import Repeat, RepeatedRuns
 from analysis.pages.study import comparison_html
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
@@ -96,7 +96,7 @@ def test_a_difference_is_chance_as_far_as_runs_of_one_configuration_differ(
     """Student's t of two degrees of freedom: 4.303 · √2 · 1 % of the mean is 6.09 %."""
     rates = {1: 99e9, 2: 100e9, 3: 101e9}
     repeats = tuple(Repeat(f"{seed}", seed, "", {"ops_per_second": rate}) for seed, rate in rates.items())
-    known = Spread("cifar10", 3.0, "a machine", 8, Origin.MEASURED, "", repeats)
+    known = RepeatedRuns("cifar10", 3.0, "a machine", 8, Origin.MEASURED, "", repeats)
     told = (
         "the spread: two runs of cifar10, 3 minutes, 8 devices differ by up to 6.09 % of their mean in 95 of "
         "100 cases (3 runs with 3 random seeds, a machine)."

@@ -20,18 +20,16 @@ from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event
 from analysis.comparing.repeatability import (
     FIGURES,
     Repeat,
-    Spread,
+    RepeatedRuns,
     _choices,
     _interval,
     causes,
     largest_by_chance,
-    read_spread,
     spread,
-    spread_json,
-    spread_text,
     unfit,
     varied,
 )
+from analysis.comparing.repeatability_text import read_spread, spread_json, spread_text
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
 
@@ -46,7 +44,7 @@ def repeat(
     return Repeat(name, seed, choices, dict(zip(FIGURES, values, strict=True)))
 
 
-SEVEN = Spread(
+SEVEN = RepeatedRuns(
     preset="digits",
     minutes=1.0,
     machine="1 × AMD EPYC on 1 host",
@@ -102,7 +100,7 @@ def test_what_is_written_is_read_again_and_holds_what_is_shown() -> None:
         (b"[]", "it has no form aiperf-hpc/spread/1"),
         (spread_json(SEVEN).replace('"error": 0.036', '"errors": 0.036').encode(), "run 'a' does not have"),
         (spread_json(SEVEN).replace('"minutes": 1.0,', "").encode(), "lacks minutes"),
-        (json.dumps({"form": "aiperf-hpc/spread/1", "spread": None}).encode(), "Spread"),
+        (json.dumps({"form": "aiperf-hpc/spread/1", "spread": None}).encode(), "RepeatedRuns"),
     ],
 )
 def test_another_file_is_refused_in_one_line(content: bytes, why: str) -> None:

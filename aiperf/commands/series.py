@@ -30,11 +30,11 @@ from aiperf.warned import noted
 from aiperf.wording import plain
 from launch.around import job_seconds_left
 
-INTERRUPTED = 130
+INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
-REFUSED = (1, 2)
-"""Those of a command that did not start a run."""
+FINAL = (1, 2, Answer.NO_RESULT.exit_code)
+"""Those after which there is nothing to continue: the run has said why."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ def repeat(
     if code in GOING_ON:
         click.echo(f"\n{spread_of([series.directory])}", nl=False)
         return code
-    if code in REFUSED and number == 1 and not os.path.lexists(RunFiles(series.place(1)).journal):
-        return code  # it has said why, and there is nothing to continue
-    missing = [] if directory else ["--directory", str(series.directory)]
-    command = shlex.join(["aiperf-hpc", *sys.argv[1:], *missing, *([] if again else ["--resume"])])
-    told = f"stopped at run {number} of {repeats}, exit code {code}; to continue: {command}"
+    told = f"stopped at run {number} of {repeats}, exit code {code}"
+    if code not in FINAL:
+        missing = [] if directory else ["--directory", str(series.directory)]
+        command = shlex.join(["aiperf-hpc", *sys.argv[1:], *missing, *([] if again else ["--resume"])])
+        told += f"; to continue: {command}"
     click.echo(plain(f"aiperf-hpc: {told}"), err=True)
     return code
 
@@ -113,7 +113,7 @@ def _run_all(series: Series) -> tuple[int, int]:
         click.echo(plain(f"aiperf-hpc: {told}"), err=True)
         code = _run_one(series, number)
         if noted() and code in GOING_ON and number < last:
-            code = Answer.INCOMPLETE.exit_code
+            code = STOPPED
         if code not in GOING_ON:
             return code, number
     return code, last
@@ -121,9 +121,9 @@ def _run_all(series: Series) -> tuple[int, int]:
 
 def _run_one(series: Series, number: int) -> int:
     if noted():
-        return Answer.INCOMPLETE.exit_code
-    try:
-        code, interrupted = run_for_this(series.command(number), os.environ, (signal.SIGINT, signal.SIGINT))
+        return STOPPED
+    try:  # a run that Ctrl-C reaches ends with a result; the warning lets it go on later
+        code, interrupted = run_for_this(series.command(number), os.environ, (signal.SIGUSR1, signal.SIGINT))
     except KeyboardInterrupt:  # it has not started yet
         return INTERRUPTED
-    return INTERRUPTED if interrupted and code in GOING_ON else code  # it was complete, the series is not
+    return INTERRUPTED if interrupted and code in (*GOING_ON, STOPPED) else code

@@ -16,7 +16,7 @@ from math import comb, fsum, sqrt
 from aiperf.journal.events import Origin
 from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
-from aiperf.wording import counted
+from aiperf.wording import clock, counted
 from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
 from analysis.comparing.spread import median, variation
@@ -163,6 +163,9 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
 
 def unfit(run: Judged) -> str:
     """Why a run has no place among repeated ones, "INCOMPLETE: …"; empty for one that has."""
+    ended = run.replay.leg.ended if run.replay.legs else None
+    if ended is not None and ended.reason == "interrupted":
+        return f"shorter than the others: it was interrupted after {clock(run.score.span_seconds)}"
     fit = (Answer.VALID, Answer.SIMULATED)
     return "" if run.verdict.answer in fit else f"{run.verdict.answer.value}: {run.verdict.cause}"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event, Origin
+from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event, LegEnded, Origin
 from analysis.comparing.repeatability import (
     FIGURES,
     Repeat,
@@ -191,12 +191,18 @@ def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> N
     assert {run.choices[:4] for run in spread([first, format_]).runs} == {"bf16", "fp16"}
     half = examine(write_run(tmp_path / "half", told(Scene(groups=1))[:40]))
     assert unfit(half).startswith("INCOMPLETE: the run is in progress, or was killed")
+    cut = made(
+        tmp_path / "cut",
+        2,
+        lambda event: replace(event, reason="interrupted") if isinstance(event, LegEnded) else event,
+    )
     two = made(tmp_path / "two", 2, groups=2)
     other = examine(write_run(tmp_path / "other", resized(CIFAR, 0.1), Machine(groups=1)))
     played = examine(write_run(tmp_path / "played", of_origin(told(Scene(groups=1)), Origin.SIMULATED)))
     for runs, why in (
         ([first], "1 run to compare; a spread needs 2: aiperf-hpc run --repeats 5"),
         ([first, half], "half is INCOMPLETE: "),
+        ([first, cut], "cut is shorter than the others: it was interrupted after 0:30; omit it"),
         ([first, first], "is the same run as"),
         ([first, two], "the runs have 1 and 2 devices; give runs of the same size"),
         ([first, other], "other is not comparable with"),

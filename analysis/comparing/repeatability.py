@@ -277,7 +277,8 @@ def _repeat(run: Judged, control: tuple[str, int] | None) -> Repeat:
 
 
 def _choices(run: Judged) -> str:
-    """What the ranks measured and chose; of many ranks each number of threads once."""
+    """What the ranks measured and chose, of many ranks each number of threads once; and whether the run was
+    stopped and resumed."""
     replay = run.replay
     threads = sorted({ceiling.threads for leg in replay.legs for ceiling in leg.ceilings.values()} - {0})
     first = next((attempt.began for attempt in replay.attempts if attempt.began is not None), None)
@@ -286,6 +287,8 @@ def _choices(run: Judged) -> str:
         found.append(f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}")
     if first is not None:
         found.append(f"{first.started.engine} steps")
+    if replay.num_legs > 1:  # each lost the trials in flight
+        found.append(counted(replay.num_legs, "leg"))
     return ", ".join(found)
 
 

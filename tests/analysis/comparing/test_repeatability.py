@@ -181,8 +181,9 @@ def test_the_journal_says_what_was_chosen_and_at_which_size(tmp_path: Path) -> N
     again = spread([first, made(tmp_path / "again", 3)])
     assert again.control == "images/s, ResNet-50 v1.5 at 224²"
     assert again.known("control_per_second") == [101.0, 101.0]
-    recorded = examine(RunFiles(RECORDED / "alone"))
-    assert _choices(recorded) == "bf16, 1 thread, fused steps"
+    alone, groups = (examine(RunFiles(RECORDED / name)) for name in ("alone", "groups"))
+    assert _choices(alone) == "bf16, 1 thread, fused steps"
+    assert _choices(groups) == "fp32, 1 thread, eager steps, 2 legs"
 
 
 def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> None:

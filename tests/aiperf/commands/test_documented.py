@@ -36,7 +36,13 @@ ELSEWHERE = (
     | {"scaling", "accept", "simulate", "--watch", "--reevaluate", "--torch", "--mlperf"}
     | {"--mlperf-inference", "peak.json", "PACKAGE", "accepted.tar.gz", "result.tar.gz"}
 )
-PLACES = {"runs/<id>": "RUN", "RUN...": "RUN", "DIRECTORY": ".", "/data/imagenet": "."}
+PLACES = {
+    "runs/<id>": "RUN",
+    "spread-of-digits": ".",
+    "RUN...": "RUN",
+    "DIRECTORY": ".",
+    "/data/imagenet": ".",
+}
 
 
 def documented() -> Iterator[tuple[str, tuple[str, ...]]]:

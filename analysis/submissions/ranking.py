@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
+from aiperf.wording import rate, rates
 from analysis.comparing.kind import kind_key
 from analysis.pages.head import About
 from analysis.pages.report import report_html
@@ -63,14 +64,7 @@ def rank(
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
                     entry = _entry(submission, signer, run, used)
-                    system = submission.system
-                    about = About(
-                        system["system_name"],
-                        system["submitter"],
-                        tables=_aside(submission, signer),
-                        back="index.html",
-                    )
-                    write(entry.page, report_html(run.judged, about))
+                    write(entry.page, _page(submission, run, entry))
                     found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
@@ -84,6 +78,13 @@ def rank(
                 RefusedPackage(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"])
             )
     made = standing(found, refused, runs)
+    at = {one.entry.page: one for one in found}
+    for entry in made.entries:
+        if entry.others:  # which are known only now
+            path = next(path for path in packages if path.name == at[entry.page].package)
+            with checked(path, show) as submission:
+                run = next(run for run in submission.runs if f"runs/{run.name}" == at[entry.page].run)
+                write(entry.page, _page(submission, run, entry))
     write("index.html", index_html(made))
     write("ranking.csv", listing_csv(made))
     write("ranking.json", listing_json(made))
@@ -151,6 +152,26 @@ def _page_name(text: str, used: set[str]) -> str:
         name, number = f"{plain}-{number}", number + 1
     used.add(name)
     return f"{name}.html"
+
+
+def _page(submission: Submission, run: Checked, entry: Entry) -> str:
+    """The report of its run."""
+    system = submission.system
+    tables = [*_runs(entry), *_aside(submission, entry.signer)]
+    about = About(system["system_name"], system["submitter"], tables=tables, back="index.html")
+    return report_html(run.judged, about)
+
+
+def _runs(entry: Entry) -> Iterator[tuple[str, Table]]:
+    """Those that it stands for."""
+    if entry.others:
+        low, high = entry.ops_range
+        rows = [
+            ["this run", f"{rate(entry.ops_per_second)}, the median of {entry.runs} runs"],
+            ["range", rates(low, high)],
+            *([f"{each.run}, {each.page}", rate(each.ops_per_second)] for each in entry.others),
+        ]
+        yield "Runs", Table(("", "sustained OPS"), rows, (False, True))
 
 
 def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]]:

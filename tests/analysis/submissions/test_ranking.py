@@ -14,6 +14,7 @@ import pytest
 from aiperf.errors import MissingExtra
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.wording import rate, rates
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
 from analysis.submissions.figures import measured
@@ -30,6 +31,7 @@ from analysis.submissions.standing import (
 )
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
+from tests.analysis.thefts import OWNER, Bench
 from tests.journals import CIFAR, Machine, resized, write_run
 
 Pages = dict[str, str]
@@ -174,6 +176,31 @@ def test_a_list_may_ask_for_several_runs_of_a_system(site: tuple[Standing, Pages
     shown = [row[name] for name in ("runs", "least_ops_per_second", "other_pages")]
     assert shown == ["4", "52000000000.0", "c.html; b.html; d.html"]
     assert [each.run for each in standing(four, []).entries] == ["d", "b", "a", "c"]
+
+
+def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two packages of one key, with three runs in all; and one run of somebody else."""
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
+    bench, pages = Bench(tmp_path), Pages()
+    third = bench.honest("third", 3)
+    two = make(tmp_path / "two.tar.gz", bench.second, third, key=tmp_path / "a.key", submitter=OWNER)
+    other = bench.package("other", bench.honest("fourth", 4), "b.key", OWNER)
+    made = rank([bench.original, two, other], bench.register, pages.__setitem__, lambda text: None, 3)
+    (median,) = made.entries
+    others = sorted((each.ops_per_second, each.run) for each in median.others)
+    assert {median.run, *(name for _, name in others)} == {"first", "second", "third"}
+    assert others[0][0] < median.ops_per_second < others[1][0]
+    section = pages[median.page].split("<h2>Runs</h2>")[1].split("<h2>")[0]
+    assert f"{rate(median.ops_per_second)}, the median of 3 runs" in section
+    assert all(f"{each.run}, {each.page}" in section for each in median.others)
+    assert rates(others[0][0], others[1][0]) in section
+    assert "<h2>Runs</h2>" not in pages[median.others[0].page]
+    assert [(one.package, *one.reasons) for one in made.refused] == [
+        (
+            "other.tar.gz",
+            "runs/fourth: its system has 1 run of this configuration and size, and the list asks for 3",
+        )
+    ]
 
 
 def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

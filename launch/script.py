@@ -165,9 +165,9 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
     where = '"$directory/$nodes"' if job.sizes else '"$directory"'
-    words += [f"--directory {where}", *['--random-seed "$nodes"'] * bool(job.sizes)]
-    if job.repeat > 1:
-        words += [f'--random-seed "${scheduler.element}"']
+    words += [f"--directory {where}"]
+    if not job.ranked and (job.sizes or job.repeat > 1):
+        words += [f'--random-seed "${"nodes" if job.sizes else scheduler.element}"']
     if not scheduler.warned:
         words = [
             f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",

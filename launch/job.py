@@ -32,7 +32,9 @@ class Job:
     directory: str = ""
     """Of the run; empty: runs/ and the job's name and id."""
     repeat: int = 1
-    """Runs of the same, one after another, each with a random seed of its own."""
+    """Runs of the same, one after another."""
+    ranked: bool = False
+    """Whether the runs claim that class, whose random seed is pinned. Else each of several has its own."""
     alone: bool = True
     """Whether nobody else is to be on its nodes."""
     sizes: tuple[int, ...] = ()

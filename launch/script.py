@@ -166,9 +166,9 @@ def _doctor() -> list[str]:
 def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
-    words += [f'--directory "{_place(scheduler, job)}"', *['--random-seed "$nodes"'] * bool(job.sizes)]
-    if job.repeat > 1:
-        words += [f'--random-seed "${scheduler.element}"']
+    words += [f'--directory "{_place(scheduler, job)}"']
+    if not job.ranked and (job.sizes or job.repeat > 1):
+        words += [f'--random-seed "${"nodes" if job.sizes else scheduler.element}"']
     if not scheduler.warned:
         words = [
             f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",

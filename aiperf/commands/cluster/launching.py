@@ -58,7 +58,8 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Number of runs, one after another, with random seeds 1, 2, …; then their spread is shown.",
+        help="Number of runs, one after another, with random seeds 1, 2, …, or, if ranked, all with the "
+        "season's; then their spread is shown.",
     )
     @output_option("Script file; default: NAME-NODES plus the ending of the scheduler.")
     @click.option("--submit", is_flag=True, help="Submit the script.")
@@ -75,7 +76,8 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
     ) -> None:
         context = run_context(options, hours, several=repeats > 1)
         asked = take_asked(dict(context.params))
-        config, job = asked.config(), Job(nodes, hours, name, options, repeat=repeats)
+        config = asked.config()
+        job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked)
         path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
         text = script_text(scheduler, load_site(site), job)
         agree(context, asked, config, [job])

@@ -169,17 +169,19 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
 
 def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     """Rates: one run's is partly luck."""
-    each = [figures(run.replay, run.score) for run in runs]
-    rates = {key: [known[key].value for known in each] for key in RATES if key in each[0]}
-    if criteria.min_ops_per_joule:
-        rates["ops_per_joule"] = [
-            read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs
-        ]
-    if len({frozenset(control_rates(run.replay)) for run in runs}) > 1:
-        rates["control_examples_per_second"] = [None]
     for key, text in RATES.items():
         if least := getattr(criteria, f"min_{key}"):
-            yield _bounded(f"min_{key}", _median_of(runs), _median(rates[key]), least, text)
+            yield _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
+
+
+def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
+    if key == "ops_per_joule":
+        return [read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs]
+    if key == "control_examples_per_second":
+        is_same_size = len({frozenset(control_rates(run.replay)) for run in runs}) == 1
+        controls = [run.score.control for run in runs]
+        return [one.examples_per_second if one and is_same_size else None for one in controls]
+    return [figures(run.replay, run.score)[key].value for run in runs]
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -9,13 +9,15 @@ import pytest
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
+from aiperf.journal.events import ControlMeasured
 from aiperf.wording import rate
 from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
 from analysis.comparing.acceptance_text import acceptance_text
 from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judged import Judged, examine
-from tests.journals import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
 
+CONTROL = Criteria(min_control_examples_per_second=1.0)
 GOOD = Machine(groups=4, failing=0.0)
 
 
@@ -101,6 +103,23 @@ def test_a_slow_node_is_named(tmp_path: Path) -> None:
     assert "\nNOT ACCEPTED: " in text
 
 
+def test_the_control_is_of_examples_and_of_one_size(tmp_path: Path) -> None:
+    """A text's figure elsewhere is of bytes."""
+    language = examine(RunFiles(Path(__file__).parents[2] / "recorded/language"))
+    (control,) = by_criterion(accept(CONTROL, [language]))["min_control_examples_per_second"]
+    assert (control.measured, control.passed) == ("194/s", True)
+
+    def run(seed: int, size: int) -> Judged:
+        scene = Scene(groups=1, minutes=0.1, epochs=10, changes=(("random_seed", seed),))
+        lines = [(t, within(e, size=size) if isinstance(e, ControlMeasured) else e) for t, e in told(scene)]
+        return examine(write_run(tmp_path / f"{seed}", lines))
+
+    runs = [run(1, 224), run(2, 224), run(3, 112)]
+    for some, answer in ((runs[:2], ("101/s", True)), (runs[1:], ("unknown", None))):
+        (control,) = by_criterion(accept(CONTROL, some))["min_control_examples_per_second"]
+        assert (control.run, control.measured, control.passed) == ("median of 2 runs", *answer)
+
+
 def forged(directory: Path) -> RunFiles:
     """A line was changed afterwards."""
     files = write_run(directory, replace(resized(CIFAR, 1.0), random_seed=7), GOOD)
@@ -110,7 +129,7 @@ def forged(directory: Path) -> RunFiles:
 
 
 def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> None:
-    (unmeasured,) = study(tmp_path, GOOD)[:1]
+    unmeasured = seeded(tmp_path, GOOD, 1)
     found = accept(Criteria(min_ops_per_joule=1.0, max_spread=0.1), [unmeasured])
     assert [(each.criterion, each.measured, each.passed) for each in found.judgements[1:]] == [
         ("max_spread", "unknown", None),
@@ -127,7 +146,7 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
     assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
     # Ranked runs have no other.
-    ranked = replace(resized(CIFAR, 1.0), ranked=True)
+    ranked = replace(resized(CIFAR, 0.2), ranked=True)
     pair = [examine(write_run(tmp_path / f"{n}", ranked, replace(GOOD, random_seed=n))) for n in (1, 2)]
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), pair))["runs"]
     assert (runs.text, runs.passed) == ("2 runs, 1 random seed, required at least 2", True)

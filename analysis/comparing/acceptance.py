@@ -11,6 +11,7 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
+from aiperf.score.rungs import comparable
 from aiperf.wording import counted, percent, rate, scaled
 from analysis.comparing.history import changes, changes_text, drops, earlier
 from analysis.comparing.kind import MixedError
@@ -184,9 +185,10 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
     name, leg = run.replay.opened.run_id, run.replay.leg
     if criteria.min_node_control:
-        middle = median([control.examples_per_second for control in leg.controls.values()] or [0.0])
+        controls = comparable(leg.controls).values()
+        middle = median([control.examples_per_second for control in controls] or [0.0])
         for host in sorted({event.ready.host for event in leg.ranks}):
-            own = [each.examples_per_second for each in leg.controls.values() if each.host == host]
+            own = [each.examples_per_second for each in controls if each.host == host]
             share = min(own) / middle if own and middle > 0 else None
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
             yield replace(found, node=host)

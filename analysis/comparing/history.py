@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from statistics import median
 
 from aiperf.rules.ending import Answer
+from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
 from analysis.comparing.comparison import environment
 from analysis.comparing.kind import CODE, unlike
@@ -60,10 +62,24 @@ def began(run: Judged) -> str:
 
 
 def drops(run: Judged, before: Sequence[Judged]) -> list[Drop]:
-    """Of each figure that `HELD` names, beside those of the earlier runs."""
+    """Sustained OPS and the control, compared with those of the earlier runs."""
     own = figures(run.replay, run.score)
-    theirs = [figures(each.replay, each.score) for each in before]
-    return [_drop(own[key], [each[key].value for each in theirs]) for key in HELD]
+    ops, control = (own[key] for key in HELD)
+    return [
+        _drop(ops, [each.score.ops_per_second for each in before]),
+        _drop(control, [_control(run, each, control.value) for each in before]),
+    ]
+
+
+def _control(run: Judged, other: Judged, own: float | None) -> float | None:
+    """What the other run's control is where `own` is that of the run: they are compared at a rung that both
+    have; None if they have none."""
+    both = [controls_of(each.replay) for each in (run, other)]
+    common = at_common_rung(both)
+    if own is None or common is None:
+        return None
+    mine, its = (fsum(each.examples_per_second for each in controls.values()) for controls in common)
+    return own * its / mine if mine > 0 else None
 
 
 def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:

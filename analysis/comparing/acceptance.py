@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import fsum
 from statistics import median
 
 from aiperf import toml
@@ -11,11 +12,11 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
 from analysis.comparing.history import changes, changes_text, drops, earlier
 from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
-from analysis.readings.hosts import control_rates
 from analysis.readings.judged import Judged
 from analysis.readings.key import PER_JOULE, figures
 from analysis.readings.outliers import outlier_text, outliers
@@ -53,7 +54,7 @@ class Criteria:
     min_mfu: float = 0.0
     """A share: 0.35."""
     min_control_examples_per_second: float = 0.0
-    """Of all devices together, before the span; unknown where the runs timed examples of different sizes."""
+    """Of all devices together, before the span; at the largest size that all of the runs have timed."""
     min_ops_per_joule: float = 0.0
     """Of the devices alone; unknown where no sensor is read."""
     max_error: float = 0.0
@@ -178,16 +179,15 @@ def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
     if key == "ops_per_joule":
         return [read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs]
     if key == "control_examples_per_second":
-        is_same_size = len({frozenset(control_rates(run.replay)) for run in runs}) == 1
-        controls = [run.score.control for run in runs]
-        return [one.examples_per_second if one and is_same_size else None for one in controls]
+        common = at_common_rung([controls_of(run.replay) for run in runs])
+        return [fsum(one.examples_per_second for one in each.values()) for each in common or ()]
     return [figures(run.replay, run.score)[key].value for run in runs]
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    """Unknown where one of them is."""
+    """Unknown where one of them is, or all are."""
     known = [value for value in values if value is not None]
-    return median(known) if len(known) == len(values) else None
+    return median(known) if known and len(known) == len(values) else None
 
 
 def _median_of(runs: Sequence[Judged]) -> str:
@@ -208,9 +208,10 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
     name, leg = run.replay.opened.run_id, run.replay.leg
     if criteria.min_node_control:
-        middle = median([control.examples_per_second for control in leg.controls.values()] or [0.0])
+        controls = comparable(leg.controls).values()
+        middle = median([control.examples_per_second for control in controls] or [0.0])
         for host in sorted({event.ready.host for event in leg.ranks}):
-            own = [each.examples_per_second for each in leg.controls.values() if each.host == host]
+            own = [each.examples_per_second for each in controls if each.host == host]
             share = min(own) / middle if own and middle > 0 else None
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
             yield replace(found, node=host)

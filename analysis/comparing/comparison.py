@@ -8,13 +8,15 @@ from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
 from analysis.readings import facts
-from analysis.readings.hosts import control_reading
+from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
+from analysis.readings.hosts import reading_of
 from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import ERROR, PER_JOULE, Figure, figures, task_of_run
+from analysis.readings.key import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.usage import read_usage
 from analysis.table import Table
@@ -172,10 +174,6 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
     energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
-    readings = [control_reading(one.replay) for one in (first, second)]
-    sizes = [reading.sizes if reading else "" for reading in readings]
-    name, *controls, change = rows["control_examples_per_second"]
-    controls = [f"{told} at {size}" if size else told for told, size in zip(controls, sizes)]
     return [
         rows["ops_per_second"],
         ["stable window, 95 % interval", _interval(first.score), _interval(second.score), ""],
@@ -183,7 +181,8 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         rows["regulated_score"],
         _row(*energy),
         rows["error"],
-        [name, *controls, change if sizes[0] == sizes[1] else ""],
+        _control(first, second),
+        _ceiling(first, second),
         rows["span_seconds"],
         ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
         ["verdict", *(facts.verdict_and_class(one.verdict, one.validated) for one in (first, second)), ""],
@@ -192,6 +191,27 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
 
 def _row(first: Figure, second: Figure) -> list[str]:
     return [first.name, first.text, second.text, first.unit.change(first.value, second.value)]
+
+
+def _control(first: Judged, second: Judged) -> list[str]:
+    """At the largest rung that both runs have; each at its own, and no difference, if they have none."""
+    both = [controls_of(one.replay) for one in (first, second)]
+    common = at_common_rung(both)
+    task = task_of_run(first.replay)
+    readings = [reading_of(task, controls) for controls in common or map(comparable, both)]
+    told = [f"{reading.text} at {reading.sizes}" if reading else "not measured" for reading in readings]
+    values = [reading.per_second if reading else None for reading in readings]
+    return ["control", *told, RATE.change(*values) if common else ""]
+
+
+def _ceiling(first: Judged, second: Judged) -> list[str]:
+    """Of matrix products, with the most threads that all ranks of both runs were measured with."""
+    both = [product_ceilings(one.replay) for one in (first, second)]
+    common = both[0].keys() & both[1].keys() - {MIXED}
+    counts = [most_threads(common)] * 2 if common else [most_threads(each) for each in both]
+    told = [products_text(each, count) if each else "unknown" for each, count in zip(both, counts)]
+    change = RATE.change(*(each[count] for each, count in zip(both, counts))) if common else ""
+    return ["ceiling of products", *told, change]
 
 
 def _per_joule(judged: Judged) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum
 from statistics import median
 
 from aiperf.rules.ending import Answer
+from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
 from analysis.comparing.comparison import environment
 from analysis.comparing.kind import CODE, unlike
@@ -55,17 +57,36 @@ def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
 
 
 def drops(runs: Sequence[Judged], before: Sequence[Judged]) -> list[Drop]:
-    """Of each figure that `HELD` names, the median of the runs beside that of those before."""
-    own, theirs = ([figures(each.replay, each.score) for each in some] for some in (runs, before))
-    return [_drop([each[key] for each in own], [each[key].value for each in theirs]) for key in HELD]
+    """The medians of sustained OPS and the control, compared with those of the earlier runs."""
+    own = [figures(run.replay, run.score) for run in runs]
+    ops, control = (_median([each[key] for each in own]) for key in HELD)
+    return [
+        _drop(ops, [each.score.ops_per_second for each in before]),
+        _drop(control, [_control(runs, each, control.value) for each in before]),
+    ]
 
 
-def _drop(own: Sequence[Figure], theirs: Sequence[float | None]) -> Drop:
-    mine = [one.value for one in own if one.value is not None]
+def _median(each: Sequence[Figure]) -> Figure:
+    """Unknown where one of them is."""
+    values = [one.value for one in each if one.value is not None]
+    return replace(each[0], value=median(values) if len(values) == len(each) else None)
+
+
+def _control(runs: Sequence[Judged], other: Judged, own: float | None) -> float | None:
+    """What the other run's control is where `own` is that of the runs: they are compared at a rung that all
+    have; None if they have none."""
+    common = at_common_rung([controls_of(each.replay) for each in (*runs, other)])
+    if own is None or common is None:
+        return None
+    *mine, its = (fsum(each.examples_per_second for each in controls.values()) for controls in common)
+    return own * its / median(mine) if median(mine) > 0 else None
+
+
+def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
     known = [value for value in theirs if value]
-    if len(mine) < len(own) or not known:
-        return Drop(own[0], None, len(known))
-    return Drop(own[0], 1 - median(mine) / median(known), len(known))
+    if own.value is None or not known:
+        return Drop(own, None, len(known))
+    return Drop(own, 1 - own.value / median(known), len(known))
 
 
 def changes(before: Judged, after: Judged) -> list[str]:

@@ -16,12 +16,13 @@ from math import comb, fsum, sqrt
 from aiperf.journal.events import Origin
 from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
+from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import clock, counted
 from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
 from analysis.comparing.spread import median, variation
 from analysis.readings import facts
-from analysis.readings.hosts import control_rates
+from analysis.readings.hosts import ControlReading, reading_of
 from analysis.readings.judged import Judged
 from analysis.readings.key import num_devices, task_of_run
 
@@ -149,15 +150,16 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
             raise MixedError(f"{run.files.directory} is {why}; omit it")
     refuse_mixed(runs, chosen=("training.format",))
     refuse_sizes(runs)
-    first, control = runs[0].replay, _control(runs)
+    first, ordered = runs[0].replay, sorted(runs, key=lambda run: run.began)
+    controls = _controls(ordered)
     return RepeatedRuns(
         preset=first.opened.config.preset,
         minutes=first.opened.config.limits.minutes,
         machine=facts.devices_and_hosts(first),
         devices=num_devices(first),
         origin=first.opened.origin,
-        control=_control_text(runs[0], control),
-        runs=tuple(_repeat(run, control) for run in sorted(runs, key=lambda run: run.began)),
+        control=_control_text(controls[0]),
+        runs=tuple(map(_repeat, ordered, controls)),
     )
 
 
@@ -260,7 +262,7 @@ def refuse_other_spread(found: RepeatedRuns, run: Judged) -> None:
         )
 
 
-def _repeat(run: Judged, control: tuple[str, int] | None) -> Repeat:
+def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
     replay, score = run.replay, run.score
     return Repeat(
         run=replay.opened.run_id,
@@ -269,7 +271,7 @@ def _repeat(run: Judged, control: tuple[str, int] | None) -> Repeat:
         figures={
             "ops_per_second": score.ops_per_second,
             "regulated_score": score.regulated_score,
-            "control_per_second": control_rates(replay)[control] if control else None,
+            "control_per_second": control.per_second if control else None,
             "ceiling_ops_per_second": mean_ceiling(replay),
             "error": score.quality.error if score.quality else None,
         },
@@ -292,15 +294,14 @@ def _choices(run: Judged) -> str:
     return ", ".join(found)
 
 
-def _control(runs: Sequence[Judged]) -> tuple[str, int] | None:
-    """The network and the size of its examples at which the control of all of them is known; the largest."""
-    common = set.intersection(*(set(control_rates(run.replay)) for run in runs))
-    return max(common, key=lambda one: (not one[0], one[1]), default=None)
+def _controls(runs: Sequence[Judged]) -> list[ControlReading | None]:
+    """Of each run, at the largest size of examples that all of them have timed."""
+    task = task_of_run(runs[0].replay)
+    common = at_common_rung([controls_of(run.replay) for run in runs])
+    return [reading_of(task, each) for each in common] if common else [None] * len(runs)
 
 
-def _control_text(run: Judged, control: tuple[str, int] | None) -> str:
-    task = task_of_run(run.replay)
+def _control_text(control: ControlReading | None) -> str:
     if control is None:
         return "which the runs have at no size in common"
-    network = task.control.named(control[0])
-    return f"{task.amount.name}/s, {network.name} at {network.at([control[1]])}"
+    return f"{control.amount.name}/s, {control.network}"

@@ -417,7 +417,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "measurements": [
         (with_control(examples_per_second=999.0), "rank 1 is 999.00 images/s"),
         (with_control(host="node9"), "on node9; the rank has NVIDIA H200"),
-        (with_control(batch_size=-256, steps=-20), "5120 images"),
+        (with_control(batch_size=-256, steps=-20), "-20 steps of -256 224² images took"),
         (with_control(examples_per_second=-1.0, seconds=-5120.0), "-5120.0"),
         (with_ceiling(format="x"), "in x, but training.format is bf16"),
         (with_ceiling(format="fp32"), "in fp32, but training.format is bf16"),

@@ -10,9 +10,11 @@ import pytest
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.events import ControlMeasured
+from aiperf.wire.messages import Rung
 from aiperf.wording import rate
 from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
 from analysis.comparing.acceptance_text import acceptance_text
+from analysis.comparing.comparison import compare
 from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
@@ -235,6 +237,38 @@ def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
     assert abs(control.share) < 0.05  # the control of these journals does not follow the device's speed
     faster, _ = drops([days[0]], days[3:])
     assert faster.text.endswith(" % above the earlier run")
+
+
+def test_a_control_is_compared_at_a_size_that_both_have(
+    days: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor that came to 64² once and to 112² at other times, and is a tenth slower today."""
+
+    def timed(run: Judged, factor: float, *sizes: int) -> None:
+        rungs = [Rung(size, 8, 4, 32 * size / factor) for size in sizes]
+        leg = run.replay.leg
+        controls = {
+            rank: replace(
+                one, **vars(rungs[-1]), examples_per_second=factor / sizes[-1], others=tuple(rungs[:-1])
+            )
+            for rank, one in leg.controls.items()
+        }
+        monkeypatch.setattr(leg, "controls", controls)
+
+    timed(days[3], 0.9, 32, 64)
+    for run in days[:3]:
+        timed(run, 1.0, 32, 64, 112)
+    (_, control) = drops([days[3]], days[:3])
+    assert (control.share, control.earlier) == (pytest.approx(0.1), 3)
+    timed(days[0], 1.0, 112)  # as an older journal, which has the last size alone
+    (_, control) = drops([days[3]], days[:3])
+    assert (control.share, control.earlier) == (pytest.approx(0.1), 2)
+    (row,) = [row for row in compare(days[0], days[1]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.07143 images/s at 112²", "0.07143 images/s at 112²", "+0.00 %"]
+    (row,) = [row for row in compare(days[0], days[3]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.07143 images/s at 112²", "0.1125 images/s at 64²", ""]
+    (row,) = [row for row in compare(days[1], days[3]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.125 images/s at 64²", "0.1125 images/s at 64²", "−10.00 %"]
 
 
 def test_the_change_of_the_environment_is_named(days: list[Judged]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
+from aiperf.wire.messages import Ceiling, Rate
 from analysis.comparing.comparison import chance_text, compare, comparison_text
 from analysis.comparing.repeatability import Repeat, RepeatedRuns
 from analysis.pages.study import comparison_html
+from analysis.readings.devices import threads_text
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
@@ -123,6 +126,71 @@ def test_where_there_is_nothing_to_compare_it_is_said(judged: Judged) -> None:
     nothing = replace(judged, score=replace(judged.score, ops_per_second=0.0))
     for pair, name in (((nothing, judged), "first"), ((judged, nothing), "second")):
         assert compare(*pair).says.startswith(f"The {name} run has no credited operations;")
+
+
+Timed = Mapping[str, float]
+"""Products by number of threads; the first was used."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "row"),
+    [
+        (
+            [{"1": 2e11, "2": 4e11}],
+            [{"2": 3e11, "1": 1e11}],
+            ["400.0 GOPS with 2 threads", "300.0 GOPS with 2 threads", "−25.00 %"],
+        ),
+        # A journal without the others, or a stated number.
+        (
+            [{"1": 2e11, "2": 4e11}],
+            [{"1": 1e11}],
+            ["200.0 GOPS with 1 thread", "100.0 GOPS with 1 thread", "−50.00 %"],
+        ),
+        ([{"1": 2e11}], [{"2": 4e11}], ["200.0 GOPS with 1 thread", "400.0 GOPS with 2 threads", ""]),
+        # Two ranks with a number in common, and two without one.
+        (
+            [{"1": 1e11, "2": 2e11}, {"2": 2e11, "1": 1e11}],
+            [{"1": 1e11}, {"2": 2e11}],
+            ["400.0 GOPS with 2 threads", "300.0 GOPS", ""],
+        ),
+        ([{"0": 7e14}], [{"0": 7e14}], ["700.0 TOPS", "700.0 TOPS", "+0.00 %"]),
+        ([], [{"1": 1e11}], ["unknown", "100.0 GOPS with 1 thread", ""]),
+    ],
+)
+def test_ceilings_are_compared_with_equal_threads(
+    judged: Judged,
+    other: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    first: list[Timed],
+    second: list[Timed],
+    row: list[str],
+) -> None:
+    for run, ranks in ((judged, first), (other, second)):
+        ceilings = {}
+        for rank, timed in enumerate(ranks, 1):
+            rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
+            used = next(iter(rates))
+            ceiling = Ceiling(
+                rank, "node1", "a CPU", "bf16", 512, rates[used], rates[used], threads=int(used)
+            )
+            ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
+        monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
+    (found,) = [cells for cells in compare(judged, other).score.rows if cells[0] == "ceiling of products"]
+    assert found[1:] == row
+
+
+def test_the_report_names_the_ceiling_with_each_number_of_threads(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = {str(count): Rate(count * 1e11, count * 1e11, 0.0) for count in (1, 2, 12)}
+    one = Ceiling(1, "node1", "a CPU", "bf16", 512, rates["2"], rates["2"], threads=2)
+    for thread_products, text in (
+        (rates, "100.0 GOPS with 1 thread, 200.0 GOPS with 2 threads, 1.200 TOPS with 12 threads"),
+        ({}, ""),
+    ):
+        ceilings = {1: replace(one, thread_products=thread_products)}
+        monkeypatch.setattr(judged.replay.leg, "ceilings", ceilings)
+        assert threads_text(judged.replay) == text
 
 
 def test_text_and_page_say_the_same(judged: Judged, other: Judged) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
+from math import log, pow
 from statistics import median
 from time import perf_counter
 
@@ -154,7 +154,7 @@ def _needed(work: _Work, timed: Sequence[_Timed]) -> float:
         return growth * last.expected
     risen = last.work.operations / before[-1].work.operations
     power = log(last.expected / before[-1].expected) / log(risen)
-    return (1 + RUNG_STEPS) * growth ** ((1 + min(1.0, max(0.0, power))) / 2) * last.expected
+    return (1 + RUNG_STEPS) * pow(growth, (1 + min(1.0, max(0.0, power))) / 2) * last.expected
 
 
 def _built(work: _Work, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:

@@ -32,7 +32,9 @@ class Job:
     directory: str = ""
     """Of the run; empty: runs/ and the job's name and id."""
     repeat: int = 1
-    """Runs of the same, one after another, each with a random seed of its own."""
+    """Runs of the same, one after another."""
+    ranked: bool = False
+    """Whether the runs claim that class, whose random seed is pinned. Else each of several has its own."""
     alone: bool = True
     """Whether nobody else is to be on its nodes."""
     sizes: tuple[int, ...] = ()
@@ -44,7 +46,7 @@ class Job:
         if not 0 <= self.hours < math.inf:
             raise ConfigError(f"--hours is {self.hours}; it must be a duration above 0")
         if self.repeat < 1:
-            raise ConfigError(f"--repeat is {self.repeat}; it must be at least 1")
+            raise ConfigError(f"--repeats is {self.repeat}; it must be at least 1")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
             raise ConfigError(f"--name is {self.name!r}; use letters, digits, '-', '_' and '.'")
         for option in self.options:

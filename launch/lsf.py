@@ -20,6 +20,7 @@ class Lsf(Scheduler):
     size = "how large (nodes x (devices + 1)), and how long"
     job_id = "LSB_JOBID"
     element = "LSB_JOBINDEX"
+    array_id = "LSB_JOBID"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
     requeue = (

@@ -20,6 +20,7 @@ class Pbs(Scheduler):
     mark, account, partition = "#PBS", "-A ", "-q "
     job_id = "PBS_JOBID"
     element = "PBS_ARRAY_INDEX"
+    array_id = "PBS_ARRAY_ID"
     hosts = 'uniq "$PBS_NODEFILE"'
     nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'

@@ -46,6 +46,8 @@ class Scheduler(ABC):
     taken to be in such a job, so it must be this scheduler's own."""
     element: str
     """The variable that holds an array's element."""
+    array_id: str
+    """The variable that holds what all elements of an array have in common."""
     hosts: str
     """A command that prints the job's hosts, a line each, in order."""
     nodes: str

@@ -45,6 +45,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         _machine(scheduler, site, job),
         _warning(launcher),
         *([_each_size(job, one)] if job.sizes else one),
+        *([_spread(scheduler, job)] if job.repeat > 1 else []),
         _end(scheduler),
     ]
     return "#!/usr/bin/env bash\n" + _paragraphs(sections)
@@ -95,8 +96,8 @@ def _setup(site: Site, launcher: Launcher | None = None) -> list[str]:
 def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     """The run's options and its directory, which is the same when the job is queued again."""
     options = join([*job.options, "--hours", f"{job.hours:g}"])
-    element = f"-${scheduler.element}" * (job.repeat > 1)
-    own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${scheduler.job_id}{element}}}"
+    job_id = scheduler.array_id if job.repeat > 1 else scheduler.job_id
+    own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
     return [
         *(
             ["# What is run: the options given to this script, or else these.", f"(($#)) || set -- {options}"]
@@ -104,6 +105,7 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
             else ["# What is run.", f"set -- {options}"]
         ),
         "# Where: in a directory of the job's own, the same one when the job is queued again.",
+        *["# Each of the repeated runs has its own in it."] * (job.repeat > 1),
         f"directory={quote(job.directory) if job.directory else own}",
     ]
 
@@ -164,10 +166,9 @@ def _doctor() -> list[str]:
 def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     """In the background, for bash answers no signal while a command runs in the foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
-    where = '"$directory/$nodes"' if job.sizes else '"$directory"'
-    words += [f"--directory {where}", *['--random-seed "$nodes"'] * bool(job.sizes)]
-    if job.repeat > 1:
-        words += [f'--random-seed "${scheduler.element}"']
+    words += [f'--directory "{_place(scheduler, job)}"']
+    if not job.ranked and (job.sizes or job.repeat > 1):
+        words += [f'--random-seed "${"nodes" if job.sizes else scheduler.element}"']
     if not scheduler.warned:
         words = [
             f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",
@@ -187,26 +188,32 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         "    done",
         "    run=",
         "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
-        f"    ((code)) || tail -n 1 {_journal(job)} | grep -q {quote(COMPLETE)} || code=75",
-        *_lost_code(launcher, job),
+        f"    ((code)) || tail -n 1 {_journal(scheduler, job)} | grep -q {quote(COMPLETE)} || code=75",
+        *_lost_code(scheduler, launcher, job),
         *["    ((code == 4)) && code=0  # SIMULATED, as was asked for"] * job.pretends,
         "fi",
     ]
 
 
-def _lost_code(launcher: Launcher, job: Job) -> list[str]:
+def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     if launcher is not TORCHRUN:
         return []
-    told = f"tail -n 1 {_journal(job)} | grep -qE {quote(STOPPED)}"
+    told = f"tail -n 1 {_journal(scheduler, job)} | grep -qE {quote(STOPPED)}"
     return [
         "    # torchrun does not hand on the exit code of a rank.",
         f"    [[ -n $warned ]] && {told} && code=75",
     ]
 
 
-def _journal(job: Job) -> str:
-    directory = "$directory/$nodes" if job.sizes else "$directory"
-    return f'"{RunFiles(Path(directory)).journal}"'
+def _journal(scheduler: Scheduler, job: Job) -> str:
+    return f'"{RunFiles(Path(_place(scheduler, job))).journal}"'
+
+
+def _place(scheduler: Scheduler, job: Job) -> str:
+    """The directory of one of the job's runs."""
+    if job.sizes:
+        return "$directory/$nodes"
+    return f"$directory/${scheduler.element}" if job.repeat > 1 else "$directory"
 
 
 def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
@@ -217,6 +224,13 @@ def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
         "    ((code == 0)) || break",
         "done",
         '((code == 0)) && "${program[@]}" scaling "$directory"/[0-9]* --output "$directory/scaling"',
+    ]
+
+
+def _spread(scheduler: Scheduler, job: Job) -> list[str]:
+    return [
+        "# How far the runs differ, once there are several.",
+        f'((code == 0 && {scheduler.element} > 1)) && "${{program[@]}}" spread "$directory"',
     ]
 
 

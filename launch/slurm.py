@@ -43,6 +43,7 @@ class Slurm(Scheduler):
     mark, account, partition = "#SBATCH", "--account=", "--partition="
     job_id = "SLURM_JOB_ID"
     element = "SLURM_ARRAY_TASK_ID"
+    array_id = "SLURM_ARRAY_JOB_ID"
     hosts = "scontrol show hostnames"
     nodes = "$SLURM_JOB_NUM_NODES"
     arguments = True

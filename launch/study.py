@@ -1,4 +1,4 @@
-"""A scaling study: one configuration at several sizes, a job and a random seed for each, then a table."""
+"""A scaling study: one configuration at several sizes, a job for each, then a table."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ class Study:
         if sorted(set(self.nodes)) != list(self.nodes):
             raise ConfigError("--nodes: give each size once, in increasing order")
 
-    def job(self, nodes: int, files: StudyFiles) -> Job:
-        """Of one size; its random seed is its place among the sizes."""
-        seed = ("--random-seed", str(self.nodes.index(nodes) + 1))
+    def job(self, nodes: int, files: StudyFiles, ranked: bool) -> Job:
+        """Of one size; its random seed is its place among the sizes, but that of ranked runs is pinned: the
+        configuration has it."""
+        seed = () if ranked else ("--random-seed", str(self.nodes.index(nodes) + 1))
         return Job(
             nodes=nodes,
             hours=self.hours,
             name=f"{files.name}-{nodes}",
             options=("--preset", str(files.config), *seed, *self.options),
             directory=str(files.run(nodes)),
+            ranked=ranked,
         )
 
     def table_job(self, files: StudyFiles) -> Job:

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "report": "aiperf.commands.looking.reporting:report",
         "export": "aiperf.commands.looking.exporting:export",
         "compare": "aiperf.commands.looking.comparing:compare",
+        "spread": "aiperf.commands.looking.comparing:spread",
         "scaling": "aiperf.commands.looking.comparing:scaling",
         "cost": "aiperf.commands.looking.costing:cost",
         "count": "aiperf.commands.architectures:count",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,18 @@ import click
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import PATH, Number, is_typed, only_with, run_argument
-from aiperf.commands.run_options import config_options, pretend_option, rank_options
+from aiperf.commands.run_options import config_options, pretend_option, rank_options, rank_words
 from aiperf.config import preset_names, preset_text
+from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.wanted import Wanted
+
+UNREPEATED = (
+    "--repeats cannot be used under mpiexec, srun or torchrun, because ranks end with their run; start each "
+    "run with its own --directory DIR/1, DIR/2, … and --random-seed, then show their spread with "
+    "`aiperf-hpc spread DIR`; `aiperf-hpc launch slurm --repeats 5` writes a script that does so"
+)
 
 
 @click.command()
@@ -40,6 +48,15 @@ def preset(name: str | None) -> None:
 )
 @click.option("--directory", type=PATH, help="Run directory; default: runs/<time>-<preset>.")
 @click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
+    "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
+)
+@click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run.")
 @rank_options
 @pretend_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit.")
@@ -54,6 +71,8 @@ def run(
     like: Path | None,
     directory: Path | None,
     again: bool,
+    repeats: int,
+    same_seed: bool,
     wanted: Wanted,
     pretend: str | None,
     dry_run: bool,
@@ -66,18 +85,29 @@ def run(
     """
 
     only_with("--dry-run", dry_run, "examples_per_second")
+    only_with("--repeats", repeats > 1, "same_seed")
     if like is not None and is_typed("name"):
         raise click.UsageError("give --preset or --like, not both", click.get_current_context())
     if again and directory is None:
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()
     from aiperf.commands.legs import lead
-    from aiperf.ranks.ranks import across
+    from aiperf.ranks.launched import launched
+    from aiperf.ranks.ranks import Ranks, across
 
-    return across(
-        _pretending(wanted, pretend),
-        lambda ranks: lead(ranks, asked, like, directory, again, dry_run, examples_per_second),
-    )
+    is_series = repeats > 1 and not dry_run
+    if is_series and launched(os.environ) is None:
+        from aiperf.commands.series import repeat
+
+        words = rank_words(click.get_current_context())
+        return repeat(asked, like, directory, again, repeats, same_seed, words)
+
+    def lead_one(ranks: Ranks) -> int:
+        if is_series:
+            raise WorldError(UNREPEATED)
+        return lead(ranks, asked, like, directory, again, dry_run, examples_per_second)
+
+    return across(_pretending(wanted, pretend), lead_one)
 
 
 @click.command()

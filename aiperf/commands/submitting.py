@@ -122,7 +122,14 @@ def key(file: Path, site: str, show: bool) -> None:
 @click.argument("directory", type=PATH)
 @output_option("Folder of the web site.", "ranking")
 @click.option("--keys", "keys_file", type=PATH, help="Register: one public key and site name per line.")
-def rank(directory: Path, output: Path, keys_file: Path | None) -> None:
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Ask for so many runs of each system, and list the one with the median OPS; 1: list each run.",
+)
+def rank(directory: Path, output: Path, keys_file: Path | None, runs: int) -> None:
     """Validate every package (*.tar.gz) in a directory and write a static web site that ranks them."""
     with extra("report"):
         from analysis.submissions.keys import read_keys
@@ -139,7 +146,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None) -> None:
         except OSError as error:
             raise SystemExit(f"aiperf-hpc: {error.filename} cannot be written: {error.strerror}") from None
 
-    standing = ranked(packages, register, write, _say)
+    standing = ranked(packages, register, write, _say, runs)
     click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
 
 

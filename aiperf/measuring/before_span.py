@@ -18,6 +18,7 @@ from aiperf.measuring.ceiling import (
     SECONDS,
     Multiply,
     measure_all_reduce,
+    measure_by_threads,
     measure_copy,
     measure_products,
     measure_upload,
@@ -33,6 +34,8 @@ from nas.ops import TENSOR_OPS
 SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
 """Of a processor's time for its ceilings."""
 NUM_PRODUCTS = 8
+OTHER_PRODUCTS = 2
+"""As much time as so many products take: for the other numbers of threads together."""
 SLOWER = 4.0
 """Times the products alone: what a first step is expected to take."""
 GROWTH = 4
@@ -78,8 +81,11 @@ def measure(
     device.declare(work.format)
     share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
     choice = _choose_threads(device, work, rate, share["threads"])
-    each = share["products"] / (NUM_PRODUCTS if device.kind == "cpu" else 1)
-    fastest = max(measure_products(device, work.format, each), key=lambda product: product.rate.fastest)
+    thread_seconds = choice.seconds if choice else {}
+    each = share["products"] / (NUM_PRODUCTS + OTHER_PRODUCTS if device.kind == "cpu" else 1)
+    products = measure_products(device, work.format, each)
+    fastest = max(products, key=lambda product: product.rate.fastest)
+    by_threads = measure_by_threads(device, work.format, products, thread_seconds, OTHER_PRODUCTS * each)
     return Ceiling(
         rank=rank,
         host=host,
@@ -92,8 +98,9 @@ def measure(
         all_reduce=measure_all_reduce(device, parallel),
         seed=_network_rate(device, work, fastest.rate.fastest, share["seed"]),
         threads=device.threads,
-        thread_seconds={str(count): took for count, took in choice.seconds.items()} if choice else {},
+        thread_seconds={str(count): took for count, took in thread_seconds.items()},
         threads_share=choice.share if choice else 0.0,
+        thread_products={str(count): rate for count, rate in by_threads.items()},
     )
 
 

@@ -53,6 +53,10 @@ class ProductRate:
     """Of square ones; 0 for the tall one."""
     rate: Rate
 
+    @property
+    def operations(self) -> int:
+        return _operations(self.side)
+
 
 def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[ProductRate, ...]:
     """One for each side that fits into the memory and the time, in the format, each in so many seconds.
@@ -64,6 +68,50 @@ def measure_products(device: Device, format: str, seconds: float | None = None) 
     if not found:
         raise _full(device, "the smallest matrices")
     return found
+
+
+def measure_by_threads(
+    device: Device,
+    format: str,
+    products: Sequence[ProductRate],
+    thread_seconds: Mapping[int, float],
+    seconds: float,
+) -> Mapping[int, Rate]:
+    """By number of threads the fastest product: of `products`, with those in use, and with the others that
+    could be chosen, in about so many seconds for all of these.
+
+    `thread_seconds`: by number of threads, what the run's own work takes. Where a product is expected to be
+    slower than with the threads in use, as that work is or as the number is smaller, a smaller one is taken;
+    without one that fits into the time, the number is left out. Empty without others.
+    """
+    used, others = device.threads, sorted(thread_seconds.keys() - {device.threads})
+    found = {used: max((product.rate for product in products), key=lambda rate: rate.fastest)}
+    for count in others:
+        slower = max(thread_seconds[count] / thread_seconds[used], used / count)
+        device.use_threads(count)
+        rates = list(_again(device, format, products, slower, seconds / len(others)))
+        device.use_threads(used)
+        if rates:
+            found[count] = max(rates, key=lambda rate: rate.fastest)
+    return {count: found[count] for count in sorted(found)} if others else {}
+
+
+def _again(
+    device: Device, format: str, products: Sequence[ProductRate], slower: float, seconds: float
+) -> Iterator[Rate]:
+    """The fastest product of which enough pieces fit, where they take so many times as long, and the next
+    larger one, for more threads are fastest with larger matrices."""
+    half = seconds / 2
+    fitting = [
+        product
+        for product in products
+        if LEAST_PIECES * product.operations * slower <= half * product.rate.typical
+    ]
+    if fitting:
+        best = max(fitting, key=lambda product: product.rate.fastest)
+        for product in fitting:
+            if product.side in (best.side, 2 * best.side):
+                yield _rate(device, _multiply(device, format, product.side), product.operations, half)
 
 
 def measure_copy(device: Device, seconds: float | None = None) -> Rate:
@@ -102,13 +150,12 @@ def _products(device: Device, format: str, seconds: float) -> Iterator[ProductRa
     """From the smallest side up, as long as the next one fits into the time: a CPU without instructions for
     bf16 needs minutes for what others do in milliseconds, and is no faster on larger matrices."""
     fastest = math.inf
-    for side, (rows, inner, columns) in _shapes(device):
-        operations = 2 * rows * inner * columns
+    for side in (*SIDES[_size(device)], *([0] if device.kind == "cpu" else [])):
+        operations = _operations(side)
         if LEAST_PIECES * operations > seconds * fastest and fastest < math.inf:
             continue
         try:
-            work = Multiply(device, format, rows, inner, columns)
-            rate = _rate(device, work, operations, seconds)
+            rate = _rate(device, _multiply(device, format, side), operations, seconds)
         except torch.OutOfMemoryError:
             device.clean()
             return
@@ -116,12 +163,17 @@ def _products(device: Device, format: str, seconds: float) -> Iterator[ProductRa
         yield ProductRate(side, rate)
 
 
-def _shapes(device: Device) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    for side in SIDES[_size(device)]:
-        yield side, (side, side, side)
-    if device.kind == "cpu":
-        rows, side = TALL
-        yield 0, (rows, side, side)
+def _shape(side: int) -> tuple[int, int, int]:
+    """Rows, inner side and columns."""
+    return (side, side, side) if side else (TALL[0], TALL[1], TALL[1])
+
+
+def _operations(side: int) -> int:
+    return 2 * math.prod(_shape(side))
+
+
+def _multiply(device: Device, format: str, side: int) -> Multiply:
+    return Multiply(device, format, *_shape(side))
 
 
 class Multiply:

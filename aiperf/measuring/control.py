@@ -5,52 +5,45 @@ A search that drifts to fat layers raises the score; this rate beside it does no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import log, pow
+from statistics import median
 from time import perf_counter
 
 import torch
 
 from aiperf.device import Device
-from aiperf.measuring.training_step import placed, training_step
+from aiperf.measuring.training_step import placed, training_step, training_steps
 from aiperf.tasks.task import ControlNetwork
+from aiperf.wire.messages import Rung
 from nas.graph import Graph
-from nas.modules import Network
 from nas.ops import TENSOR_OPS
 
 LEAST_SECONDS = 10.0
 LEAST_STEPS = 20  # of an accelerator
-STEPS_NEEDED = 2  # of each size: one to warm up, one to time
+RUNG_STEPS = 3
+"""Timed steps of each size that a processor keeps, after one to warm up: the median of three stays the same
+where another program takes its turn within one of them."""
+FIRST_STEP = 1.5
+"""Times as long as the next ones: at most so long does the first step of a size usually take."""
 STEPS_OF_BUILDING = 1  # drawing the weights of a network takes about as long as one of its steps
 
 
-@dataclass(frozen=True)
-class ControlRate:
-    """What was timed on one device."""
+def measure_control(control: ControlNetwork, device: Device, format: str, seconds: float) -> tuple[Rung, ...]:
+    """What was timed, from the smallest; the last one is the control.
 
-    batch_size: int
-    steps: int
-    seconds: float
-    size: int
-    """Of the examples: `ControlNetwork.sizes`."""
-    network: str = ""
-    """The name of the smaller network where it took this one's place."""
-
-    @property
-    def examples_per_second(self) -> float:
-        return self.batch_size * self.steps / self.seconds
-
-
-def measure_control(control: ControlNetwork, device: Device, format: str, seconds: float) -> ControlRate:
-    """A processor: the largest network and size of which two steps fit into these seconds. Another device: at
-    least 10 s and 20 steps after one untimed step, with the control's batch or what fits."""
+    A processor: all networks and sizes that fit into these seconds, as `_climbed` divides them. Another
+    device: the largest size for at least 10 s and 20 steps after one untimed step, with the control's batch
+    or what fits.
+    """
     if device.kind == "cpu":
         return _climbed(control, device, format, seconds)
     batch_size = control.batch_size
     while True:
         try:
-            graph = control.graph(control.sizes[-1])
-            return time_steps(graph, device, format, batch_size, LEAST_STEPS, LEAST_SECONDS)
+            return (_steady(control.graph(control.sizes[-1]), device, format, batch_size),)
         except torch.OutOfMemoryError:
             if batch_size == 1:
                 raise
@@ -58,71 +51,115 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
             device.clean()
 
 
-def time_steps(
-    graph: Graph, device: Device, format: str, batch_size: int, least_steps: int, least_seconds: float
-) -> ControlRate:
-    """Training steps on random examples that lie in memory, after one untimed step."""
+def _steady(graph: Graph, device: Device, format: str, batch_size: int) -> Rung:
+    """Training steps of an accelerator, on random examples that lie in memory, after one untimed step."""
     size = graph.input[-1]
     step = training_step(placed(graph, device), device, format, batch_size, size)
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0
-    while steps < least_steps or seconds < least_seconds:
-        for _ in range(1 if device.kind == "cpu" else least_steps):
+    while steps < LEAST_STEPS or seconds < LEAST_SECONDS:
+        for _ in range(LEAST_STEPS):
             step()
-            steps += 1
+        steps += LEAST_STEPS
         device.synchronise()
         seconds = perf_counter() - began
-    return ControlRate(batch_size, steps, seconds, size)
+    return Rung(size, batch_size, steps, seconds)
 
 
 @dataclass(frozen=True)
-class _Rung:
-    """What a processor climbs to."""
+class _Work:
+    """A step that a processor climbs to."""
 
     network: ControlNetwork
     size: int
     batch_size: int
 
-    @property
+    @cached_property
     def operations(self) -> int:
-        """Of a step."""
         return self.batch_size * self.network.graph(self.size).cost.train.price(TENSOR_OPS)
 
 
-def _climbed(control: ControlNetwork, device: Device, format: str, seconds: float) -> ControlRate:
-    """A step cannot be interrupted, so a processor climbs: to the next size or network only where the last
-    one's time says that it fits. One that is ten times slower than today's ends on smaller examples or on the
-    smaller network, and the result says so. One network does for all its sizes: its weights do not depend on
-    the size of the examples. A network that is not reached is never built: its memory is not taken either.
+@dataclass(frozen=True)
+class _Timed:
+    """A rung, and what its steps took."""
+
+    work: _Work
+    step: Callable[[], None]
+    seconds: list[float]
+
+    @property
+    def expected(self) -> float:
+        """Of the next step, where no other program disturbs it."""
+        return min(self.seconds)
+
+    def again(self) -> None:
+        self.seconds.append(_seconds(self.step))
+
+    def rung(self, control: ControlNetwork) -> Rung:
+        """By the median step: another program may take its turn within one of a few."""
+        work, steps = self.work, len(self.seconds)
+        name = "" if work.network is control else work.network.short
+        return Rung(work.size, work.batch_size, steps, steps * median(self.seconds), name)
+
+
+def _climbed(control: ControlNetwork, device: Device, format: str, seconds: float) -> tuple[Rung, ...]:
+    """A step cannot be interrupted, so a processor climbs, from the smallest examples. Each rung gets one
+    step to warm up and `RUNG_STEPS` timed ones; the largest rung is the control. The next rung is begun if
+    its steps fit into the time that is left, as `_needed` expects them, and kept if the timed ones still fit
+    by the time of its first one. What is expected rests on the fastest of several steps, so one machine ends
+    at one rung. The time that is left then goes, step by step, to the rung with the fewest.
+
+    A processor that is ten times slower than today's ends on smaller examples or on the smaller network, and
+    the result says so. One network does for all its sizes: its weights do not depend on the size of the
+    examples. A network that is not reached is never built: its memory is not taken either.
     """
     networks = [control.smaller, control] if control.smaller else [control]
-    first, *rungs = [_Rung(one, *rung) for one in networks for rung in one.climb]
-    network = placed(first.network.graph(first.network.sizes[-1]), device)
-    # Not timed: what torch loads for its first optimizer.
-    training_step(network, device, format, first.batch_size, first.size)
-    until, found = perf_counter() + seconds, first
-    step, took = _warm(network, device, format, first)
-    for rung in rungs:
-        larger = rung.operations / found.operations
-        needed = STEPS_NEEDED if rung.network is found.network else STEPS_NEEDED + STEPS_OF_BUILDING
-        if perf_counter() + needed * took * larger > until:
+    rungs = [_Work(one, *rung) for one in networks for rung in one.climb]
+    steps = _built(rungs[0], device, format)
+    until, timed = perf_counter() + seconds, list[_Timed]()
+    for work in rungs:
+        if timed and perf_counter() + _needed(work, timed) > until:
             break
-        if rung.network is not found.network:
-            network = placed(rung.network.graph(rung.network.sizes[-1]), device)
-        found, (step, took) = rung, _warm(network, device, format, rung)
-    steps, total = 1, took
-    while perf_counter() + took < until:
-        steps, total = steps + 1, total + _seconds(step)
-    name = "" if found.network is control else found.network.short
-    return ControlRate(found.batch_size, steps, total, found.size, name)
+        if timed and work.network is not timed[-1].work.network:
+            steps = _built(work, device, format)
+        found = _Timed(work, steps(work.batch_size, work.size), [])
+        first = _seconds(found.step)
+        if timed and perf_counter() + RUNG_STEPS * first / FIRST_STEP > until:
+            break
+        found.again()
+        while len(found.seconds) < RUNG_STEPS and (timed or perf_counter() + found.expected < until):
+            found.again()
+        timed.append(found)
+    while fitting := [found for found in timed if perf_counter() + found.expected < until]:
+        min(fitting, key=lambda found: (len(found.seconds), -found.expected)).again()
+    return tuple(found.rung(control) for found in timed)
 
 
-def _warm(network: Network, device: Device, format: str, rung: _Rung) -> tuple[Callable[[], None], float]:
-    """A step after the first one, and its seconds."""
-    step = training_step(network, device, format, rung.batch_size, rung.size)
-    step()
-    return step, _seconds(step)
+def _needed(work: _Work, timed: Sequence[_Timed]) -> float:
+    """Seconds that must be left to begin a rung.
+
+    A step takes at most so many times as long as the last rung's as it has operations. At small sizes it
+    takes much less: most of the time goes to the weights, whose number does not change. How much less is
+    known from the last two rungs. Time has grown with a power of the operations, which rises from 0 to 1
+    with their number; so half-way up from the last power is expected. Nothing is known of the second rung, so
+    one step at most must fit. A network that is built for its first rung is not built in vain.
+    """
+    last = timed[-1]
+    growth = work.operations / last.work.operations
+    if work.network is not last.work.network:
+        return (STEPS_OF_BUILDING + 1 + RUNG_STEPS) * growth * last.expected
+    before = [found for found in timed[:-1] if found.work.network is work.network]
+    if not before:
+        return growth * last.expected
+    risen = last.work.operations / before[-1].work.operations
+    power = log(last.expected / before[-1].expected) / log(risen)
+    return (1 + RUNG_STEPS) * pow(growth, (1 + min(1.0, max(0.0, power))) / 2) * last.expected
+
+
+def _built(work: _Work, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:
+    network = work.network
+    return training_steps(placed(network.graph(network.sizes[-1]), device), device, format)
 
 
 def _seconds(step: Callable[[], None]) -> float:

@@ -38,14 +38,23 @@ def training_step(
     network: Network, device: Device, format: str, batch_size: int, size: int
 ) -> Callable[[], None]:
     """What makes one step when it is called, on examples of this size: forward, backward, optimizer."""
-    both = passes(network, device, format, batch_size, size)
+    return training_steps(network, device, format)(batch_size, size)
+
+
+def training_steps(network: Network, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:
+    """Such steps by batch and size of the examples, all of one optimizer: its state takes memory once."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
-    def step() -> None:
-        both()
-        optimizer.step()
+    def of(batch_size: int, size: int) -> Callable[[], None]:
+        both = passes(network, device, format, batch_size, size)
 
-    return step
+        def step() -> None:
+            both()
+            optimizer.step()
+
+        return step
+
+    return of
 
 
 def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:

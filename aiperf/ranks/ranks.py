@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,9 @@ from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 
 log = logging.getLogger(__name__)
+
+PROGRAM = (sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())")
+"""The words of this program's command, whatever else is installed under its name."""
 
 
 @dataclass(frozen=True)
@@ -141,29 +144,43 @@ def _start_ranks(num_ranks: int) -> int:
             f"{num_ranks - 1} devices need one process each; {installation('mpi')}, "
             f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use --devices 1"
         )
-    program = [sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())"]
-    command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *program, *sys.argv[1:]]
+    command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *PROGRAM, *sys.argv[1:]]
     # As root Open MPI wants to be told twice; whoever started this process as root has decided that.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    # In a session of its own, for on Ctrl-C mpiexec ends all ranks at once, without a result.
+    # On SIGINT mpiexec would end all ranks at once, without a result.
+    code, interrupted = run_for_this(command, environment, (signal.SIGUSR1, signal.SIGTERM))
+    return 130 if interrupted and code == 75 else code
+
+
+def run_for_this(
+    command: Sequence[str], environment: Mapping[str, str], interrupts: tuple[signal.Signals, signal.Signals]
+) -> tuple[int, bool]:
+    """Runs a command that does the work of this process; its exit code, and whether Ctrl-C was pressed.
+
+    It hears of a scheduler's warning by SIGUSR1, which `warned.noted` then has as well, and of the first
+    Ctrl-C and of later ones by `interrupts`: it is in a session of its own, so the terminal sends it none.
+    """
     process = subprocess.Popen(
         command, env=environment, start_new_session=True, preexec_fn=_warned_without_parent
     )
 
     def hand_on(number: int, frame: FrameType | None) -> None:
+        warned.noted().append(number)
         process.send_signal(signal.SIGUSR1)
 
-    for number in warned.heeded():
-        signal.signal(number, hand_on)
+    before = {number: signal.signal(number, hand_on) for number in warned.heeded()}
     interrupted = False
     while True:
         try:
             code = process.wait()
-            return 130 if interrupted and code == 75 else code
+            break
         except KeyboardInterrupt:
-            process.send_signal(signal.SIGTERM if interrupted else signal.SIGUSR1)
+            process.send_signal(interrupts[interrupted])
             interrupted = True
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return code, interrupted
 
 
 def _warned_without_parent() -> None:

@@ -28,7 +28,7 @@ LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What prevents a ranking, however long the run is."""
     data = list(_limits(config).data_faults(manifest))
-    return _width(config) + data + _architecture(config) + _distance(config, manifest)
+    return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
 
 
 def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
@@ -123,6 +123,12 @@ def architecture(evidence: Evidence) -> Seen:
     return Seen(f"{_limits(config).seed} within the default bounds", _architecture(config))
 
 
+def random_seed(evidence: Evidence) -> Seen:
+    """The one that is pinned for the season, so that nobody chooses a lucky one."""
+    config = evidence.replay.opened.config
+    return Seen(f"{_limits(config).random_seed}, this season's", _random_seed(config))
+
+
 def control(evidence: Evidence) -> Seen:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
     task = task_of(evidence.replay.opened.config.data)
@@ -205,6 +211,10 @@ def _architecture(config: Config) -> list[str]:
     if config.search.name not in SEARCHES:
         wrong.append(f"the search {config.search.name!r} comes from another package")
     return wrong
+
+
+def _random_seed(config: Config) -> list[str]:
+    return _limits(config).random_seed_faults(config.random_seed)
 
 
 def _limits(config: Config) -> RankedLimits:

@@ -10,7 +10,7 @@ from aiperf.journal.attempts import Leg
 from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.peak import listed
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Ceiling, Control, Ready
+from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
 
@@ -24,31 +24,38 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
         yield from _of_threads(measured, ready.get(measured.rank))
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
-        yield from _of_control(control, ready.get(control.rank), format, network)
+        name, of_rank = f"the control of rank {control.rank}", ready.get(control.rank)
+        for rung in control.rungs:
+            yield from _of_rung(name, control.device, rung, of_rank, format, network)
+        kinds = [(rung.network, rung.size, rung.batch_size) for rung in control.rungs]
+        if len(set(kinds)) < len(kinds):
+            yield f"{name} has two rates of the same {network.examples} in the same batch"
         done = control.batch_size * control.steps
-        if not (
-            min(control.batch_size, control.steps, control.seconds) > 0
-            and isclose(done, control.examples_per_second * control.seconds, rel_tol=1e-6)
-        ):
+        if not isclose(done, control.examples_per_second * control.seconds, rel_tol=1e-6):
             yield (
                 f"the control of rank {control.rank} is {control.examples_per_second:.2f} "
                 f"{network.examples}/s, but {done} {network.examples} took {control.seconds:.2f} s"
             )
 
 
-def _of_control(control: Control, ready: Ready | None, format: str, network: ControlNetwork) -> Iterator[str]:
+def _of_rung(
+    name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
+) -> Iterator[str]:
     """The task has its network, its examples have a possible size, and the device can be so fast."""
-    name, used = f"the control of rank {control.rank}", network.named(control.network)
-    if control.network and used is network:
-        yield f"{name} used the network {control.network!r:.60}, which the task does not have"
+    used = network.named(rung.network)
+    if rung.network and used is network:
+        yield f"{name} used the network {rung.network!r:.60}, which the task does not have"
         return
-    if control.size not in used.sizes:
-        found = used.examples_text.format(control.size)
-        yield f"{name} used {found}; possible sizes are {', '.join(map(str, used.sizes))}"
+    examples = used.examples_text.format(rung.size)
+    if rung.size not in used.sizes:
+        yield f"{name} used {examples}; possible sizes are {', '.join(map(str, used.sizes))}"
+        return
+    if not min(rung.batch_size, rung.steps, rung.seconds) > 0:
+        yield f"{name}: {rung.steps} steps of {rung.batch_size} {examples} took {rung.seconds:.2f} s"
         return
     bound = ready and bound_ops_per_second([ready], format)
-    if bound and not control.examples_per_second * _least_operations(used, control.size) <= bound:
-        yield f"{name} is more than {control.device} can do"
+    if bound and not rung.examples_per_second * _least_operations(used, rung.size) <= bound:
+        yield f"{name} is more than {device} can do"
 
 
 @cache  # one size, or a few, for all ranks
@@ -71,7 +78,8 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, but training.format is {format}"
-    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed]
+    by_threads = ceiling.thread_products.values()
+    rates = [ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed, *by_threads]
     if any(rate is not None and not 0 < rate.typical <= rate.fastest for rate in rates):
         yield f"{name}: the fastest rate is below the typical rate"
     if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
@@ -79,12 +87,14 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
     if not all(time.seconds >= 0 and time.prepare_seconds >= 0 for time in ceiling.steps.values()):
         yield f"{name}: a step has a negative duration"
     bound = ready and bound_ops_per_second([ready], format)
-    if bound and not ceiling.fastest <= bound:
-        yield f"{name} is {ceiling.fastest / bound:.2f} times the most that {ceiling.device} can do"
+    fastest = max(ceiling.fastest, *(rate.fastest for rate in ceiling.products.values()))
+    if bound and not fastest <= bound:
+        yield f"{name} is {fastest / bound:.2f} times the most that {ceiling.device} can do"
 
 
 def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
-    """No more threads than the processor has or the user stated; the chosen number was timed."""
+    """No more threads than the processor has or the user stated; the chosen number was timed, and has the
+    ceiling's product."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds
     most = None if ready is None or ready.processor is None else ready.processor.logical
     stated = "" if ready is None else ready.settings.get("threads", "")
@@ -96,3 +106,6 @@ def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
         str(threads) in timed and all(key.isdigit() and took > 0 for key, took in timed.items())
     ):
         yield f"{name}: {threads} threads do not follow from the times of {', '.join(timed):.60}"
+    products = ceiling.thread_products
+    if products and not (products.keys() <= timed.keys() and products.get(str(threads)) == ceiling.product):
+        yield f"{name}: the products with {', '.join(products):.60} threads do not fit those with {threads}"

@@ -135,6 +135,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked error", Kind.ELIGIBILITY, eligibility.error),
     Rule("ranked trials", Kind.ELIGIBILITY, eligibility.trials),
     Rule("ranked architecture", Kind.ELIGIBILITY, eligibility.architecture),
+    Rule("ranked random seed", Kind.ELIGIBILITY, eligibility.random_seed),
     Rule("ranked control", Kind.ELIGIBILITY, eligibility.control),
     Rule("ranked speed", Kind.ELIGIBILITY, eligibility.speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),

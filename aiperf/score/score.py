@@ -11,6 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit, Work, credit, work
 from aiperf.score.lineage import Counted
 from aiperf.score.peak import peak_ops_per_second
+from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally
 from aiperf.tasks.known import task_of
@@ -158,8 +159,8 @@ def _by_state(replay: Replay) -> dict[str, int]:
 
 
 def _control(replay: Replay) -> ControlResult | None:
-    """Of the first leg that measured it."""
-    controls = next((leg.controls for leg in replay.legs if leg.controls), None)
+    """At a rung that all ranks have, if there is one."""
+    controls = comparable(controls_of(replay))
     if not controls:
         return None
     slowest = min(controls.values(), key=lambda control: (control.examples_per_second, control.rank))

@@ -17,7 +17,7 @@ from nas.seeds import SEEDS, resnet50
 from nas.tuning import SPACE
 
 CONTROL_SIZES = (32, 64, 112, 160, 224)
-CLIMB = ((CONTROL_SIZES[0], 2), *((size, 8) for size in CONTROL_SIZES))
+CLIMB = tuple((size, 8) for size in CONTROL_SIZES)
 CONTROL_CLASSES = 1000
 IMAGENET: Mapping[str, Any] = {
     "classes": IMAGENET_1K.classes,

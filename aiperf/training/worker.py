@@ -239,7 +239,7 @@ class Worker:
         self.device.clean()
 
     def _measure_control(self, seconds: float) -> None:
-        rate = measure_control(
+        *others, own = measure_control(
             task_of(self.config.data).control, self.device, self.config.training.format, seconds
         )
         self.channel.send(
@@ -247,12 +247,9 @@ class Worker:
                 rank=self.place.rank,
                 host=self.host,
                 device=self.device.name,
-                batch_size=rate.batch_size,
-                steps=rate.steps,
-                seconds=rate.seconds,
-                examples_per_second=rate.examples_per_second,
-                size=rate.size,
-                network=rate.network,
+                **vars(own),
+                examples_per_second=own.examples_per_second,
+                others=tuple(others),
             )
         )
 

@@ -243,11 +243,36 @@ class Ceiling(FromGroup):
     """The share of resampled measurements that choose this number of threads; 0 where too few were made."""
     steps: Mapping[str, StepTime] = field(default_factory=dict)
     """By engine; empty where only one may be used."""
+    thread_products: Mapping[str, Rate] = field(default_factory=dict)
+    """By number of threads operations a second of matrix products, `product` with the number in use. Of the
+    others that could be chosen, those that products did not take too long with; empty where nothing was to
+    choose."""
+
+    @property
+    def products(self) -> Mapping[str, Rate]:
+        """By number of threads, also where only one was measured."""
+        return self.thread_products or {str(self.threads): self.product}
 
     @property
     def fastest(self) -> float:
         """Operations a second of the fastest work that was seen."""
         return max(self.product.fastest, self.seed.fastest if self.seed else 0.0)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Training steps of one network on examples of one size; without a name of the task's control network."""
+
+    size: int
+    batch_size: int
+    steps: int
+    seconds: float
+    network: str = ""
+
+    @property
+    def examples_per_second(self) -> float:
+        """0 if it took no time, which the rule on measurements reports."""
+        return self.batch_size * self.steps / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -266,6 +291,13 @@ class Control(FromGroup):
     largest take too long."""
     network: str = ""
     """The name of the smaller network, where a processor took `ControlNetwork.smaller`."""
+    others: tuple[Rung, ...] = ()
+    """What else a processor timed, from the smallest: controls are compared at a rung that both have."""
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """All that were timed, this one last."""
+        return (*self.others, Rung(self.size, self.batch_size, self.steps, self.seconds, self.network))
 
 
 @dataclass(frozen=True)

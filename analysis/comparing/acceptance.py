@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import fsum
 from statistics import median
 
 from aiperf import toml
@@ -11,17 +12,26 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
-from aiperf.wording import counted, percent, rate, scaled
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
+from aiperf.wording import counted, percent, rate
 from analysis.comparing.history import changes, changes_text, drops, earlier
-from analysis.comparing.kind import MixedError
+from analysis.comparing.kind import MixedError, refuse_sizes
 from analysis.comparing.scaling import refuse_mixed
 from analysis.readings.judged import Judged
-from analysis.readings.key import figures, num_devices
+from analysis.readings.key import PER_JOULE, figures
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
+RATES: Mapping[str, Callable[[float], str]] = {
+    "ops_per_second": rate,
+    "ops_per_second_per_device": rate,
+    "mfu": percent,
+    "control_examples_per_second": "{:,.4g}/s".format,
+    "ops_per_joule": PER_JOULE.text,
+}
+"""The figures of which the median of the runs is judged, and how each is written."""
 COUNTS = ("runs", "earlier_runs")
 """Keys that alone ask for nothing."""
 
@@ -35,20 +45,20 @@ class Criteria:
     """What a site asks for, from a TOML file of these keys; 0 or false: not asked."""
 
     runs: int = 1
-    """At least so many, each with a random seed of its own."""
+    """At least so many, each with a random seed of its own, which ranked ones need not have."""
     ranked: bool = False
     """Each run is of the class ranked."""
     min_ops_per_second: float = 0.0
-    """Sustained OPS of each run."""
+    """Sustained OPS. This and the other rates are those of the median of the runs."""
     min_ops_per_second_per_device: float = 0.0
     min_mfu: float = 0.0
     """A share: 0.35."""
     min_control_examples_per_second: float = 0.0
-    """Of all devices together, before the span."""
+    """Of all devices together, before the span; at the largest size that all of the runs have timed."""
     min_ops_per_joule: float = 0.0
     """Of the devices alone; unknown where no sensor is read."""
     max_error: float = 0.0
-    """Of the best network, on the test part; from 0 to 1."""
+    """Of each run's best network, on the test part; from 0 to 1."""
     max_spread: float = 0.0
     """(greatest − least) / median of the runs' sustained OPS."""
     min_node_control: float = 0.0
@@ -56,7 +66,7 @@ class Criteria:
     no_slow_ranks: bool = False
     """No rank and no group is an outlier (docs/machine.md)."""
     max_drop: float = 0.0
-    """Of each run's sustained OPS and control below the median of the earlier runs, as a share: 0.03."""
+    """Of the runs' median sustained OPS and control below that of the earlier runs, as a share: 0.03."""
     earlier_runs: int = 5
     """So many of the earlier runs are taken, the last ones."""
     same_environment: bool = False
@@ -131,16 +141,14 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
             raise Unacceptable(f"{run.files.directory} is {run.verdict.answer.value}: {why}; omit it")
     try:
         refuse_mixed(runs)
+        refuse_sizes(runs)
     except MixedError as error:
         raise Unacceptable(str(error)) from None
-    if len(sizes := {num_devices(run.replay) for run in runs}) > 1:
-        raise Unacceptable(
-            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of the same size"
-        )
     return Acceptance(
         tuple(run.replay.opened.run_id for run in runs),
         (
             *_together(criteria, runs),
+            *_medians(criteria, runs),
             *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
             *_since(criteria, runs, history),
         ),
@@ -150,32 +158,48 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     seeds = {run.replay.opened.config.random_seed for run in runs}
     text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
-    enough = len(runs) >= criteria.runs and len(seeds) == len(runs)
-    yield Judgement("runs", "all runs", text, f"at least {criteria.runs}, each with its own seed", enough)
+    needs_seeds = not runs[0].replay.opened.config.ranked
+    enough = len(runs) >= criteria.runs and (len(seeds) == len(runs) or not needs_seeds)
+    required = f"at least {criteria.runs}" + ", each with its own seed" * needs_seeds
+    yield Judgement("runs", "all runs", text, required, enough)
     if criteria.max_spread:
         rates = [run.score.ops_per_second for run in runs]
         spread = (max(rates) - min(rates)) / median(rates) if len(rates) > 1 else None
         yield _bounded("max_spread", "all runs", spread, criteria.max_spread, percent)
 
 
+def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
+    """Rates: one run's is partly luck."""
+    for key, text in RATES.items():
+        if least := getattr(criteria, f"min_{key}"):
+            yield _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
+
+
+def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
+    if key == "ops_per_joule":
+        return [read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs]
+    if key == "control_examples_per_second":
+        common = at_common_rung([controls_of(run.replay) for run in runs])
+        return [fsum(one.examples_per_second for one in each.values()) for each in common or ()]
+    return [figures(run.replay, run.score)[key].value for run in runs]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Unknown where one of them is, or all are."""
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None
+
+
+def _median_of(runs: Sequence[Judged]) -> str:
+    """What is judged there."""
+    return f"median of {len(runs)} runs" if len(runs) > 1 else runs[0].replay.opened.run_id
+
+
 def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
-    name, known = run.replay.opened.run_id, figures(run.replay, run.score)
+    name = run.replay.opened.run_id
     if criteria.ranked:
         is_ranked = run.verdict.run_class is RunClass.RANKED
         yield Judgement("ranked", name, "ranked" if is_ranked else "smoke", "ranked", is_ranked)
-    for key in ("ops_per_second", "ops_per_second_per_device"):
-        if least := getattr(criteria, f"min_{key}"):
-            yield _bounded(f"min_{key}", name, known[key].value, least, rate)
-    if criteria.min_mfu:
-        yield _bounded("min_mfu", name, known["mfu"].value, criteria.min_mfu, percent)
-    if least := criteria.min_control_examples_per_second:
-        control = run.score.control
-        measured = control.examples_per_second if control else None
-        yield _bounded("min_control_examples_per_second", name, measured, least, _per_second)
-    if least := criteria.min_ops_per_joule:
-        usage = read_usage(run.files, run.replay)
-        measured = usage.ops_per_joule(run.score.goodput.operations)
-        yield _bounded("min_ops_per_joule", name, measured, least, _per_joule)
     if criteria.max_error:
         measured = run.score.quality.error if run.score.quality else None
         yield _bounded("max_error", name, measured, criteria.max_error, percent)
@@ -184,9 +208,10 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
     name, leg = run.replay.opened.run_id, run.replay.leg
     if criteria.min_node_control:
-        middle = median([control.examples_per_second for control in leg.controls.values()] or [0.0])
+        controls = comparable(leg.controls).values()
+        middle = median([control.examples_per_second for control in controls] or [0.0])
         for host in sorted({event.ready.host for event in leg.ranks}):
-            own = [each.examples_per_second for each in leg.controls.values() if each.host == host]
+            own = [each.examples_per_second for each in controls if each.host == host]
             share = min(own) / middle if own and middle > 0 else None
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
             yield replace(found, node=host)
@@ -201,18 +226,19 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:
-    for run in runs:
-        name, before = run.replay.opened.run_id, earlier(run, history, criteria.earlier_runs)
-        if criteria.max_drop:
-            for drop in drops(run, before):
-                passed = None if drop.share is None else drop.share <= criteria.max_drop
-                required = f"at most {percent(criteria.max_drop)} below"
-                yield Judgement("max_drop", name, drop.text, required, passed)
-        if criteria.same_environment:
-            last = before[-1] if before else runs[0]
-            found = changes(last, run)
-            required = f"that of {last.replay.opened.run_id}"
-            yield Judgement("same_environment", name, changes_text(found), required, not found)
+    if criteria.max_drop:
+        first = min(runs, key=lambda run: run.began)
+        for drop in drops(runs, earlier(first, history, criteria.earlier_runs)):
+            passed = None if drop.share is None else drop.share <= criteria.max_drop
+            required = f"at most {percent(criteria.max_drop)} below"
+            yield Judgement("max_drop", _median_of(runs), drop.text, required, passed)
+    for run in runs if criteria.same_environment else ():
+        before = earlier(run, history, criteria.earlier_runs)
+        last = before[-1] if before else runs[0]
+        found = changes(last, run)
+        required = f"that of {last.replay.opened.run_id}"
+        name = run.replay.opened.run_id
+        yield Judgement("same_environment", name, changes_text(found), required, not found)
 
 
 def _bounded(
@@ -223,11 +249,3 @@ def _bounded(
     if value is None:
         return Judgement(criterion, run, "unknown", required, None)
     return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)
-
-
-def _per_second(value: float) -> str:
-    return f"{value:,.4g}/s"
-
-
-def _per_joule(value: float) -> str:
-    return scaled(value, "OPS/W")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
-from aiperf.wording import percent, plain, rates
+from aiperf.wording import counted, percent, plain, rates
+from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
 from analysis.readings import facts
-from analysis.readings.hosts import control_reading
+from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
+from analysis.readings.hosts import reading_of
 from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import ERROR, PER_JOULE, Figure, figures, task_of_run
+from analysis.readings.key import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.usage import read_usage
 from analysis.table import Table
 
 HOSTS_SHOWN = 8
+MEASURE = "aiperf-hpc run --like RUN --repeats 5"
+"""What the spread is measured with."""
 JOB = "job"
 """The number of a batch job: each run has its own, and it changes nothing."""
 
@@ -39,9 +45,15 @@ class Comparison:
     surroundings: Table
 
 
-def compare(first: Judged, second: Judged) -> Comparison:
-    """Raises AiperfError for runs of two tasks."""
+def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -> Comparison:
+    """`spread`: of runs of their preset, length and size, as far as it was measured.
+
+    Raises AiperfError for runs of two tasks, and for the spread of other runs.
+    """
     refuse_two_tasks(first, second)
+    if spread is not None:
+        for run in (first, second):
+            refuse_other_spread(spread, run)
     ids = (first.replay.opened.run_id, second.replay.opened.run_id)
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
@@ -56,7 +68,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
-        says=f"{_warning(first, second)}{_says(first.score, second.score)} {_beside(others)}",
+        says=f"{_warning(first, second)}{_says(first, second, spread)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
         configuration=configuration,
@@ -112,23 +124,39 @@ def _warning(first: Judged, second: Judged) -> str:
     )
 
 
-def _says(first: Score, second: Score) -> str:
-    for name, score in (("first", first), ("second", second)):
-        if not score.ops_per_second:
+def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
+    rates = [run.score.ops_per_second for run in (first, second)]
+    for name, rate in zip(("first", "second"), rates):
+        if not rate:
             return f"The {name} run has no credited operations; there is nothing to compare."
-    ratio = second.ops_per_second / first.ops_per_second - 1
-    change = (
-        "is as fast as"
-        if abs(ratio) < 5e-5
-        else f"has {percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'} OPS than"
+    ratio = rates[1] / rates[0] - 1
+    if abs(ratio) < 5e-5:
+        return "The second run is as fast as the first."
+    seeds = {run.replay.opened.config.random_seed for run in (first, second)}
+    change = f"{percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'}"
+    return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, spread)}"
+
+
+def chance_text(rates: Sequence[float], seeds: Collection[int], spread: RepeatedRuns | None) -> str:
+    """Whether two runs of one configuration differ as much as these two, of these random seeds. The interval
+    of the stable window does not say so: it is of one run, and the next one grows other networks."""
+    if spread is None:
+        return (
+            f"How far runs of one configuration differ is not known here, so this may be chance: `{MEASURE}` "
+            "measures it, and --spread takes what `aiperf-hpc spread --json` prints of those runs."
+        )
+    told = f"{len(spread.runs)} runs with {counted(spread.seeds, 'random seed')}, {plain(spread.machine)}"
+    most = largest_by_chance(spread)
+    if most is None or spread.seeds == 1 < len(seeds):
+        return (
+            f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
+            f"`{MEASURE}` measures that of several."
+        )
+    is_larger = abs(rates[1] - rates[0]) > most * fmean(rates)
+    return (
+        f"The difference is {'larger than' if is_larger else 'within'} the spread: two runs of {spread.kind} "
+        f"differ by up to {percent(most)} of their mean in 95 of 100 cases ({told})."
     )
-    text = f"The second run {change} the first."
-    a, b = first.timeline.stable_interval, second.timeline.stable_interval
-    if a is None or b is None:
-        return f"{text} One has no stable window, so the difference may be chance."
-    if a[0] <= b[1] and b[0] <= a[1]:
-        return f"{text} Their 95 % intervals overlap: the difference may be chance."
-    return f"{text} Their 95 % intervals do not overlap."
 
 
 def _beside(tables: Mapping[str, Table]) -> str:
@@ -146,10 +174,6 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
     energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
-    readings = [control_reading(one.replay) for one in (first, second)]
-    sizes = [reading.sizes if reading else "" for reading in readings]
-    name, *controls, change = rows["control_examples_per_second"]
-    controls = [f"{told} at {size}" if size else told for told, size in zip(controls, sizes)]
     return [
         rows["ops_per_second"],
         ["stable window, 95 % interval", _interval(first.score), _interval(second.score), ""],
@@ -157,7 +181,8 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         rows["regulated_score"],
         _row(*energy),
         rows["error"],
-        [name, *controls, change if sizes[0] == sizes[1] else ""],
+        _control(first, second),
+        _ceiling(first, second),
         rows["span_seconds"],
         ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
         ["verdict", *(facts.verdict_and_class(one.verdict, one.validated) for one in (first, second)), ""],
@@ -166,6 +191,27 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
 
 def _row(first: Figure, second: Figure) -> list[str]:
     return [first.name, first.text, second.text, first.unit.change(first.value, second.value)]
+
+
+def _control(first: Judged, second: Judged) -> list[str]:
+    """At the largest rung that both runs have; each at its own, and no difference, if they have none."""
+    both = [controls_of(one.replay) for one in (first, second)]
+    common = at_common_rung(both)
+    task = task_of_run(first.replay)
+    readings = [reading_of(task, controls) for controls in common or map(comparable, both)]
+    told = [f"{reading.text} at {reading.sizes}" if reading else "not measured" for reading in readings]
+    values = [reading.per_second if reading else None for reading in readings]
+    return ["control", *told, RATE.change(*values) if common else ""]
+
+
+def _ceiling(first: Judged, second: Judged) -> list[str]:
+    """Of matrix products, with the most threads that all ranks of both runs were measured with."""
+    both = [product_ceilings(one.replay) for one in (first, second)]
+    common = both[0].keys() & both[1].keys() - {MIXED}
+    counts = [most_threads(common)] * 2 if common else [most_threads(each) for each in both]
+    told = [products_text(each, count) if each else "unknown" for each, count in zip(both, counts)]
+    change = RATE.change(*(each[count] for each, count in zip(both, counts))) if common else ""
+    return ["ceiling of products", *told, change]
 
 
 def _per_joule(judged: Judged) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum
 from statistics import median
 
 from aiperf.rules.ending import Answer
+from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
 from analysis.comparing.comparison import environment
 from analysis.comparing.kind import CODE, unlike
@@ -19,18 +21,18 @@ HELD = ("ops_per_second", "control_examples_per_second")
 
 @dataclass(frozen=True)
 class Drop:
-    """How far one figure of a run lies below the median of earlier runs."""
+    """How far one figure of some runs lies below the median of earlier runs."""
 
     figure: Figure
     share: float | None
-    """Of the median; below 0 where the run has more. None: the figure is not known of the run or of them."""
+    """Of the median; below 0 where the runs have more. None: unknown of one run, or of all earlier ones."""
     earlier: int
     """Earlier runs that have the figure."""
 
     @property
     def text(self) -> str:
         if self.share is None:
-            return f"{self.figure.name}: not known for both this run and an earlier one"
+            return f"{self.figure.name}: not known for both these runs and an earlier one"
         side = "below" if self.share >= 0 else "above"
         of = "the earlier run" if self.earlier == 1 else f"the median of {self.earlier} earlier runs"
         return f"{self.figure.name} {percent(abs(self.share))} {side} {of}"
@@ -47,23 +49,37 @@ def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
         for other in others
         if other.verdict.answer is Answer.VALID
         and other.replay.begin_chain != run.replay.begin_chain
-        and began(other) < began(run)
+        and other.began < run.began
         and num_devices(other.replay) == num_devices(run.replay)
         and set(unlike(run, other)) <= {CODE}
     ]
-    return sorted(same, key=began)[-most:]
+    return sorted(same, key=lambda other: other.began)[-most:]
 
 
-def began(run: Judged) -> str:
-    """The time of day at which it began, in the form of ISO 8601."""
-    return run.replay.legs[0].began.started if run.replay.legs else ""
+def drops(runs: Sequence[Judged], before: Sequence[Judged]) -> list[Drop]:
+    """The medians of sustained OPS and the control, compared with those of the earlier runs."""
+    own = [figures(run.replay, run.score) for run in runs]
+    ops, control = (_median([each[key] for each in own]) for key in HELD)
+    return [
+        _drop(ops, [each.score.ops_per_second for each in before]),
+        _drop(control, [_control(runs, each, control.value) for each in before]),
+    ]
 
 
-def drops(run: Judged, before: Sequence[Judged]) -> list[Drop]:
-    """Of each figure that `HELD` names, beside those of the earlier runs."""
-    own = figures(run.replay, run.score)
-    theirs = [figures(each.replay, each.score) for each in before]
-    return [_drop(own[key], [each[key].value for each in theirs]) for key in HELD]
+def _median(each: Sequence[Figure]) -> Figure:
+    """Unknown where one of them is."""
+    values = [one.value for one in each if one.value is not None]
+    return replace(each[0], value=median(values) if len(values) == len(each) else None)
+
+
+def _control(runs: Sequence[Judged], other: Judged, own: float | None) -> float | None:
+    """What the other run's control is where `own` is that of the runs: they are compared at a rung that all
+    have; None if they have none."""
+    common = at_common_rung([controls_of(each.replay) for each in (*runs, other)])
+    if own is None or common is None:
+        return None
+    *mine, its = (fsum(each.examples_per_second for each in controls.values()) for controls in common)
+    return own * its / median(mine) if median(mine) > 0 else None
 
 
 def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:

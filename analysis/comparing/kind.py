@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
 from analysis.readings import facts
 from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import task_of_run
+from analysis.readings.key import num_devices, task_of_run
 
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
@@ -31,11 +32,20 @@ def refuse_twice(runs: Sequence[Judged]) -> None:
         seen[run.replay.begin_chain] = run
 
 
-def refuse_unlike(first: Judged, other: Judged) -> None:
-    """Raises AiperfError, which names the difference, for runs of two tasks, origins or kinds."""
+def refuse_sizes(runs: Sequence[Judged]) -> None:
+    """Raises MixedError for runs on different numbers of devices."""
+    if len(sizes := {num_devices(run.replay) for run in runs}) > 1:
+        raise MixedError(
+            f"the runs have {' and '.join(map(str, sorted(sizes)))} devices; give runs of the same size"
+        )
+
+
+def refuse_unlike(first: Judged, other: Judged, chosen: Collection[str] = ()) -> None:
+    """Raises AiperfError, which names the difference, for runs of two tasks, origins or kinds. `chosen`:
+    settings that may differ, because runs choose them."""
     refuse_two_tasks(first, other)
     _refuse_other_origin(first, other)
-    _refuse_other_kind(first, other)
+    _refuse_other_kind(first, other, chosen)
 
 
 def _refuse_other_origin(first: Judged, other: Judged) -> None:
@@ -47,8 +57,8 @@ def _refuse_other_origin(first: Judged, other: Judged) -> None:
         )
 
 
-def _refuse_other_kind(first: Judged, other: Judged) -> None:
-    if wrong := unlike(first, other):
+def _refuse_other_kind(first: Judged, other: Judged, chosen: Collection[str]) -> None:
+    if wrong := [name for name in unlike(first, other) if name not in chosen]:
         name, mine, its = wrong[0], _kind(first), _kind(other)
         raise MixedError(
             f"{other.files.directory} is not comparable with {first.files.directory}: {name} is "
@@ -62,6 +72,12 @@ def unlike(first: Judged, other: Judged) -> list[str]:
     """The names of what differs and must agree, in alphabetical order."""
     mine, its = _kind(first), _kind(other)
     return sorted(name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name))
+
+
+def kind_key(run: Judged) -> str:
+    """Equal for runs of one kind and size."""
+    kind = sorted(_kind(run).items())
+    return sha256(repr((num_devices(run.replay), kind)).encode()).hexdigest()
 
 
 def _kind(run: Judged) -> Mapping[str, Any]:

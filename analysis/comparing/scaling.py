@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf.journal.events import Origin
@@ -82,8 +82,9 @@ def _credited(run: Judged) -> bool:
     return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
 
 
-def refuse_mixed(runs: Sequence[Judged]) -> None:
-    """Raises MixedError, which names the difference, for runs that are not of one kind or have no span."""
+def refuse_mixed(runs: Sequence[Judged], chosen: Collection[str] = ()) -> None:
+    """Raises MixedError, which names the difference, for runs that are not of one kind or have no span.
+    `chosen`: settings that may differ, because runs choose them."""
     for run in runs:
         if not _credited(run):
             raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; omit it")
@@ -92,7 +93,7 @@ def refuse_mixed(runs: Sequence[Judged]) -> None:
         if why := nothing_to_compare(run):
             raise MixedError(f"{run.files.directory}: {why}; omit it")
     for other in runs[1:]:
-        refuse_unlike(runs[0], other)
+        refuse_unlike(runs[0], other, chosen)
 
 
 def scaling(runs: Sequence[Judged]) -> Scaling:

@@ -42,6 +42,7 @@ from analysis.readings.devices import (
     look,
     roofline_share_text,
     slow_text,
+    threads_text,
 )
 from analysis.readings.facts import engines_text
 from analysis.readings.hosts import control_cost, hosts
@@ -204,6 +205,7 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
     replay, score = judged.replay, judged.score
     rows = [
         ("ceiling", ceiling_text(replay, score)),
+        ("matrix products", threads_text(replay)),
         ("roofline", roofline_share_text(replay)),
         ("energy", energy_text(devices.usage, score)),
         *(("slow", text) for text in slow_text(devices.slow, replay)),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
@@ -12,7 +13,7 @@ from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.known import task_of
-from aiperf.wording import clock, kilowatt_hours, percent, rate, scaled
+from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
@@ -21,6 +22,8 @@ from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
 
 DEVICES_SHOWN = 64
+MIXED = ""
+"""In place of a number of threads: ranks were measured with different ones."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,42 @@ def ceiling_text(replay: Replay, score: Score) -> str:
     if share > 1:
         return f"unknown: the ceiling was measured too low, {rate(total)} in a worse moment than the run"
     return f"{percent(share, 1)} of {rate(total)}, the fastest work seen before the span"
+
+
+def product_ceilings(replay: Replay) -> Mapping[str, float]:
+    """By number of threads, operations a second of matrix products of all ranks together, before the span.
+
+    Only with numbers that all ranks were measured with; without one, their own together as MIXED."""
+    measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
+    counts = set[str]().union(*(one.products for one in measured[:1]))
+    counts = counts.intersection(*(one.products for one in measured))
+    if measured and not counts:
+        return {MIXED: fsum(one.product.fastest for one in measured)}
+    return {
+        count: fsum(one.products[count].fastest for one in measured)
+        for count in sorted(counts, key=_in_order)
+    }
+
+
+def most_threads(counts: Iterable[str]) -> str:
+    return max(counts, key=_in_order, default=MIXED)
+
+
+def products_text(found: Mapping[str, float], count: str) -> str:
+    """ "212 GOPS with 1 thread"; of devices that have none, or of several numbers, the rate alone."""
+    words = "" if count in (MIXED, "0") else f" with {plain(count)} thread{'' if count == '1' else 's'}"
+    return f"{rate(found[count])}{words}"
+
+
+def threads_text(replay: Replay) -> str:
+    """The ceilings of products with each number of threads; empty where only one was measured."""
+    found = product_ceilings(replay)
+    return ", ".join(products_text(found, count) for count in found) if len(found) > 1 else ""
+
+
+def _in_order(count: str) -> tuple[int, str]:
+    """As numbers are; a journal may hold any text."""
+    return len(count), count
 
 
 def energy_text(usage: Usage, score: Score) -> str:

@@ -12,8 +12,9 @@ from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
 from aiperf.score.lineage import counted
+from aiperf.score.rungs import Controls, comparable, controls_of
 from aiperf.tasks.known import task_of
-from aiperf.tasks.task import Amount, ControlNetwork
+from aiperf.tasks.task import Amount, ControlNetwork, Task
 from aiperf.trial import State, origin
 from aiperf.wire.messages import Control
 from aiperf.wording import figure
@@ -45,9 +46,12 @@ class ControlReading:
 
 
 def control_reading(replay: Replay) -> ControlReading | None:
-    """Of the first leg that measured it."""
-    task = task_of(replay.opened.config.data)
-    controls = _controls(replay)
+    """At a rung that all ranks have; at those that each has if none is common."""
+    return reading_of(task_of(replay.opened.config.data), comparable(controls_of(replay)))
+
+
+def reading_of(task: Task, controls: Controls) -> ControlReading | None:
+    """None if no rank measured it."""
     if not controls:
         return None
     rates = {rank: _rate_of(task.amount, control) for rank, control in controls.items()}
@@ -83,7 +87,7 @@ class ControlNetworkCost:
 
 def control_cost(replay: Replay) -> ControlNetworkCost | None:
     """Of the largest network and examples that a rank measured; None where none did."""
-    controls = _controls(replay)
+    controls = controls_of(replay)
     if not controls:
         return None
     largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
@@ -140,10 +144,6 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     return Table.of(columns, cells, (False, False, True, True, True))
 
 
-def _controls(replay: Replay) -> Mapping[int, Control]:
-    return next((leg.controls for leg in replay.legs if leg.controls), {})
-
-
 def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     amount, rates = _rates(replay)
     cells: list[list[Cell]] = []
@@ -157,9 +157,10 @@ def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
 
 
 def _rates(replay: Replay) -> tuple[Amount, Mapping[int, float]]:
-    """Of the control by rank, and in what they are stated."""
+    """Of the control by rank, at a rung that all have, and in what they are stated."""
     amount = task_of(replay.opened.config.data).amount
-    return amount, {rank: _rate_of(amount, control) for rank, control in _controls(replay).items()}
+    controls = comparable(controls_of(replay))
+    return amount, {rank: _rate_of(amount, control) for rank, control in controls.items()}
 
 
 def _rate_of(amount: Amount, control: Control) -> float:

@@ -41,6 +41,11 @@ class Judged:
     layers: Mapping[str, int] | None
     """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
 
+    @property
+    def began(self) -> str:
+        """The time of day at which the run began, in the form of ISO 8601."""
+        return self.replay.legs[0].began.started if self.replay.legs else ""
+
 
 def refuse_two_tasks(first: Judged, other: Judged) -> None:
     """Raises AiperfError: what one network learns costs other operations than what another does, and an error

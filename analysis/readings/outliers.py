@@ -95,7 +95,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
 def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]:
     """What all of these ranks measured."""
     kinds: Mapping[str, tuple[str, list[Rate | None]]] = {
-        "matrix products": ("OPS", [one.product for one in ceilings]),
+        "matrix products": ("OPS", _products(ceilings)),
         "copying memory": ("B/s", [one.copy for one in ceilings]),
         "copying from the host": ("B/s", [one.upload for one in ceilings]),
         "summing in the group": ("B/s", [one.all_reduce for one in ceilings]),
@@ -104,6 +104,13 @@ def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]
         known = [one for one in rates if one is not None]
         if len(known) == len(rates):
             yield what, unit, known
+
+
+def _products(ceilings: Sequence[Ceiling]) -> list[Rate | None]:
+    """With the most threads that all of them were measured with; None for each if none is common."""
+    common = set(ceilings[0].products).intersection(*(one.products for one in ceilings))
+    count = max(common, key=lambda count: (len(count), count), default="")
+    return [one.products.get(count) for one in ceilings]
 
 
 def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:

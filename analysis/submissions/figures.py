@@ -76,13 +76,14 @@ def _before(replay: Replay) -> Iterator[Hashable]:
             yield from _digits(9, *event.ready.formats.values())
         for control in leg.controls.values():
             yield from _digits(9, control.seconds, control.examples_per_second)
+            yield from _digits(9, *(rung.seconds for rung in control.others))
         for ceiling in leg.ceilings.values():
             yield from _digits(9, *_of_ceiling(ceiling))
 
 
 def _of_ceiling(ceiling: Ceiling) -> Iterator[float]:
     rates = (ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed)
-    for rate in rates:
+    for rate in (*rates, *ceiling.thread_products.values()):
         if isinstance(rate, Rate):
             yield from (rate.fastest, rate.typical, rate.spread)
     yield from ceiling.thread_seconds.values()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf import __version__
-from aiperf.wording import moment, percent, plain, rate
+from aiperf.wording import moment, percent, plain, rate, rates
 from analysis.exports.csv_table import harmless
 from analysis.pages.page import page
 from analysis.readings.key import EXPLAINED
@@ -38,6 +38,10 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "nodes": lambda entry: entry.nodes,
     "devices": lambda entry: entry.devices,
     "ops_per_second": lambda entry: entry.ops_per_second,
+    "runs": lambda entry: entry.runs,
+    "least_ops_per_second": lambda entry: entry.ops_range[0],
+    "greatest_ops_per_second": lambda entry: entry.ops_range[1],
+    "other_pages": lambda entry: "; ".join(other.page for other in entry.others),
     "regulated_score_ops_per_second": lambda entry: entry.regulated_score,
     "ops_per_second_per_device": lambda entry: entry.ops_per_second_per_device,
     "mfu": lambda entry: entry.mfu,
@@ -70,6 +74,7 @@ def index_html(made: Standing) -> str:
         ],
         terms=EXPLAINED,
         rate=rate,
+        rates=rates,
         percent=percent,
         day=_day,
         images=_images,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
+from aiperf.wording import rate, rates
+from analysis.comparing.kind import kind_key
 from analysis.pages.head import About
 from analysis.pages.report import report_html
 from analysis.readings import facts
@@ -44,11 +46,12 @@ def rank(
     register: Register,
     write: Callable[[str, str], object],
     show: Callable[[str], object],
+    runs: int = 1,
 ) -> Standing:
     """Checks one package after the other; `write` is given each file's name and text.
 
-    `register`: the sites that are known by their keys. No package ends the ranking: what is wrong with it
-    stands in `refused`.
+    `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
+    ranking: what is wrong with it stands in `refused`.
     """
     found, refused, used = list[ValidRun](), list[RefusedPackage](), set[str]()
     for path in packages:
@@ -61,14 +64,7 @@ def rank(
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
                     entry = _entry(submission, signer, run, used)
-                    system = submission.system
-                    about = About(
-                        system["system_name"],
-                        system["submitter"],
-                        tables=_aside(submission, signer),
-                        back="index.html",
-                    )
-                    write(entry.page, report_html(run.judged, about))
+                    write(entry.page, _page(submission, run, entry))
                     found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
@@ -81,7 +77,14 @@ def rank(
             refused.append(
                 RefusedPackage(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"])
             )
-    made = standing(found, refused)
+    made = standing(found, refused, runs)
+    at = {one.entry.page: one for one in found}
+    for entry in made.entries:
+        if entry.others:  # which are known only now
+            path = next(path for path in packages if path.name == at[entry.page].package)
+            with checked(path, show) as submission:
+                run = next(run for run in submission.runs if f"runs/{run.name}" == at[entry.page].run)
+                write(entry.page, _page(submission, run, entry))
     write("index.html", index_html(made))
     write("ranking.csv", listing_csv(made))
     write("ranking.json", listing_json(made))
@@ -99,7 +102,8 @@ def _signer(submission: Submission, register: Register) -> Signer:
 
 def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
     replay = run.judged.replay
-    return ValidRun(entry, package, f"runs/{run.name}", replay.lines, measured(replay))
+    where = package, f"runs/{run.name}"
+    return ValidRun(entry, *where, replay.lines, measured(replay), kind_key(run.judged))
 
 
 def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:
@@ -111,6 +115,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
     several, control = len(submission.runs) > 1, control_reading(replay)
     return Entry(
         page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
+        machine=system["system_name"],
         system=system["system_name"] + (f" ({run.name})" if several else ""),
         submitter=system["submitter"],
         run=replay.opened.run_id,
@@ -147,6 +152,26 @@ def _page_name(text: str, used: set[str]) -> str:
         name, number = f"{plain}-{number}", number + 1
     used.add(name)
     return f"{name}.html"
+
+
+def _page(submission: Submission, run: Checked, entry: Entry) -> str:
+    """The report of its run."""
+    system = submission.system
+    tables = [*_runs(entry), *_aside(submission, entry.signer)]
+    about = About(system["system_name"], system["submitter"], tables=tables, back="index.html")
+    return report_html(run.judged, about)
+
+
+def _runs(entry: Entry) -> Iterator[tuple[str, Table]]:
+    """Those that it stands for."""
+    if entry.others:
+        low, high = entry.ops_range
+        rows = [
+            ["this run", f"{rate(entry.ops_per_second)}, the median of {entry.runs} runs"],
+            ["range", rates(low, high)],
+            *([f"{each.run}, {each.page}", rate(each.ops_per_second)] for each in entry.others),
+        ]
+        yield "Runs", Table(("", "sustained OPS"), rows, (False, True))
 
 
 def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from aiperf.tasks.task import Task
+from aiperf.wording import counted
 from analysis.submissions.figures import Figures, is_same_run
 
 
@@ -30,6 +32,11 @@ class Signer:
     """Of the registered site; else the key; empty for an unsigned package."""
 
     @property
+    def party_of_several(self) -> str:
+        """Equal for packages that may be of one submitter: unsigned ones have nobody who says otherwise."""
+        return "" if self.right is Right.UNSIGNED else self.party
+
+    @property
     def text(self) -> str:
         if self.right is Right.UNSIGNED:
             return "not signed"
@@ -42,7 +49,10 @@ class Entry:
 
     page: str
     """File name of its own page."""
+    machine: str
+    """The name of the system."""
     system: str
+    """The same, with the run's name where a package has several."""
     submitter: str
     run: str
     date: str
@@ -77,10 +87,28 @@ class Entry:
     signer: Signer
     contested_by: Sequence[str] = ()
     """Packages that claim the same run with no less right."""
+    others: Sequence[Entry] = ()
+    """Further runs of its system, where it stands for several: it is the one with the median OPS."""
 
     @property
     def ops_per_second_per_device(self) -> float:
         return self.ops_per_second / max(1, self.devices)
+
+    @property
+    def list_key(self) -> tuple[str, str, str, str]:
+        """Runs in which these are equal may be compared."""
+        return self.run_class, self.division, self.data, self.data_sha256
+
+    @property
+    def runs(self) -> int:
+        """That it stands for."""
+        return 1 + len(self.others)
+
+    @property
+    def ops_range(self) -> tuple[float, float]:
+        """The least and the greatest sustained OPS of these."""
+        rates = [each.ops_per_second for each in (self, *self.others)]
+        return min(rates), max(rates)
 
 
 @dataclass(frozen=True)
@@ -104,6 +132,8 @@ class ValidRun:
     lines: int
     """Of its journal."""
     figures: Figures
+    kind: str = ""
+    """Equal where configuration, code, data, devices and their number are; the random seed may differ."""
 
     @property
     def signer(self) -> Signer:
@@ -152,11 +182,35 @@ class Standing:
         return [entry for one in self.lists for entry in one.entries]
 
 
-def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage]) -> Standing:
-    """`refused`: packages, or runs of them, that nobody need compare with others."""
+def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage], runs: int = 1) -> Standing:
+    """`refused`: packages, or runs of them, that nobody need compare with others. `runs`: so many of each
+    system are asked for; where it is more than one, the run with the median OPS stands for all."""
     latest, repeated = _latest(found)
-    entries, lost = _settled(latest, found)
-    return Standing(_lists(entries), [*refused, *repeated, *lost])
+    kept, lost = _settled(latest, found)
+    few = list[RefusedPackage]()
+    if runs > 1:
+        kept, few = _medians(kept, runs)
+    return Standing(_lists([one.entry for one in kept]), [*refused, *repeated, *lost, *few])
+
+
+def _medians(kept: Sequence[ValidRun], least: int) -> tuple[list[ValidRun], list[RefusedPackage]]:
+    """Of an even number the lower of the two in the middle."""
+    systems = defaultdict[tuple[object, ...], list[ValidRun]](list)
+    for one in sorted(kept, key=lambda one: one.entry.ops_per_second):
+        entry = one.entry
+        whose = (entry.submitter, entry.signer.party_of_several, entry.machine, one.kind)
+        systems[whose + entry.list_key].append(one)
+    medians, few = list[ValidRun](), list[RefusedPackage]()
+    for group in systems.values():
+        if len(group) < least:
+            runs = counted(len(group), "run")
+            why = f"its system has {runs} of this configuration and size, and the list asks for {least}"
+            few += [one.refused(why) for one in group]
+            continue
+        middle = group[(len(group) - 1) // 2]
+        others = tuple(one.entry for one in group if one is not middle)
+        medians.append(replace(middle, entry=replace(middle.entry, others=others)))
+    return medians, few
 
 
 def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:
@@ -175,12 +229,12 @@ def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPack
 
 def _settled(
     latest: Sequence[ValidRun], found: Sequence[ValidRun]
-) -> tuple[list[Entry], list[RefusedPackage]]:
+) -> tuple[list[ValidRun], list[RefusedPackage]]:
     """Who has less right than another claimant does not stand.
 
     Each pair is looked at by itself: a forgery out of two runs makes them no rivals of each other.
     """
-    entries, refused = list[Entry](), list[RefusedPackage]()
+    kept, refused = list[ValidRun](), list[RefusedPackage]()
     stronger = {one.place: _rivals(one, found, more=True) for one in latest}
     for one in latest:
         # Who is refused for having less right than another contests nothing.
@@ -190,15 +244,15 @@ def _settled(
         elif equal and one.signer.right is Right.REGISTERED:
             refused.append(one.refused(_registered_text(one, equal)))
         else:
-            entries.append(replace(one.entry, contested_by=tuple(dict.fromkeys(o.package for o in equal))))
-    return entries, refused
+            contested_by = tuple(dict.fromkeys(other.package for other in equal))
+            kept.append(replace(one, entry=replace(one.entry, contested_by=contested_by)))
+    return kept, refused
 
 
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
     groups: dict[tuple[str, str, str, str], list[Entry]] = {}
     for entry in entries:
-        key = (entry.run_class, entry.division, entry.data, entry.data_sha256)
-        groups.setdefault(key, []).append(entry)
+        groups.setdefault(entry.list_key, []).append(entry)
     found = [
         RankedList(*key, sorted(group, key=lambda entry: -entry.ops_per_second))
         for key, group in groups.items()

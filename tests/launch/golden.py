@@ -75,7 +75,7 @@ GOLDEN = (
     Golden(SHIPPED / "weak_scaling.sbatch", "slurm", SITE, Job(4, 0.25, options=SYNTHETIC, sizes=(1, 2, 4))),
     Golden(SHIPPED / "ascend.sbatch", "slurm", ASCEND, Job(2, 1, options=SYNTHETIC)),
     Golden(SHIPPED / "container.sbatch", "slurm", CONTAINER, Job(4, 1, options=SYNTHETIC)),
-    Golden(HERE / "full.sbatch", "slurm", FULL, Job(64, 1.5, "spread", RANKED, repeat=5)),
+    Golden(HERE / "full.sbatch", "slurm", FULL, Job(64, 1.5, "spread", RANKED, repeat=5, ranked=True)),
     Golden(HERE / "torchrun.sbatch", "slurm", TORCHRUN, Job(1, 0.5)),
     Golden(HERE / "table.sbatch", "slurm", SITE, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "one_node.pbs", "pbs", PBS, Job(1, 1, options=SYNTHETIC)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,7 @@ queue = {{ account = "ACCOUNT", partition = "PARTITION" }}
 devices = {{ per_node = 8 }}
 """
 DIGITS = ("--", "--preset", "digits")
+RANKED = ("--", "--preset", "ranked", "--data", "images")
 Launch = Callable[..., Result]
 
 # Takes its script from standard input, and gives the number of the line that it wrote as the job's id.
@@ -104,8 +106,18 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
         (("slurm", "--", "--directory", "mine"), "every job has its own"),
         (("slurm", "--", "--dry-run"), "aiperf-hpc run --dry-run"),
         (("slurm", "--", "--preset", "nowhere.toml"), "nowhere.toml"),
-        (("slurm", "--repeat", "2", "--", "--random-seed", "5"), "each of several runs has its own"),
-        (("scaling", "--nodes", "1,2", "--", "--random-seed", "5"), "each of several runs has its own"),
+        (
+            ("slurm", "--repeats", "2", "--", "--random-seed", "5"),
+            "several runs have 1, 2, …, or the season's",
+        ),
+        (
+            ("scaling", "--nodes", "1,2", "--", "--random-seed", "5"),
+            "several runs have 1, 2, …, or the season's",
+        ),
+        (
+            ("slurm", *RANKED, "--random-seed", "5"),
+            "ranked = true, but random_seed is 5, not this season's 1; omit --random-seed",
+        ),
         (("scaling", "--nodes", "4,4", "--one-job"), "give each size once"),
         (("pbs",), "mpi.launcher is 'srun'; under PBS it must be one of mpiexec, mpirun, torchrun"),
         (("slurm", "--site", "mpirn.toml"), "under Slurm it must be one of srun, mpiexec, mpirun, torchrun"),
@@ -151,6 +163,27 @@ def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> N
         *["--parsable"] * 2,
         "--parsable --dependency=afterany:1:5:6",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [
+        (("slurm", "--repeats", 3, "-o", "job.sbatch"), ['"$SLURM_ARRAY_TASK_ID"']),
+        (("scaling", "--nodes", "1,4", "--directory", "."), ["1", "2"]),
+        (("scaling", "--nodes", "1,4", "--one-job", "--directory", "."), ['"$nodes"']),
+    ],
+)
+def test_several_runs_have_random_seeds_of_their_own_unless_they_are_ranked(
+    run: Launch, words: tuple[object, ...], seeds: list[str]
+) -> None:
+    for what, expected in ((RANKED, []), (DIGITS, seeds)):
+        printed(run(*words, *what))
+        scripts = [path.read_text() for path in sorted(Path().rglob("*.sbatch"))]
+        assert re.findall(r"--random-seed (\S+)", "".join(scripts)) == expected
+        for path in Path().rglob("*.sbatch"):
+            path.unlink()
+        for path in (Path("config.toml"), Path("study.json")):
+            path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +263,7 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the sc
     [
         ("slurm", "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
         (
-            "slurm --nodes 2 --repeat 5",
+            "slurm --nodes 2 --repeats 5",
             "1 h on 2 nodes, 5 times: 10 node-hours; the scheduler is asked for 15",
         ),
         (

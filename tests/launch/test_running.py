@@ -137,6 +137,8 @@ DONE: Outcome = (0, "done: runs/aiperf-hpc-7\n", [LOOKED, RAN])
 CONTINUED: Outcome = (75, STOPPED, [LOOKED, RAN, AGAIN])
 SIMULATED = f"last '{TESTED}'; exit 4"
 MINE = {"job": replace(JOB, directory="my runs/a"), "RUN": "exit 75", "STILL_RUNNING": "17"}
+ARRAY = {"job": replace(JOB, repeat=3), "SLURM_ARRAY_JOB_ID": "5"}
+ARRAY_DONE = "done: runs/aiperf-hpc-5\n"
 MODULES = replace(SITE, modules=("gcc/13", "openmpi"))
 NO_PROGRAM = replace(SITE, container=Container("x.sif", command="no-such-command"))
 ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
@@ -176,6 +178,15 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
             "DOCTOR": "[[ -e runs/aiperf-hpc-7/1 ]] && kill -USR1 $PPID; exit 0",
         },
         (75, STOPPED, [LOOKED, RAN, LOOKED, AGAIN]),
+    ),
+    "first of an array": ({**ARRAY, "SLURM_ARRAY_TASK_ID": "1"}, (0, ARRAY_DONE, [LOOKED, RAN])),
+    "second of an array": (
+        {**ARRAY, "SLURM_ARRAY_TASK_ID": "2"},
+        (0, ARRAY_DONE, [LOOKED, RAN, "aiperf-hpc spread"]),
+    ),
+    "second of an array, stopped": (
+        {**ARRAY, "SLURM_ARRAY_TASK_ID": "2", "RUN": "exit 75", "REQUEUE": "1"},
+        (75, BY_HAND.replace("hpc-7", "hpc-5"), [LOOKED, RAN, AGAIN]),
     ),
     # As Ascend's set_env.sh and activation scripts of conda do.
     "variables that are not set": ({"site": replace(SITE, setup=("export A=/opt/lib:$NEVER_SET",))}, DONE),

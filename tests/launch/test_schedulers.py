@@ -125,7 +125,7 @@ def test_a_job_asks_for_more_than_its_span(job: Job, seconds: int, clock: str) -
         (lambda: Job(0, 1), "--nodes is 0"),
         (lambda: Job(1, -1), "--hours is -1"),
         (lambda: Job(1, float("inf")), "--hours is inf"),
-        (lambda: Job(1, 1, repeat=0), "--repeat is 0"),
+        (lambda: Job(1, 1, repeat=0), "--repeats is 0"),
         (lambda: Job(1, 1, name="a b; rm -rf /"), "--name is"),
         (lambda: Job(2, 1, sizes=(1, 4)), "the job has 2 nodes"),
     ],

@@ -54,11 +54,12 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
     @hours_option
     @click.option("--name", default="aiperf-hpc", show_default=True, help="Name of the job.")
     @click.option(
-        "--repeat",
+        "--repeats",
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Number of runs, one after another, with random seeds 1, 2, …, to measure the spread.",
+        help="Number of runs, one after another, with random seeds 1, 2, …, or, if ranked, all with the "
+        "season's; then their spread is shown.",
     )
     @output_option("Script file; default: NAME-NODES plus the ending of the scheduler.")
     @click.option("--submit", is_flag=True, help="Submit the script.")
@@ -68,14 +69,15 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         nodes: int,
         hours: float,
         name: str,
-        repeat: int,
+        repeats: int,
         output: Path | None,
         submit: bool,
         options: tuple[str, ...],
     ) -> None:
-        context = run_context(options, hours, several=repeat > 1)
+        context = run_context(options, hours, several=repeats > 1)
         asked = take_asked(dict(context.params))
-        config, job = asked.config(), Job(nodes, hours, name, options, repeat=repeat)
+        config = asked.config()
+        job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked)
         path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
         text = script_text(scheduler, load_site(site), job)
         agree(context, asked, config, [job])

@@ -72,8 +72,8 @@ def scaling(
     """Write the jobs of a weak-scaling study: one per size, and a last one that writes the table.
 
     Prints the plan and its node-hours, and asks for a preset if neither --preset nor --data is given. All
-    sizes run the same configuration, each with a different random seed. `aiperf-hpc launch status STUDY`
-    shows the progress and can resubmit missing sizes.
+    sizes run the same configuration, each with a different random seed, or with the season's if it is
+    ranked. `aiperf-hpc launch status STUDY` shows the progress and can resubmit missing sizes.
     """
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
@@ -86,13 +86,14 @@ def scaling(
     if not machine.container.image:  # which may hold more than is installed here
         refuse_no_table()
     if one_job:
-        job = Job(sizes[-1], hours, files.name, options, directory=str(files.directory), sizes=sizes)
+        where = str(files.directory)
+        job = Job(sizes[-1], hours, files.name, options, where, ranked=config.ranked, sizes=sizes)
         path, script = files.directory / f"weak_scaling.{chosen.ending}", script_text(chosen, machine, job)
         agree(context, asked, config, [job])
         write_script(path, script)
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
-    jobs = {size: study.job(size, files) for size in sizes}
+    jobs = {size: study.job(size, files, config.ranked) for size in sizes}
     scripts = {files.script(size): script_text(chosen, machine, job) for size, job in jobs.items()}
     agree(context, asked, config, list(jobs.values()))
     write_script(files.config, text)

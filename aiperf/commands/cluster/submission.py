@@ -16,6 +16,7 @@ from aiperf.commands.running import run as run_command
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
+from aiperf.tasks.known import task_of
 from aiperf.wording import figure
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler
@@ -30,7 +31,9 @@ DECIDED: Mapping[str, tuple[str, str]] = {
     "again": ("--resume", "the script already does this"),
     "dry_run": ("--dry-run", "for a rehearsal: aiperf-hpc run --dry-run"),
     "examples_per_second": ("--examples-per-second", "for a rehearsal: aiperf-hpc run --dry-run"),
-    "random_seed": ("--random-seed", "each of several runs has its own"),
+    "repeats": ("--repeats", "give it before the --"),
+    "same_seed": ("--same-seed", "several runs have 1, 2, …, or the season's if ranked"),
+    "random_seed": ("--random-seed", "several runs have 1, 2, …, or the season's if ranked"),
 }
 """Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
 
@@ -63,9 +66,11 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[Job]) -> None:
     """Says what the jobs will run and what it costs, and asks where no option chose it.
 
-    Raises ConfigError where there is no terminal to ask on, where the answer is no, and where the assumptions
-    do not exist.
+    Raises ConfigError for ranked runs with a random seed other than the season's, where there is no terminal
+    to ask on, where the answer is no, and where the assumptions do not exist.
     """
+    if config.ranked and (wrong := task_of(config.data).ranked.random_seed_faults(config.random_seed)):
+        raise ConfigError(f"ranked = true, but {wrong[0]}; omit --random-seed or set ranked = false")
     click.echo(plan_text(asked, config, jobs), err=True)
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # a job would find out after it waited

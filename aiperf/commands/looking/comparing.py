@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -10,8 +12,10 @@ import click
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import PATH, output_option, writing
-from aiperf.files import RunFiles
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles, run_directories
 from aiperf.wording import plain
+from nas.bounded import read_bytes
 
 
 @click.command()
@@ -31,21 +35,72 @@ def scaling(directories: tuple[Path, ...], output: Path, beside: bool) -> None:
 @click.command()
 @click.argument("first", metavar="RUN|PACKAGE", type=PATH)
 @click.argument("second", metavar="RUN|PACKAGE", type=PATH)
+@click.option(
+    "--spread",
+    "spread_file",
+    type=PATH,
+    help="Say whether the difference is larger than this spread: a file that `spread --json` printed.",
+)
 @output_option("Also write a page to this file.")
-def compare(first: Path, second: Path, output: Path | None) -> None:
+def compare(first: Path, second: Path, spread_file: Path | None, output: Path | None) -> None:
     """Show the differences between two runs: scores, time, configuration, machine, software."""
     with extra("report"):
         from analysis.comparing.comparison import compare as compared
         from analysis.comparing.comparison import comparison_text
+        from analysis.comparing.repeatability_text import read_spread
         from analysis.readings.judged import glance
+    known = None if spread_file is None else read_spread(_bytes(spread_file), str(spread_file))
     with opened(first) as one, opened(second) as other:
-        found = compared(glance(one), glance(other))
+        found = compared(glance(one), glance(other), known)
     click.echo(comparison_text(found), nl=False)
     if output is not None:
         with extra("report"):
             from analysis.pages.study import comparison_html
         with writing(output):
             output.write_text(comparison_html(found), encoding="utf-8")
+
+
+@click.command()
+@click.argument("paths", metavar="RUN|PACKAGE|DIRECTORY...", nargs=-1, required=True, type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits, for `compare --spread`.")
+def spread(paths: tuple[Path, ...], as_json: bool) -> None:
+    """Show how far runs of one configuration differ, and by which cause: seed, choices before the span.
+
+    A DIRECTORY stands for all runs in it, as `run --repeats` leaves them. Only the random seed, the data
+    folder, the number of loader processes and what a run chooses itself may differ.
+    """
+    click.echo(spread_of(paths, as_json), nl=False)
+
+
+def spread_of(paths: Sequence[Path], as_json: bool = False) -> str:
+    """The spread as text. Of runs that are found in a directory those that are not complete are left out, and
+    reported. Raises MixedError."""
+    with extra("report"):
+        from analysis.comparing.repeatability import spread as spread_over
+        from analysis.comparing.repeatability import unfit
+        from analysis.comparing.repeatability_text import spread_json, spread_text
+        from analysis.readings.judged import glance
+    runs = []
+    with ExitStack() as stack:
+        for path in paths:
+            is_run = not path.is_dir() or os.path.lexists(RunFiles(path).journal)
+            for each in [path] if is_run else run_directories(path):
+                run = glance(stack.enter_context(opened(each)))
+                if is_run or not (why := unfit(run)):
+                    runs.append(run)
+                else:
+                    click.echo(plain(f"aiperf-hpc: {each} is {why}; left out of the spread"), err=True)
+        found = spread_over(runs)
+    return spread_json(found) if as_json else spread_text(found)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise AiperfError(
+            f"{path}: {error.strerror}; `aiperf-hpc spread RUN... --json` prints such a file"
+        ) from None
 
 
 def refuse_no_table() -> None:

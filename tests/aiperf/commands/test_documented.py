@@ -18,11 +18,31 @@ from tests.journals import Scene, told, write_run
 PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.
 ELSEWHERE = (
-    {"run", "resume", "data", "peak", "infer", "profile", "launch", "serve", "doctor", "package", "rank"}
+    {
+        "run",
+        "resume",
+        "spread",
+        "--spread",
+        "data",
+        "peak",
+        "infer",
+        "profile",
+        "launch",
+        "serve",
+        "doctor",
+        "package",
+        "rank",
+    }
     | {"scaling", "accept", "simulate", "--watch", "--reevaluate", "--torch", "--mlperf"}
     | {"--mlperf-inference", "peak.json", "PACKAGE", "accepted.tar.gz", "result.tar.gz"}
 )
-PLACES = {"runs/<id>": "RUN", "RUN...": "RUN", "DIRECTORY": ".", "/data/imagenet": "."}
+PLACES = {
+    "runs/<id>": "RUN",
+    "spread-of-digits": ".",
+    "RUN...": "RUN",
+    "DIRECTORY": ".",
+    "/data/imagenet": ".",
+}
 
 
 def documented() -> Iterator[tuple[str, tuple[str, ...]]]:

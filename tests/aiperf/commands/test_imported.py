@@ -32,4 +32,4 @@ def test_a_misspelt_one_is_answered_with_what_was_meant_and_with_all(typed: Type
 
 def test_a_shell_completes_them() -> None:
     found = ShellComplete(group, {}, "aiperf-hpc", "_AIPERF_HPC_COMPLETE").get_completions([], "s")
-    assert [each.value for each in found] == ["scaling", "score", "serve", "simulate", "status"]
+    assert [each.value for each in found] == ["scaling", "score", "serve", "simulate", "spread", "status"]

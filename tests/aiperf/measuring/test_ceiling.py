@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -92,6 +93,55 @@ def test_a_side_that_would_take_all_the_time_is_left_out(
     now = clock(monkeypatch, lambda left: 4e-3 * len(left) * left.shape[1] ** 2 / 64**3)
     assert [product.side for product in measure_products(device, "bf16")] == [64]
     assert now[0] < 0.1
+
+
+class Threaded:
+    """A processor that multiplies at a stated rate with each number of threads, and loads four times as much
+    of it with matrices of side 128 as with those of 64."""
+
+    kind, torch = "cpu", torch.device("cpu")
+
+    def __init__(self, rates: Mapping[int, float], used: int) -> None:
+        self.rates, self.threads = rates, used
+
+    def use_threads(self, count: int) -> None:
+        self.threads = count
+
+    def declare(self, format: str) -> None: ...
+
+    def synchronise(self) -> None: ...
+
+    def product_seconds(self, left: torch.Tensor) -> float:
+        rows, side = left.shape
+        return 2 * rows * side * side / self.rates[self.threads] * (64 / side) ** 2
+
+
+@pytest.mark.parametrize("used", [1, 2])
+@pytest.mark.parametrize(
+    ("rates", "known"),
+    [({1: 1e9, 2: 2e9}, {1, 2}), ({1: 1e9, 2: 1e9, 4: 1e7}, {1, 2})],
+    ids=["idle", "a core is somebody else's"],
+)
+def test_the_fastest_product_with_each_number_of_threads(
+    device: Device, monkeypatch: pytest.MonkeyPatch, rates: dict[int, float], known: set[int], used: int
+) -> None:
+    """One with which products take so long that none fits is left out: a step with all cores of a processor
+    that another program uses takes a hundred times as long."""
+    threaded: Any = Threaded(rates, used)
+    now = clock(monkeypatch, threaded.product_seconds)
+    products = measure_products(threaded, "fp32", 0.1)
+    seconds = {count: 1e9 / rate for count, rate in rates.items()}
+    began = now[0]
+    found = ceiling.measure_by_threads(threaded, "fp32", products, seconds, 0.4)
+    assert {count: rate.fastest for count, rate in found.items()} == pytest.approx(
+        {count: 4 * rates[count] for count in known}
+    )
+    assert now[0] - began < 0.4 + 0.1
+    assert threaded.threads == used
+
+
+def test_without_a_choice_of_threads_products_are_those_in_use(device: Device) -> None:
+    assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32"), {}, 0.1) == {}
 
 
 def test_a_copy_is_read_and_written(device: Device) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -9,11 +11,12 @@ import pytest
 import torch
 
 from aiperf.device import Device, bind
-from aiperf.measuring.control import measure_control
+from aiperf.measuring.control import RUNG_STEPS, measure_control
 from aiperf.measuring.training_step import placed
 from aiperf.tasks.images import IMAGES as IMAGES_TASK
 from aiperf.tasks.language import LANGUAGE
 from aiperf.tasks.task import ControlNetwork
+from aiperf.wire.messages import Rung
 from nas.graph import Graph
 from nas.modules import Network
 from nas.seeds import residual
@@ -35,33 +38,112 @@ IMAGES = replace(
 )
 
 
-@pytest.fixture(autouse=True)
-def _steps_take_a_twentieth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("control", [TEXT, IMAGES, replace(TEXT, smaller=SMALLER)])
+def test_real_steps_are_timed_at_every_rung(control: ControlNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on whenever it is read."""
     reads = count()
     monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: next(reads) / 20)
-
-
-@pytest.mark.parametrize("control", [TEXT, IMAGES], ids=["text", "examples"])
-def test_with_time_enough_it_comes_to_the_top(control: ControlNetwork) -> None:
-    found = measure_control(control, bind("cpu", 0), "fp32", 3.0)
-    assert (found.size, found.batch_size) == control.climb[-1]
-    assert found.steps > 1
-    assert found.examples_per_second == pytest.approx(2 * found.steps / found.seconds)
+    found = measure_control(control, bind("cpu", 0), "fp32", 6.0)
+    below = [(8, 2, "small")] if control.smaller else []
+    assert [(rung.size, rung.batch_size, rung.network) for rung in found] == [
+        *below,
+        *((size, batch_size, "") for size, batch_size in control.climb),
+    ]
+    steps = [rung.steps for rung in found]
+    assert RUNG_STEPS <= min(steps) <= max(steps) <= min(steps) + 1
+    assert all(rung.examples_per_second == pytest.approx(20 * rung.batch_size) for rung in found)
 
 
 @pytest.mark.contract
 def test_without_time_it_does_the_smallest() -> None:
-    found = measure_control(TEXT, bind("cpu", 0), "fp32", 1e-6)
-    assert (found.size, found.batch_size, found.steps) == (*TEXT.climb[0], 1)
+    (found,) = measure_control(replace(TEXT, smaller=SMALLER), bind("cpu", 0), "fp32", 1e-6)
+    assert (found.size, found.batch_size, found.steps, found.network) == (8, 2, 1, "small")
 
 
-@pytest.mark.parametrize(("seconds", "network", "size"), [(1e-6, "small", 8), (3.0, "", 32)])
-def test_the_task_s_network_follows_the_smaller_one_in_time_enough(
-    seconds: float, network: str, size: int
+class Processor:
+    """On which a step takes a stated time, longer by chance; the first of all twice as long, the first of a
+    size 1.2 times."""
+
+    def __init__(
+        self,
+        seconds: Mapping[tuple[int, int], float],
+        noise: float = 0.0,
+        seed: int = 0,
+        disturbed: float = 1.0,
+    ) -> None:
+        self.seconds, self.noise, self.rng = seconds, noise, random.Random(seed)
+        self.disturbed = disturbed
+        self.now = 0.0
+        self.done: list[tuple[int, int]] = []
+
+    def steps(self, *network: object) -> Callable[[int, int], Callable[[], None]]:
+        def of(batch_size: int, size: int) -> Callable[[], None]:
+            def step() -> None:
+                self.done.append((size, batch_size))
+                took = self.seconds[size, batch_size] * (1 + self.noise * self.rng.expovariate(1))
+                times = {1: 2.0 if len(self.done) == 1 else 1.2, 3: self.disturbed}
+                self.now += took * times.get(self.done.count((size, batch_size)), 1.0)
+
+            return step
+
+        return of
+
+    def climbed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> tuple[Rung, ...]:
+        monkeypatch.setattr("aiperf.measuring.control.placed", lambda graph, device: None)
+        monkeypatch.setattr("aiperf.measuring.control.training_steps", self.steps)
+        monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: self.now)
+        return measure_control(IMAGES_TASK.control, bind("cpu", 0), "fp32", seconds)
+
+
+ZEN_4 = {32: 0.17, 64: 0.19, 112: 0.28, 160: 0.42, 224: 0.70}
+"""A step of eight images in bf16 on two cores of an AMD EPYC."""
+SCALAR = {size: 0.05 * (size / 32) ** 2 for size in ZEN_4}
+"""Where the operations take all the time."""
+
+
+def of(steps: Mapping[int, float], times: float = 1.0) -> dict[tuple[int, int], float]:
+    return {(size, 8): times * seconds for size, seconds in steps.items()}
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "sizes"),
+    [
+        (of(ZEN_4), 1.0, [32]),
+        (of(ZEN_4), 2.1, [32, 64]),
+        (of(ZEN_4), 4.2, [32, 64, 112]),
+        (of(ZEN_4), 10.0, [32, 64, 112, 160, 224]),
+        (of(ZEN_4, 10.0), 10.0, [32]),
+        (of(ZEN_4, 0.1), 2.1, [32, 64, 112, 160, 224]),
+        (of(SCALAR), 2.1, [32, 64]),
+        (of(SCALAR), 4.2, [32, 64, 112]),
+        (of(SCALAR), 10.0, [32, 64, 112, 160]),
+    ],
+)
+def test_a_processor_ends_at_one_size_within_its_time(
+    steps: dict[tuple[int, int], float], seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = measure_control(replace(TEXT, smaller=SMALLER), bind("cpu", 0), "fp32", seconds)
-    assert (found.network, found.size, found.batch_size) == (network, size, 2)
+    """In each of 20 runs, whose steps take longer by chance: 2 % in the mean, and once in a while a tenth."""
+    for seed in range(20):
+        processor = Processor(steps, noise=0.02, seed=seed)
+        found = processor.climbed(monkeypatch, seconds)
+        assert [rung.size for rung in found] == sizes
+        assert min(rung.steps for rung in found) >= RUNG_STEPS
+        assert processor.now < 1.05 * seconds
+        for rung in found:
+            assert rung.seconds / rung.steps == pytest.approx(steps[rung.size, 8], rel=0.1)
+
+
+def test_a_step_that_another_program_disturbs_changes_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the timed ones of each size takes three times as long."""
+    usual, found = (Processor(of(ZEN_4), disturbed=times).climbed(monkeypatch, 16.0) for times in (1.0, 3.0))
+    assert [(rung.size, rung.examples_per_second) for rung in found] == [
+        (rung.size, pytest.approx(rung.examples_per_second)) for rung in usual
+    ]
+
+
+def test_a_processor_too_slow_for_three_steps_times_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = Processor(of(ZEN_4, 3.0)).climbed(monkeypatch, 1.8)
+    assert (found.size, found.steps, found.seconds) == (32, 1, pytest.approx(0.51))
 
 
 def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +154,7 @@ def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: py
         return placed(graph, device)
 
     monkeypatch.setattr("aiperf.measuring.control.placed", build)
-    found = measure_control(LANGUAGE.control, bind("cpu", 0), "fp32", 0.2)
+    (found,) = measure_control(LANGUAGE.control, bind("cpu", 0), "fp32", 0.2)
     assert (found.network, found.size, found.batch_size) == ("gpt-4x128", 64, 12)
     assert built == [867_072]
 

@@ -38,6 +38,7 @@ BY_TRIALS = told(Scene(minutes=0, max_trials=8))
 TWO_LEGS = told(Scene(minutes=0.25, killed_at=16.0))
 OUT_OF_MEMORY = told(Scene(minutes=0.25, out_of_memory=frozenset({2, 5})))
 LOST = told(Scene(minutes=0.3, lost=((1, 16.0),)))
+LUCKY = told(Scene(minutes=0.25, changes=(("random_seed", 7),)))
 
 Edit = Callable[[list[Timed]], list[Timed]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.score.peak import PEAKS, listed
 from aiperf.tasks.images import IMAGES
-from aiperf.wire.messages import Processor, Rate, Ready
+from aiperf.wire.messages import Processor, Rate, Ready, Rung
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.rules.forged import (
@@ -217,6 +217,14 @@ CONTROL: dict[str, Any] = {"batch_size": 8, "steps": 2, "seconds": 4.0, "example
 """What such a processor does in some seconds, at 224²."""
 
 
+RUNG = Rung(size=112, batch_size=8, steps=4, seconds=2.0)
+"""What it timed on its way there."""
+
+
+def with_other(**fields: Any) -> Mapping[str, Any]:
+    return {"others": (replace(RUNG, **fields),)}
+
+
 def made_on(processor: Processor | None, fastest: float, **control: object) -> Edit:
     """The same run, whose ranks have that processor and measured that ceiling."""
     return together(
@@ -233,6 +241,7 @@ def outcomes(edit: Edit) -> tuple[Outcome, ...]:
 
 def test_below_its_ceiling_a_run_passes() -> None:
     assert outcomes(made_on(ZEN_3, 1e11)) == (Outcome.PASSED,) * 3
+    assert outcomes(made_on(ZEN_3, 1e11, **with_other())) == (Outcome.PASSED,) * 3
 
 
 @pytest.mark.parametrize(
@@ -276,12 +285,59 @@ SLOW = replace(ZEN_3, logical=1, top_hertz=1e6, flags=("sse2",))
             "measurements",
             "is more than AMD EPYC can do",
         ),
+        *(
+            (made_on(ZEN_3, 1e11, **with_other(**fields)), "measurements", says)
+            for fields, says in (
+                ({"size": 113}, "used 113² images; possible sizes are 32, 64, 112, 160, 224"),
+                ({"network": "gpt-4x128"}, "used the network 'gpt-4x128', which the task does not have"),
+                ({"steps": 10**9}, "is more than AMD EPYC can do"),
+                ({"seconds": 0.0}, "4 steps of 8 112² images took 0.00 s"),
+                ({"batch_size": -8, "steps": -4}, "-4 steps of -8 112² images took 2.00 s"),
+                ({"size": 224}, "two rates of the same images in the same batch"),
+            )
+        ),
     ],
 )
 def test_what_no_processor_can_do_is_invalid(edit: Edit, rule: str, says: str) -> None:
     finding = found(edit(UNLISTED), rule)
     assert finding.outcome is Outcome.FAILED
     assert says in finding.text
+
+
+ONE, TWO = Rate(1e11, 9e10, 0.1), Rate(2e11, 1.5e11, 0.1)
+"""Products with one thread, which these ranks used, and with two."""
+
+
+def with_products(**products: Rate) -> Edit:
+    """By number of threads: t1, t2."""
+    return together(
+        made_on(ZEN_3, 1e11),
+        with_ceiling(
+            product=ONE,
+            threads=1,
+            thread_seconds={"1": 0.01, "2": 0.02},
+            thread_products={name[1:]: rate for name, rate in products.items()},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("products", "says"),
+    [
+        ({"t1": ONE, "t2": TWO}, None),
+        ({"t2": TWO}, "the products with 2 threads do not fit those with 1"),
+        ({"t1": TWO, "t2": TWO}, "the products with 1, 2 threads do not fit those with 1"),
+        ({"t1": ONE, "t4": TWO}, "the products with 1, 4 threads do not fit those with 1"),
+        ({"t1": ONE, "t2": Rate(1e13, 1e13, 0.0)}, "times the most that AMD EPYC can do"),
+        ({"t1": ONE, "t2": Rate(1e11, 2e11, 0.0)}, "the fastest rate is below the typical rate"),
+    ],
+)
+def test_products_with_other_threads_are_checked_like_the_ceiling(
+    products: Mapping[str, Rate], says: str | None
+) -> None:
+    finding = found(with_products(**products)(UNLISTED), "measurements")
+    assert finding.outcome is (Outcome.FAILED if says else Outcome.PASSED)
+    assert (says or "") in finding.text
 
 
 def test_the_control_is_counted_once_for_all_ranks() -> None:

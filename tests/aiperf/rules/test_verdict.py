@@ -255,6 +255,11 @@ def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() ->
             "ranked architecture",
             "search.bounds are not the defaults",
         ),
+        (
+            lambda run: run.configure(random_seed=7),
+            "ranked random seed",
+            "random_seed is 7, not this season's 1",
+        ),
     ],
 )
 def test_each_rule_of_eligibility_says_what_is_missing(
@@ -307,6 +312,7 @@ def test_the_ranked_preset_is_what_the_rules_want() -> None:
             "validate_every_examples is 150000, less than an eighth of an epoch (153896)",
         ),
         ({"seed_architecture": "resnet18"}, {}, "the seed is resnet18, not resnet50"),
+        ({"random_seed": 7}, {}, "random_seed is 7, not this season's 1"),
     ],
 )
 def test_what_stands_in_the_way_of_a_rank_is_foreseen(

@@ -9,12 +9,17 @@ import pytest
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
+from aiperf.journal.events import ControlMeasured
+from aiperf.wire.messages import Rung
+from aiperf.wording import rate
 from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
 from analysis.comparing.acceptance_text import acceptance_text
+from analysis.comparing.comparison import compare
 from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judged import Judged, examine
-from tests.journals import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
 
+CONTROL = Criteria(min_control_examples_per_second=1.0)
 GOOD = Machine(groups=4, failing=0.0)
 
 
@@ -45,7 +50,7 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     spread = (rates[2] - rates[0]) / rates[1]
     asked = Criteria(
         runs=3,
-        min_ops_per_second=rates[0],
+        min_ops_per_second=rates[1],
         max_spread=1.01 * spread,
         max_error=0.99,
         min_mfu=1e-9,
@@ -59,15 +64,19 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     assert {criterion: len(each) for criterion, each in by_criterion(found).items()} == {
         "runs": 1,
         "max_spread": 1,
-        "min_ops_per_second": 3,
-        "min_mfu": 3,
-        "min_control_examples_per_second": 3,
-        "min_ops_per_joule": 3,
+        "min_ops_per_second": 1,
+        "min_mfu": 1,
+        "min_control_examples_per_second": 1,
+        "min_ops_per_joule": 1,
         "max_error": 3,
         "min_node_control": 12,
         "no_slow_ranks": 3,
     }
-    stricter = replace(asked, min_ops_per_second=rates[1], max_spread=0.99 * spread, ranked=True, runs=4)
+    (middle,) = by_criterion(found)["min_ops_per_second"]
+    assert (middle.run, middle.measured) == ("median of 3 runs", rate(rates[1]))
+    stricter = replace(
+        asked, min_ops_per_second=1.001 * rates[1], max_spread=0.99 * spread, ranked=True, runs=4
+    )
     wrong = [each.criterion for each in accept(stricter, good).judgements if not each.passed]
     assert sorted(wrong) == ["max_spread", "min_ops_per_second", *["ranked"] * 3, "runs"]
 
@@ -96,6 +105,23 @@ def test_a_slow_node_is_named(tmp_path: Path) -> None:
     assert "\nNOT ACCEPTED: " in text
 
 
+def test_the_control_is_of_examples_and_of_one_size(tmp_path: Path) -> None:
+    """A text's figure elsewhere is of bytes."""
+    language = examine(RunFiles(Path(__file__).parents[2] / "recorded/language"))
+    (control,) = by_criterion(accept(CONTROL, [language]))["min_control_examples_per_second"]
+    assert (control.measured, control.passed) == ("194/s", True)
+
+    def run(seed: int, size: int) -> Judged:
+        scene = Scene(groups=1, minutes=0.1, epochs=10, changes=(("random_seed", seed),))
+        lines = [(t, within(e, size=size) if isinstance(e, ControlMeasured) else e) for t, e in told(scene)]
+        return examine(write_run(tmp_path / f"{seed}", lines))
+
+    runs = [run(1, 224), run(2, 224), run(3, 112)]
+    for some, answer in ((runs[:2], ("101/s", True)), (runs[1:], ("unknown", None))):
+        (control,) = by_criterion(accept(CONTROL, some))["min_control_examples_per_second"]
+        assert (control.run, control.measured, control.passed) == ("median of 2 runs", *answer)
+
+
 def forged(directory: Path) -> RunFiles:
     """A line was changed afterwards."""
     files = write_run(directory, replace(resized(CIFAR, 1.0), random_seed=7), GOOD)
@@ -105,17 +131,27 @@ def forged(directory: Path) -> RunFiles:
 
 
 def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> None:
-    (unmeasured,) = study(tmp_path, GOOD)[:1]
+    unmeasured = seeded(tmp_path, GOOD, 1)
     found = accept(Criteria(min_ops_per_joule=1.0, max_spread=0.1), [unmeasured])
     assert [(each.criterion, each.measured, each.passed) for each in found.judgements[1:]] == [
         ("max_spread", "unknown", None),
         ("min_ops_per_joule", "unknown", None),
     ]
     assert not found.passed
+    # Where it is unknown of one run, that of the median is.
+    (joules,) = by_criterion(accept(Criteria(min_ops_per_joule=1.0), [unmeasured, good[1]]))[
+        "min_ops_per_joule"
+    ]
+    assert (joules.run, joules.passed) == ("median of 2 runs", None)
     # The same seed twice is no repetition.
     twin = examine(write_run(tmp_path / "twin", resized(CIFAR, 1.0), replace(GOOD, random_seed=9)))
     (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), [good[0], twin]))["runs"]
     assert (runs.measured, runs.passed) == ("2 runs, 1 random seed", False)
+    # Ranked runs have no other.
+    ranked = replace(resized(CIFAR, 0.2), ranked=True)
+    pair = [examine(write_run(tmp_path / f"{n}", ranked, replace(GOOD, random_seed=n))) for n in (1, 2)]
+    (runs,) = by_criterion(accept(Criteria(runs=2, max_error=1.0), pair))["runs"]
+    assert (runs.text, runs.passed) == ("2 runs, 1 random seed, required at least 2", True)
 
 
 def test_runs_that_are_not_valid_or_of_two_sizes_are_refused(good: list[Judged], tmp_path: Path) -> None:
@@ -190,7 +226,7 @@ def test_what_is_of_another_kind_or_not_valid_is_no_history(days: list[Judged], 
 
 
 def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
-    ops, control = drops(days[3], days[:3])
+    ops, control = drops([days[3]], days[:3])
     middle = sorted(run.score.ops_per_second for run in days[:3])[1]
     assert ops.share == pytest.approx(1 - days[3].score.ops_per_second / middle)
     assert ops.text.startswith("sustained OPS ")
@@ -199,8 +235,40 @@ def test_a_slower_machine_is_found_and_by_how_much(days: list[Judged]) -> None:
     assert 0.1 < ops.share < 0.3
     assert control.share is not None
     assert abs(control.share) < 0.05  # the control of these journals does not follow the device's speed
-    faster, _ = drops(days[0], days[3:])
+    faster, _ = drops([days[0]], days[3:])
     assert faster.text.endswith(" % above the earlier run")
+
+
+def test_a_control_is_compared_at_a_size_that_both_have(
+    days: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor that came to 64² once and to 112² at other times, and is a tenth slower today."""
+
+    def timed(run: Judged, factor: float, *sizes: int) -> None:
+        rungs = [Rung(size, 8, 4, 32 * size / factor) for size in sizes]
+        leg = run.replay.leg
+        controls = {
+            rank: replace(
+                one, **vars(rungs[-1]), examples_per_second=factor / sizes[-1], others=tuple(rungs[:-1])
+            )
+            for rank, one in leg.controls.items()
+        }
+        monkeypatch.setattr(leg, "controls", controls)
+
+    timed(days[3], 0.9, 32, 64)
+    for run in days[:3]:
+        timed(run, 1.0, 32, 64, 112)
+    (_, control) = drops([days[3]], days[:3])
+    assert (control.share, control.earlier) == (pytest.approx(0.1), 3)
+    timed(days[0], 1.0, 112)  # as an older journal, which has the last size alone
+    (_, control) = drops([days[3]], days[:3])
+    assert (control.share, control.earlier) == (pytest.approx(0.1), 2)
+    (row,) = [row for row in compare(days[0], days[1]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.07143 images/s at 112²", "0.07143 images/s at 112²", "+0.00 %"]
+    (row,) = [row for row in compare(days[0], days[3]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.07143 images/s at 112²", "0.1125 images/s at 64²", ""]
+    (row,) = [row for row in compare(days[1], days[3]).score.rows if row[0] == "control"]
+    assert row[1:] == ["0.125 images/s at 64²", "0.1125 images/s at 64²", "−10.00 %"]
 
 
 def test_the_change_of_the_environment_is_named(days: list[Judged]) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analysis.comparing.comparison import compare, comparison_text
+from aiperf.errors import AiperfError
+from aiperf.journal.events import Origin
+from aiperf.wire.messages import Ceiling, Rate
+from analysis.comparing.comparison import chance_text, compare, comparison_text
+from analysis.comparing.repeatability import Repeat, RepeatedRuns
 from analysis.pages.study import comparison_html
+from analysis.readings.devices import threads_text
 from analysis.readings.judged import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
+UNKNOWN = (
+    "How far runs of one configuration differ is not known here, so this may be chance: "
+    "`aiperf-hpc run --like RUN --repeats 5` measures it, and --spread takes what `aiperf-hpc spread --json` "
+    "prints of those runs."
+)
 SETTINGS = {"threads": "1", "NCCL_ALGO": "Ring", "job": "Slurm 1"}
 
 
@@ -28,7 +39,7 @@ def test_a_run_does_not_differ_from_itself(judged: Judged) -> None:
     found = compare(judged, judged)
     assert found.names == ("four-groups (first)", "four-groups (second)")
     assert found.says == (
-        "The second run is as fast as the first. Their 95 % intervals overlap: the difference may be chance. "
+        "The second run is as fast as the first. "
         "Their configuration, machine, software and surroundings are the same."
     )
     same = (found.configuration, found.machine, found.software, found.surroundings)
@@ -43,7 +54,7 @@ def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -
     assert found.software.rows == []
     assert "lower OPS than the first" in found.says
     assert found.says.endswith(
-        "do not overlap. They also differ in configuration (1) and machine (1); these figures cannot "
+        f"{UNKNOWN} They also differ in configuration (1) and machine (1); these figures cannot "
         "show which of them made the difference."
     )
 
@@ -82,13 +93,104 @@ def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None
     assert several in comparison_text(found)
 
 
-def test_where_nothing_can_be_said_of_chance_or_of_anything_it_is_said(judged: Judged) -> None:
-    line = replace(judged.score.timeline, stable_interval=None)
-    unstable = replace(judged, score=replace(judged.score, timeline=line))
-    assert "so the difference may be chance." in compare(judged, unstable).says
+def test_a_difference_is_chance_as_far_as_runs_of_one_configuration_differ(
+    judged: Judged, other: Judged
+) -> None:
+    """Student's t of two degrees of freedom: 4.303 · √2 · 1 % of the mean is 6.09 %."""
+    rates = {1: 99e9, 2: 100e9, 3: 101e9}
+    repeats = tuple(Repeat(f"{seed}", seed, "", {"ops_per_second": rate}) for seed, rate in rates.items())
+    known = RepeatedRuns("cifar10", 3.0, "a machine", 8, Origin.MEASURED, "", repeats)
+    told = (
+        "the spread: two runs of cifar10, 3 minutes, 8 devices differ by up to 6.09 % of their mean in 95 of "
+        "100 cases (3 runs with 3 random seeds, a machine)."
+    )
+    for rate, word in ((106.2, "within"), (106.4, "larger than"), (94.2, "within"), (94.0, "larger than")):
+        assert chance_text((100e9, 1e9 * rate), {1, 2}, known) == f"The difference is {word} {told}", rate
+    one_seed = replace(known, runs=tuple(replace(each, random_seed=1) for each in repeats))
+    assert "larger than" in chance_text((100e9, 9e9), {1}, one_seed)
+    assert chance_text((100e9, 9e9), {1, 2}, one_seed) == (
+        "Their random seeds differ, and the spread is that of one seed (3 runs with 1 random seed, a "
+        "machine), so this may be chance: `aiperf-hpc run --like RUN --repeats 5` measures that of several."
+    )
+    assert (
+        "% lower OPS than the first. The difference is larger than the spread"
+        in compare(judged, other, known).says
+    )
+    why = "is a measured run of cifar10, 3 minutes, 8 devices; give the spread of such runs"
+    for wrong in (replace(known, minutes=2.0), replace(known, origin=Origin.SIMULATED)):
+        with pytest.raises(AiperfError, match=why):
+            compare(judged, other, wrong)
+
+
+def test_where_there_is_nothing_to_compare_it_is_said(judged: Judged) -> None:
     nothing = replace(judged, score=replace(judged.score, ops_per_second=0.0))
     for pair, name in (((nothing, judged), "first"), ((judged, nothing), "second")):
         assert compare(*pair).says.startswith(f"The {name} run has no credited operations;")
+
+
+Timed = Mapping[str, float]
+"""Products by number of threads; the first was used."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "row"),
+    [
+        (
+            [{"1": 2e11, "2": 4e11}],
+            [{"2": 3e11, "1": 1e11}],
+            ["400.0 GOPS with 2 threads", "300.0 GOPS with 2 threads", "−25.00 %"],
+        ),
+        # A journal without the others, or a stated number.
+        (
+            [{"1": 2e11, "2": 4e11}],
+            [{"1": 1e11}],
+            ["200.0 GOPS with 1 thread", "100.0 GOPS with 1 thread", "−50.00 %"],
+        ),
+        ([{"1": 2e11}], [{"2": 4e11}], ["200.0 GOPS with 1 thread", "400.0 GOPS with 2 threads", ""]),
+        # Two ranks with a number in common, and two without one.
+        (
+            [{"1": 1e11, "2": 2e11}, {"2": 2e11, "1": 1e11}],
+            [{"1": 1e11}, {"2": 2e11}],
+            ["400.0 GOPS with 2 threads", "300.0 GOPS", ""],
+        ),
+        ([{"0": 7e14}], [{"0": 7e14}], ["700.0 TOPS", "700.0 TOPS", "+0.00 %"]),
+        ([], [{"1": 1e11}], ["unknown", "100.0 GOPS with 1 thread", ""]),
+    ],
+)
+def test_ceilings_are_compared_with_equal_threads(
+    judged: Judged,
+    other: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    first: list[Timed],
+    second: list[Timed],
+    row: list[str],
+) -> None:
+    for run, ranks in ((judged, first), (other, second)):
+        ceilings = {}
+        for rank, timed in enumerate(ranks, 1):
+            rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
+            used = next(iter(rates))
+            ceiling = Ceiling(
+                rank, "node1", "a CPU", "bf16", 512, rates[used], rates[used], threads=int(used)
+            )
+            ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
+        monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
+    (found,) = [cells for cells in compare(judged, other).score.rows if cells[0] == "ceiling of products"]
+    assert found[1:] == row
+
+
+def test_the_report_names_the_ceiling_with_each_number_of_threads(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = {str(count): Rate(count * 1e11, count * 1e11, 0.0) for count in (1, 2, 12)}
+    one = Ceiling(1, "node1", "a CPU", "bf16", 512, rates["2"], rates["2"], threads=2)
+    for thread_products, text in (
+        (rates, "100.0 GOPS with 1 thread, 200.0 GOPS with 2 threads, 1.200 TOPS with 12 threads"),
+        ({}, ""),
+    ):
+        ceilings = {1: replace(one, thread_products=thread_products)}
+        monkeypatch.setattr(judged.replay.leg, "ceilings", ceilings)
+        assert threads_text(judged.replay) == text
 
 
 def test_text_and_page_say_the_same(judged: Judged, other: Judged) -> None:

@@ -66,6 +66,25 @@ def test_a_rank_whose_own_windows_scatter_is_not_named_for_that() -> None:
     assert names(measured([100.0, 100.0, 90.0, 100.0], spread=0.05)) == []
 
 
+def test_ranks_are_compared_with_the_threads_that_all_were_measured_with() -> None:
+    """Rank 3 chose one thread and the others two, which is no fault of its device; then rank 4 is slow."""
+    replay = measured([200.0, 201.0, 100.0, 202.0])
+    ceilings = replay.leg.ceilings
+
+    def with_threads(rank: int, used: int, one: float, two: float) -> None:
+        rates = {"1": Rate(one, one, 0.005), "2": Rate(two, two, 0.005)}
+        ceilings[rank] = replace(
+            ceilings[rank], threads=used, product=rates[str(used)], thread_products=rates
+        )
+
+    assert names(replay) == ["rank 3"]
+    for rank, used in ((1, 2), (2, 2), (3, 1), (4, 2)):
+        with_threads(rank, used, 100.0, 200.0)
+    assert names(replay) == []
+    with_threads(4, 2, 100.0, 150.0)
+    assert names(replay) == ["rank 4"]
+
+
 def test_a_slow_group_is_named_and_quiet_ones_are_not(tmp_path: Path) -> None:
     """They differ by a per cent; what their trials are differs by much more."""
     quiet, slow = (

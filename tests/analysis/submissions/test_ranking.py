@@ -14,14 +14,24 @@ import pytest
 from aiperf.errors import MissingExtra
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.wording import rate, rates
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
 from analysis.submissions.figures import measured
 from analysis.submissions.listing import index_html, listing_csv
 from analysis.submissions.ranking import rank
-from analysis.submissions.standing import Right, Signer, Standing, ValidRun, standing
+from analysis.submissions.standing import (
+    Entry,
+    RefusedPackage,
+    Right,
+    Signer,
+    Standing,
+    ValidRun,
+    standing,
+)
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
+from tests.analysis.thefts import OWNER, Bench
 from tests.journals import CIFAR, Machine, resized, write_run
 
 Pages = dict[str, str]
@@ -135,6 +145,62 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
     assert [row["packed"] for row in rows] == ["", "", "", "", label, ""]
     assert standing([], []) == Standing([], [])
     assert "There is no valid submission." in index_html(Standing([], []))
+
+
+def test_a_list_may_ask_for_several_runs_of_a_system(site: tuple[Standing, Pages]) -> None:
+    """The one with the median stands for them, of an even number the lower; its row names the others."""
+    entry = site[0].entries[0]
+    signed = replace(entry, machine="Signed", signer=Signer(Right.SIGNED, "key k", "k"))
+
+    def run(of: Entry, name: str, gops: float, kind: str = "") -> ValidRun:
+        one = replace(of, run=name, page=f"{name}.html", ops_per_second=1e9 * gops)
+        return ValidRun(one, f"{name}.tar.gz", f"runs/{name}", 9, NOTHING, kind)
+
+    four = [run(signed, name, gops) for name, gops in (("a", 74.0), ("b", 81.0), ("c", 52.0), ("d", 96.0))]
+    other = replace(signed, signer=Signer(Right.SIGNED, "key l", "l"))
+    apart = [run(other, "e", 70.0), run(other, "f", 71.0), run(other, "g", 72.0, kind="of other settings")]
+    made = standing([*four, *apart], [RefusedPackage("x.tar.gz", ["broken"])], 3)
+    (median,) = made.entries
+    assert (median.run, median.runs, median.ops_range) == ("a", 4, (52e9, 96e9))
+    assert [each.run for each in median.others] == ["c", "b", "d"]
+    why = "its system has {} of this configuration and size, and the list asks for 3"
+    assert {one.package: (*one.reasons, one.page) for one in made.refused} == {
+        "x.tar.gz": ("broken", ""),
+        **{f"{n}.tar.gz": (f"runs/{n}: {why.format('2 runs')}", f"{n}.html") for n in "ef"},
+        "g.tar.gz": (f"runs/g: {why.format('1 run')}", "g.html"),
+    }
+    text = index_html(made)
+    links = ", ".join(f'<a href="{name}.html">{name}</a>' for name in "cbd")
+    assert f"<span>median of 4 runs, 52.00 to 96.00 GOPS; the others: {links}</span>" in text
+    (row,) = csv.DictReader(io.StringIO(listing_csv(made), newline=""))
+    shown = [row[name] for name in ("runs", "least_ops_per_second", "other_pages")]
+    assert shown == ["4", "52000000000.0", "c.html; b.html; d.html"]
+    assert [each.run for each in standing(four, []).entries] == ["d", "b", "a", "c"]
+
+
+def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two packages of one key, with three runs in all; and one run of somebody else."""
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
+    bench, pages = Bench(tmp_path), Pages()
+    third = bench.honest("third", 3)
+    two = make(tmp_path / "two.tar.gz", bench.second, third, key=tmp_path / "a.key", submitter=OWNER)
+    other = bench.package("other", bench.honest("fourth", 4), "b.key", OWNER)
+    made = rank([bench.original, two, other], bench.register, pages.__setitem__, lambda text: None, 3)
+    (median,) = made.entries
+    others = sorted((each.ops_per_second, each.run) for each in median.others)
+    assert {median.run, *(name for _, name in others)} == {"first", "second", "third"}
+    assert others[0][0] < median.ops_per_second < others[1][0]
+    section = pages[median.page].split("<h2>Runs</h2>")[1].split("<h2>")[0]
+    assert f"{rate(median.ops_per_second)}, the median of 3 runs" in section
+    assert all(f"{each.run}, {each.page}" in section for each in median.others)
+    assert rates(others[0][0], others[1][0]) in section
+    assert "<h2>Runs</h2>" not in pages[median.others[0].page]
+    assert [(one.package, *one.reasons) for one in made.refused] == [
+        (
+            "other.tar.gz",
+            "runs/fourth: its system has 1 run of this configuration and size, and the list asks for 3",
+        )
+    ]
 
 
 def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ class Unmade(Search):
 
 class Mute(Search):
     def ask(self, number, round_):
-        return super().ask(number) if number < 3 else None
+        return super().ask(number, round_) if number < 3 else None
 
 class Failing(Lowest):
     def choose(self, rng, living):

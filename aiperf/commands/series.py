@@ -1,0 +1,129 @@
+"""A run several times, each by a command of its own, and how far the results differ.
+
+By commands of their own, because the ranks of a run end with it, and because no run may profit from what an
+earlier one left in its processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from aiperf.commands.asked import Asked
+from aiperf.commands.like import config_like
+from aiperf.commands.looking.comparing import spread_of
+from aiperf.config import load_preset, with_overrides
+from aiperf.errors import ConfigError
+from aiperf.files import RunFiles
+from aiperf.ranks.ranks import PROGRAM, run_for_this
+from aiperf.rules.ending import Answer
+from aiperf.run.run import new_run_id
+from aiperf.warned import noted
+from aiperf.wording import plain
+from launch.around import job_seconds_left
+
+INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
+GOING_ON = (0, Answer.SIMULATED.exit_code)
+"""Exit codes of a run after which the next one starts."""
+FINAL = (1, 2, Answer.NO_RESULT.exit_code)
+"""Those after which there is nothing to continue: the run has said why."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is repeated, how often and where."""
+
+    directory: Path
+    seeds: tuple[int, ...]
+    """The random seed of each run."""
+    words: tuple[str, ...]
+    """Of the command `run`, without its random seed and its directory."""
+
+    def place(self, number: int) -> Path:
+        """The directory of a run; the first is 1."""
+        return self.directory / str(number)
+
+    def command(self, number: int) -> list[str]:
+        """With --resume, so that a run that is complete is shown, and one that was stopped goes on."""
+        seed = ("--set", f"random_seed={self.seeds[number - 1]}")
+        return [*PROGRAM, "run", *self.words, *seed, "--directory", str(self.place(number)), "--resume"]
+
+
+def repeat(
+    asked: Asked,
+    like: Path | None,
+    directory: Path | None,
+    again: bool,
+    repeats: int,
+    same_seed: bool,
+    rank_words: Sequence[str],
+) -> int:
+    """What `run --repeats` does; the exit code of the last run that was started.
+
+    Raises AiperfError for settings of no run, and for a directory that has runs which are not to go on.
+    """
+    given = asked.given()
+    config = with_overrides(load_preset(asked.preset), given) if like is None else config_like(like, given)[0]
+    _refuse_length_of_the_job(asked, like)
+    is_one_seed = same_seed or config.ranked  # of a ranked run it is not a person's choice
+    words = asked.words() if like is None else ["--like", str(like), *asked.words()[2:]]  # without its preset
+    series = Series(
+        directory or Path("runs") / new_run_id(config),
+        tuple(config.random_seed + (0 if is_one_seed else number) for number in range(repeats)),
+        (*words, *rank_words),
+    )
+    if not again and os.path.lexists(RunFiles(series.place(1)).journal):
+        raise ConfigError(
+            f"{series.directory} has runs already; add --resume to continue them, or choose another "
+            "--directory"
+        )
+    code, number = _run_all(series)
+    if code in GOING_ON:
+        click.echo(f"\n{spread_of([series.directory])}", nl=False)
+        return code
+    told = f"stopped at run {number} of {repeats}, exit code {code}"
+    if code not in FINAL:
+        missing = [] if directory else ["--directory", str(series.directory)]
+        command = shlex.join(["aiperf-hpc", *sys.argv[1:], *missing, *([] if again else ["--resume"])])
+        told += f"; to continue: {command}"
+    click.echo(plain(f"aiperf-hpc: {told}"), err=True)
+    return code
+
+
+def _refuse_length_of_the_job(asked: Asked, like: Path | None) -> None:
+    """In a job the default length of a run is what is left of it: the first run would take everything."""
+    is_given = like is not None or asked.minutes is not None or asked.hours is not None
+    if not is_given and job_seconds_left(os.environ, time.time()) is not None:
+        raise ConfigError("--repeats in a batch job: give the length of each run with --minutes or --hours")
+
+
+def _run_all(series: Series) -> tuple[int, int]:
+    """The exit code of the last run that was started, and its number."""
+    code, last = 0, len(series.seeds)
+    for number, seed in enumerate(series.seeds, start=1):
+        told = f"run {number} of {last}, random seed {seed}, in {series.place(number)}"
+        click.echo(plain(f"aiperf-hpc: {told}"), err=True)
+        code = _run_one(series, number)
+        if noted() and code in GOING_ON and number < last:
+            code = STOPPED
+        if code not in GOING_ON:
+            return code, number
+    return code, last
+
+
+def _run_one(series: Series, number: int) -> int:
+    if noted():
+        return STOPPED
+    try:  # a run that Ctrl-C reaches ends with a result; the warning lets it go on later
+        code, interrupted = run_for_this(series.command(number), os.environ, (signal.SIGUSR1, signal.SIGINT))
+    except KeyboardInterrupt:  # it has not started yet
+        return INTERRUPTED
+    return INTERRUPTED if interrupted and code in (*GOING_ON, STOPPED) else code

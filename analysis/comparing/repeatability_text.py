@@ -1,0 +1,129 @@
+"""The spread of repeated runs for a terminal, and as JSON, which is read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from aiperf import __version__
+from aiperf.errors import AiperfError
+from aiperf.journal import strict
+from aiperf.journal.mark import mark_of, marked
+from aiperf.wording import counted, figure, percent, plain, rate, rates
+from analysis.comparing.repeatability import FIGURES, RepeatedRuns, causes, varied
+from analysis.table import aligned
+from nas.record import RecordError, decode, encode
+
+FORM = "aiperf-hpc/spread/1"
+RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
+
+EXPLAINED = """\
+variation: the standard deviation of a sample of runs / their mean
+interval of the median: by order statistics, for any distribution; with its probability
+choices: what is measured and chosen before the span: format, threads, engine of the seed's steps
+"""
+
+
+def spread_json(found: RepeatedRuns) -> str:
+    """The runs, and for other programs what follows from them."""
+    figures = {key: asdict(varied(found, key)) for key in FIGURES}
+    content = {"form": FORM, "program": __version__, "spread": encode(found), "figures": figures}
+    return json.dumps({**content, "causes": [asdict(each) for each in causes(found)]}, indent=1) + "\n"
+
+
+def read_spread(raw: bytes, where: str) -> RepeatedRuns:
+    """What `spread_json` wrote. Raises AiperfError, which names `where`."""
+    try:
+        record = strict.parsed(raw)
+        if not isinstance(record, dict) or record.get("form") != FORM:
+            raise ValueError(f"it has no form {FORM}")
+        found = decode(RepeatedRuns, record.get("spread"))
+        if lacking := [run.run for run in found.runs if run.figures.keys() != FIGURES.keys()]:
+            raise ValueError(f"run {lacking[0]!r:.80} does not have the figures {', '.join(FIGURES)}")
+    except (ValueError, RecursionError, RecordError) as error:
+        raise AiperfError(
+            f"{where} is not a spread: {error}; `aiperf-hpc spread RUN... --json` writes one"
+        ) from None
+    return found
+
+
+def spread_text(found: RepeatedRuns) -> str:
+    """For a terminal: each run, each figure over all runs, and each cause."""
+    mark = mark_of(found.origin)
+    of = f"{counted(len(found.runs), 'run')} of {found.kind}, {counted(found.seeds, 'random seed')}"
+    head = f"{of}: {found.machine}"
+    parts = [
+        *([mark.line] if mark else []),
+        plain(head),
+        _runs_text(found),
+        _figures_text(found),
+        *_causes_texts(found),
+        EXPLAINED.rstrip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _runs_text(found: RepeatedRuns) -> str:
+    rows = [
+        [
+            run.run,
+            f"{run.random_seed}",
+            *(_value(key, run.figures[key]) for key in FIGURES),
+            run.choices,
+        ]
+        for run in found.runs
+    ]
+    return _aligned([["run", "seed", *FIGURES.values(), "choices"], *rows])
+
+
+def _figures_text(found: RepeatedRuns) -> str:
+    mark, rows = mark_of(found.origin), []
+    for key, name in FIGURES.items():
+        one = varied(found, key)
+        label = f"{name}, {found.control}" if key == "control_per_second" else name
+        row = [
+            marked(label, mark),
+            str(one.runs),
+            _value(key, one.median),
+            _between(key, one.least, one.greatest),
+        ]
+        interval = "not known"
+        if one.probability is not None:
+            interval = f"{_between(key, one.low, one.high)} ({percent(one.probability, 1)})"
+        rows.append([*row, percent(one.variation, 1) if one.variation is not None else "not known", interval])
+    return _aligned([["", "runs", "median", "range", "variation", "interval of the median"], *rows])
+
+
+def _causes_texts(found: RepeatedRuns) -> list[str]:
+    known = [cause for cause in causes(found) if cause.pairs]
+    rows = [
+        [
+            cause.name,
+            str(cause.runs),
+            str(cause.pairs),
+            *("not known" if value is None else percent(value, 1) for value in cause.variations.values()),
+        ]
+        for cause in known
+    ]
+    table = _aligned([["variation of runs with", "runs", "pairs", *FIGURES.values()], *rows])
+    unknown = [f"{cause.name}: not known: {cause.needs}" for cause in causes(found) if not cause.pairs]
+    return [table, "\n".join(unknown)] if unknown else [table]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    return aligned([[plain(cell) for cell in row] for row in rows])
+
+
+def _value(key: str, value: float | None) -> str:
+    if value is None:
+        return "not known"
+    if key in RATES:
+        return rate(value)
+    return percent(value) if key == "error" else figure(value)
+
+
+def _between(key: str, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "not known"
+    return rates(low, high) if key in RATES else f"{_value(key, low)} to {_value(key, high)}"

@@ -1,0 +1,224 @@
+"""Repeated runs: what is shown of them, whole; by which cause they differ; what is refused."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from math import sqrt
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
+from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event, LegEnded, Origin
+from analysis.comparing.repeatability import (
+    FIGURES,
+    Repeat,
+    RepeatedRuns,
+    _choices,
+    _interval,
+    causes,
+    largest_by_chance,
+    spread,
+    unfit,
+    varied,
+)
+from analysis.comparing.repeatability_text import read_spread, spread_json, spread_text
+from analysis.readings.judged import Judged, examine
+from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
+
+ONE, TWO = "bf16, 1 thread, fused steps", "bf16, 2 threads, fused steps"
+
+
+def repeat(
+    name: str, seed: int, choices: str, gops: float, error: float = 0.05, control: float | None = 44.0
+) -> Repeat:
+    ceiling = 212e9 if choices == ONE else 438e9
+    values = (1e9 * gops, 3e9 * gops, control, ceiling, error)
+    return Repeat(name, seed, choices, dict(zip(FIGURES, values, strict=True)))
+
+
+SEVEN = RepeatedRuns(
+    preset="digits",
+    minutes=1.0,
+    machine="1 × AMD EPYC on 1 host",
+    devices=1,
+    origin=Origin.MEASURED,
+    control="images/s, ResNet-50 v1.5 at 32²",
+    runs=(
+        repeat("a", 1, ONE, 74.5, 0.036),
+        repeat("b", 1, ONE, 80.4, 0.036, 49.4),
+        repeat("c", 1, TWO, 71.5, 0.070),
+        repeat("d", 2, TWO, 52.7, 0.027, None),
+        repeat("e", 3, TWO, 81.2, 0.041),
+        repeat("f", 4, TWO, 55.7, 0.046),
+        repeat("g", 5, TWO, 96.9, 0.043),
+    ),
+)
+SHORT = Scene(groups=1, minutes=0.1, epochs=10)
+RECORDED = Path(__file__).parents[2] / "recorded"
+TEXT = Path(__file__).with_name("spread.txt")
+
+
+def test_everything_that_is_shown_is_as_it_was_read() -> None:
+    """To accept what is printed now: python -m tests.analysis.comparing.test_repeatability"""
+    alone = replace(
+        SEVEN,
+        runs=SEVEN.runs[3:5],
+        origin=Origin.PRETENDED,
+        control="which the runs have at no size in common",
+    )
+    assert spread_text(SEVEN) + "\n" + spread_text(alone) == TEXT.read_text(encoding="utf-8")
+
+
+def test_what_is_written_is_read_again_and_holds_what_is_shown() -> None:
+    text = spread_json(SEVEN)
+    assert read_spread(text.encode(), "spread.json") == SEVEN
+    record = json.loads(text)
+    values = [run.figures["ops_per_second"] for run in SEVEN.runs]
+    shown = record["figures"]["ops_per_second"]
+    assert (shown["median"], shown["least"], shown["greatest"]) == (74.5e9, 52.7e9, 96.9e9)
+    deviation = statistics.stdev([value or 0.0 for value in values])
+    assert shown["variation"] == pytest.approx(deviation / statistics.fmean(value or 0.0 for value in values))
+    assert [(cause["runs"], cause["pairs"]) for cause in record["causes"]] == [
+        (2, 1),
+        (5, 10),
+        (3, 2),
+        (6, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"{", "Expecting property name"),
+        (b"[]", "it has no form aiperf-hpc/spread/1"),
+        (spread_json(SEVEN).replace('"error": 0.036', '"errors": 0.036').encode(), "run 'a' does not have"),
+        (spread_json(SEVEN).replace('"minutes": 1.0,', "").encode(), "lacks minutes"),
+        (json.dumps({"form": "aiperf-hpc/spread/1", "spread": None}).encode(), "RepeatedRuns"),
+    ],
+)
+def test_another_file_is_refused_in_one_line(content: bytes, why: str) -> None:
+    with pytest.raises(AiperfError) as error:
+        read_spread(content, "spread.json")
+    assert str(error.value).startswith("spread.json is not a spread: ")
+    assert why in str(error.value)
+    assert str(error.value).endswith("; `aiperf-hpc spread RUN... --json` writes one")
+    assert "\n" not in str(error.value)
+
+
+@given(st.lists(st.floats(1.0, 1e3), min_size=2, max_size=8), st.booleans())
+def test_a_cause_of_all_pairs_is_the_variation_of_the_sample(values: list[float], is_one_seed: bool) -> None:
+    runs = tuple(repeat(str(n), 1 if is_one_seed else n, ONE, value) for n, value in enumerate(values))
+    found = replace(SEVEN, runs=runs)
+    (cause,) = [each for each in causes(found) if each.pairs]
+    assert cause.name == ("the same seed and choices" if is_one_seed else "other seeds, the same choices")
+    expected = statistics.stdev(values) / statistics.fmean(values)
+    assert cause.variations["ops_per_second"] == pytest.approx(expected, abs=1e-12)
+    assert varied(found, "ops_per_second").variation == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("num", "outside"), [(2, 0), (5, 0), (6, 0), (8, 0), (9, 1), (10, 1), (12, 2)])
+def test_the_interval_covers_the_median_as_often_as_it_says(num: int, outside: int) -> None:
+    """Each value is below the median or above it: all 2^n cases."""
+    covered = sum(outside < sum(below) < num - outside for below in product((0, 1), repeat=num))
+    assert _interval(num) == (outside, pytest.approx(covered / 2**num))
+
+
+@pytest.mark.parametrize(
+    ("num", "quantile"), [(2, 12.706), (3, 4.303), (11, 2.228), (12, 2.201), (31, 2.042)]
+)
+def test_a_difference_by_chance_follows_students_t(num: int, quantile: float) -> None:
+    values = [70.0 + n for n in range(num)]
+    found = replace(SEVEN, runs=tuple(repeat(str(n), n, ONE, value) for n, value in enumerate(values)))
+    variation = statistics.stdev(values) / statistics.fmean(values)
+    assert largest_by_chance(found) == pytest.approx(quantile * sqrt(2) * variation, rel=2e-3)
+
+
+def made(
+    directory: Path,
+    seed: int,
+    change: Callable[[Event], Event] = lambda event: event,
+    format_: str = "bf16",
+    groups: int = 1,
+) -> Judged:
+    settings = (("random_seed", seed), ("training.step", "auto"), ("training.format", format_))
+    lines = told(Scene(groups=groups, minutes=0.1, epochs=10, changes=settings))
+    return examine(write_run(directory, [(t, change(in_format(event, format_))) for t, event in lines]))
+
+
+def in_format(event: Event, format_: str) -> Event:
+    if isinstance(event, CeilingMeasured):
+        return within(event, format=format_)
+    if isinstance(event, Began):
+        return within(event, chosen="no other engine can be used")
+    return event
+
+
+def test_the_journal_says_what_was_chosen_and_at_which_size(tmp_path: Path) -> None:
+    def slower(event: Event) -> Event:
+        """With another engine, and the control of smaller images."""
+        if isinstance(event, ControlMeasured):
+            return within(event, size=112)
+        return within(event, engine="fused") if isinstance(event, Began) else event
+
+    later, first = made(tmp_path / "later", 2, slower), made(tmp_path / "first", 1)
+    found = spread([later, first])
+    assert found.kind == "simulated, 0.1 minutes, 1 device"
+    assert [(run.random_seed, run.choices) for run in found.runs] == [
+        (2, "bf16, fused steps"),
+        (1, "bf16, eager steps"),
+    ]
+    assert found.control == "which the runs have at no size in common"
+    assert found.known("control_per_second") == []
+    assert found.known("ceiling_ops_per_second") == pytest.approx([7.5e14 + 1] * 2)
+    assert found.known("error") == [run.score.quality.error for run in (later, first) if run.score.quality]
+    again = spread([first, made(tmp_path / "again", 3)])
+    assert again.control == "images/s, ResNet-50 v1.5 at 224²"
+    assert again.known("control_per_second") == [101.0, 101.0]
+    recorded = examine(RunFiles(RECORDED / "groups"))
+    assert _choices(recorded) == "fp32, 1 thread, eager steps, 2 legs"
+
+
+def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> None:
+    first = made(tmp_path / "first", 1)
+    format_ = made(tmp_path / "format", 2, format_="fp16")
+    assert {run.choices[:4] for run in spread([first, format_]).runs} == {"bf16", "fp16"}
+    half = examine(write_run(tmp_path / "half", told(SHORT)[:40]))
+    assert unfit(half).startswith("INCOMPLETE: the run is in progress, or was killed")
+    cut = made(
+        tmp_path / "cut",
+        2,
+        lambda event: replace(event, reason="interrupted") if isinstance(event, LegEnded) else event,
+    )
+    two = made(tmp_path / "two", 2, groups=2)
+    other = examine(write_run(tmp_path / "other", resized(CIFAR, 0.1), Machine(groups=1)))
+    played = examine(write_run(tmp_path / "played", of_origin(told(SHORT), Origin.SIMULATED)))
+    for runs, why in (
+        ([first], "1 run to compare; a spread needs 2: aiperf-hpc run --repeats 5"),
+        ([first, half], "half is INCOMPLETE: "),
+        ([first, cut], "cut is shorter than the others: it was interrupted after 0:06; omit it"),
+        ([first, first], "is the same run as"),
+        ([first, two], "the runs have 1 and 2 devices; give runs of the same size"),
+        ([first, other], "other is not comparable with"),
+        ([first, played], "played is simulated and"),
+    ):
+        with pytest.raises(AiperfError, match=why) as error:
+            spread(runs)
+        assert "\n" not in str(error.value)
+
+
+if __name__ == "__main__":
+    alone = replace(
+        SEVEN,
+        runs=SEVEN.runs[3:5],
+        origin=Origin.PRETENDED,
+        control="which the runs have at no size in common",
+    )
+    TEXT.write_text(spread_text(SEVEN) + "\n" + spread_text(alone), encoding="utf-8")

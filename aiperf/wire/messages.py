@@ -2,6 +2,8 @@
 
 No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is a
 duration on the sender's clock, or its age at the moment of sending.
+
+Long, and one file, because every record that crosses the wire is here, with the meaning of each key.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from aiperf.commands.running import run as run_command
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
-from aiperf.tasks.known import task_of
 from aiperf.wording import figure
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler
@@ -69,8 +68,7 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
     Raises ConfigError for ranked runs with a random seed other than the season's, where there is no terminal
     to ask on, where the answer is no, and where the assumptions do not exist.
     """
-    if config.ranked and (wrong := task_of(config.data).ranked.random_seed_faults(config.random_seed)):
-        raise ConfigError(f"ranked = true, but {wrong[0]}; omit --random-seed or set ranked = false")
+    _refuse_other_season(config)
     click.echo(plan_text(asked, config, jobs), err=True)
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # a job would find out after it waited
@@ -88,6 +86,15 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
         raise ConfigError(
             "nothing was written; give the preset after the --, such as: -- --preset ranked --data DIR"
         )
+
+
+def _refuse_other_season(config: Config) -> None:
+    """A ranked run with another random seed than the season's would be refused when its job has waited."""
+    if config.ranked:
+        from aiperf.tasks.known import task_of
+
+        if wrong := task_of(config.data).ranked.random_seed_faults(config.random_seed):
+            raise ConfigError(f"ranked = true, but {wrong[0]}; omit --random-seed or set ranked = false")
 
 
 def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:

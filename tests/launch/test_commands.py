@@ -253,7 +253,7 @@ def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
 
 SCALING = ("scaling", "--nodes", "4,8", "--submit")
 PLAN = """\
-aiperf-hpc: the run: preset digits, data digits, seed residual-4-8-16, format auto, search evolution
+aiperf-hpc: the run: preset digits, data digits, seed residual-8-16-32, format auto, search evolution
 aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the scheduler is asked for 18
 """
 

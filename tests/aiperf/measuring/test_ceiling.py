@@ -173,7 +173,7 @@ def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> N
 def test_a_seed_that_takes_too_long_is_not_begun(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """No step can be interrupted. By the rate of a product one takes longer than there is."""
     monkeypatch.setattr(before_span, "passes", lambda *words: pytest.fail("begun"))
-    large = replace(WORK, seed=resnet50((3, 224, 224), 1000))
+    large = replace(WORK, network=resnet50((3, 224, 224), 1000))
     assert measured(device, large).seed is None
 
 

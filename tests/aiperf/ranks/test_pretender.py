@@ -68,7 +68,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_run_goes_the_whole_path_without_torch(typed: Typed, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    words = command("run", "--pretend", "laptop", "--minutes", "0.06", "--directory", directory)
+    words = command("run", "--pretend", "laptop", "--minutes", "0.25", "--directory", directory)
     run = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=100)
     assert run.returncode == Answer.SIMULATED.exit_code, run.stderr
     assert run.stdout.splitlines()[-1] == "False"

@@ -288,11 +288,11 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
         search = master.ledger.jobs.search
         ask = search.ask
 
-        def sometimes(number: int) -> Candidate:
+        def sometimes(number: int, round_: int) -> Candidate:
             asked.append(number)
             if number and asked.count(number) == 1:
                 raise Exhausted("none yet")
-            return ask(number)
+            return ask(number, round_)
 
         search.ask = sometimes  # type: ignore[method-assign]
 

@@ -95,8 +95,9 @@ def test_the_trials_of_a_lost_group_are_done_by_others_or_by_itself(
 def test_where_nothing_new_is_found_what_is_in_flight_is_trained_to_its_end_though_its_group_is_lost(
     tmp_path: Path,
 ) -> None:
-    world, small = FakeWorld(Dies, Obedient, restartable=False), {"search.bounds.max_operations": 1.0}
-    told = lead(tmp_path, world, changes=small, minutes=0.05)
+    world = FakeWorld(Dies, Obedient, restartable=False)
+    nothing_larger = {f"search.bounds.{name}": 1.0 for name in ("min_operations", "max_operations")}
+    told = lead(tmp_path, world, changes=nothing_larger, minutes=0.05)
     assert [attempt.state for attempt in told.trials[0].attempts] == [State.LOST, State.COMPLETE]
     assert reason(told).startswith("exhausted: no new architecture found within the bounds")
     assert (states(told), told.tested is None) == ([State.COMPLETE], False)

@@ -81,7 +81,7 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class _TimedRung:
     """A rung, and what its steps took."""
 
     work: _Work
@@ -117,13 +117,13 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
     networks = [control.smaller, control] if control.smaller else [control]
     rungs = [_Work(one, *rung) for one in networks for rung in one.climb]
     steps = _built(rungs[0], device, format)
-    until, timed = perf_counter() + seconds, list[_Timed]()
+    until, timed = perf_counter() + seconds, list[_TimedRung]()
     for work in rungs:
         if timed and perf_counter() + _needed(work, timed) > until:
             break
         if timed and work.network is not timed[-1].work.network:
             steps = _built(work, device, format)
-        found = _Timed(work, steps(work.batch_size, work.size), [])
+        found = _TimedRung(work, steps(work.batch_size, work.size), [])
         first = _seconds(found.step)
         if timed and perf_counter() + RUNG_STEPS * first / FIRST_STEP > until:
             break
@@ -136,7 +136,7 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
     return tuple(found.rung(control) for found in timed)
 
 
-def _needed(work: _Work, timed: Sequence[_Timed]) -> float:
+def _needed(work: _Work, timed: Sequence[_TimedRung]) -> float:
     """Seconds that must be left to begin a rung.
 
     A step takes at most so many times as long as the last rung's as it has operations. At small sizes it

@@ -2,6 +2,8 @@
 
 No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is a
 duration on the sender's clock, or its age at the moment of sending.
+
+This is one file, because all ranks of a run must have the same version of every message.
 """
 
 from __future__ import annotations

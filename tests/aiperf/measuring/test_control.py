@@ -142,9 +142,15 @@ def test_a_step_that_another_program_disturbs_changes_no_rate(monkeypatch: pytes
     ]
 
 
-def test_a_processor_too_slow_for_three_steps_times_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = Processor(of(ZEN_4, 3.0)).climbed(monkeypatch, 1.8)
-    assert (found.size, found.steps, found.seconds) == (32, 1, pytest.approx(0.51))
+@pytest.mark.parametrize(("seconds", "steps"), [(1.5, 1), (1.6, 3), (3.2, 4)])
+def test_a_processor_too_slow_for_three_steps_times_one(
+    seconds: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where three fit without the one to warm up, it times three, and takes as much longer as that one."""
+    processor = Processor(of(ZEN_4, 3.0))
+    (found,) = processor.climbed(monkeypatch, seconds)
+    assert (found.size, found.steps, found.seconds) == (32, steps, pytest.approx(0.51 * steps))
+    assert processor.now == pytest.approx((2 + steps) * 0.51)
 
 
 class Accelerator:

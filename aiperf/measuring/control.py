@@ -108,7 +108,8 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
     step to warm up and `RUNG_STEPS` timed ones; the largest rung is the control. The next rung is begun if
     its steps fit into the time that is left, as `_needed` expects them, and kept if the timed ones still fit
     by the time of its first one. What is expected rests on the fastest of several steps, so one machine ends
-    at one rung. The time that is left then goes, step by step, to the rung with the fewest.
+    at one rung. The first rung has all its steps if the timed ones alone fit; else one, for there must be a
+    control. The time that is left then goes, step by step, to the rung with the fewest.
 
     A processor that is ten times slower than today's ends on smaller examples or on the smaller network, and
     the result says so. One network does for all its sizes: its weights do not depend on the size of the
@@ -128,7 +129,7 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
         if timed and perf_counter() + RUNG_STEPS * first / FIRST_STEP > until:
             break
         found.again()
-        while len(found.seconds) < RUNG_STEPS and (timed or perf_counter() + found.expected < until):
+        while len(found.seconds) < RUNG_STEPS and (timed or RUNG_STEPS * found.expected < seconds):
             found.again()
         timed.append(found)
     while fitting := [found for found in timed if perf_counter() + found.expected < until]:

@@ -1,18 +1,15 @@
-"""Controls at a rung that all of them have timed: rates at two sizes of examples are not compared."""
+"""Controls at a rung that all of them have timed: rates of two sizes, or of two batches, are not compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Control, Rung
 
 Controls = Mapping[int, Control]
 """By rank."""
-Kind = tuple[bool | str | int, ...]
-"""Of a rung, in the order of the work that it is."""
 
 
 def controls_of(replay: Replay) -> Controls:
@@ -21,23 +18,15 @@ def controls_of(replay: Replay) -> Controls:
 
 
 def at_common_rung(runs: Sequence[Controls]) -> list[Controls] | None:
-    """The controls of each run at the largest rung that all ranks of all runs have; None if there is none, or
-    a run without controls.
-
-    A rung is a network, a size and a batch. If no whole rung is common, the size is enough: an accelerator
-    takes the largest batch that fits.
-    """
+    """The controls of each run at the largest rung that all ranks of all runs have: the same network, size
+    and batch. None if there is none, or a run without controls."""
     if not all(runs):
         return None
-    every = list(chain.from_iterable(controls.values() for controls in runs))
-    for same in (_work, _size):
-        timed = [{same(rung) for rung in control.rungs} for control in every]
-        if common := set.intersection(*timed):
-            largest = max(common)
-            return [
-                {rank: _at(control, same, largest) for rank, control in controls.items()} for controls in runs
-            ]
-    return None
+    timed = [{_order(rung) for rung in control.rungs} for controls in runs for control in controls.values()]
+    if not (common := set.intersection(*timed)):
+        return None
+    largest = max(common)
+    return [{rank: _at(largest, control) for rank, control in controls.items()} for controls in runs]
 
 
 def comparable(controls: Controls) -> Controls:
@@ -46,19 +35,15 @@ def comparable(controls: Controls) -> Controls:
     return found
 
 
-def _at(control: Control, same: Callable[[Rung], Kind], rung: Kind) -> Control:
-    """With that rung as its own, the largest batch of several; unchanged where it is."""
-    *others, own = control.rungs
-    if same(own) == rung:
-        return control
-    found = max((one for one in others if same(one) == rung), key=_work)
-    return replace(control, **vars(found), examples_per_second=found.examples_per_second, others=())
-
-
-def _size(rung: Rung) -> Kind:
+def _order(rung: Rung) -> tuple[bool, str, int, int]:
     """The task's own network is larger than any that took its place."""
-    return not rung.network, rung.network, rung.size
+    return not rung.network, rung.network, rung.size, rung.batch_size
 
 
-def _work(rung: Rung) -> Kind:
-    return *_size(rung), rung.batch_size
+def _at(order: tuple[bool, str, int, int], control: Control) -> Control:
+    """With that rung as its own; unchanged where it is."""
+    *others, own = control.rungs
+    if _order(own) == order:
+        return control
+    found = next(rung for rung in others if _order(rung) == order)
+    return replace(control, **vars(found), examples_per_second=found.examples_per_second, others=())

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
 from aiperf.rules.ending import Answer
-from aiperf.score.rungs import at_common_rung, comparable, controls_of
+from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
@@ -197,11 +197,17 @@ def _control(first: Judged, second: Judged) -> list[str]:
     """At the largest rung that both runs have; each at its own, and no difference, if they have none."""
     both = [controls_of(one.replay) for one in (first, second)]
     common = at_common_rung(both)
-    task = task_of_run(first.replay)
-    readings = [reading_of(task, controls) for controls in common or map(comparable, both)]
+    shown = common or [comparable(controls) for controls in both]
+    readings = [reading_of(task_of_run(first.replay), controls) for controls in shown]
     told = [f"{reading.text} at {reading.sizes}" if reading else "not measured" for reading in readings]
+    if common is None and all(both) and len({reading and reading.sizes for reading in readings}) == 1:
+        told = [f"{text} in batches of {_batches(controls)}" for text, controls in zip(told, shown)]
     values = [reading.per_second if reading else None for reading in readings]
     return ["control", *told, RATE.change(*values) if common else ""]
+
+
+def _batches(controls: Controls) -> str:
+    return facts.listed([str(size) for size in sorted({one.batch_size for one in controls.values()})])
 
 
 def _ceiling(first: Judged, second: Judged) -> list[str]:

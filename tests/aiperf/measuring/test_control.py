@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 import torch
@@ -141,9 +142,47 @@ def test_a_step_that_another_program_disturbs_changes_no_rate(monkeypatch: pytes
     ]
 
 
-def test_a_processor_too_slow_for_three_steps_times_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = Processor(of(ZEN_4, 3.0)).climbed(monkeypatch, 1.8)
-    assert (found.size, found.steps, found.seconds) == (32, 1, pytest.approx(0.51))
+@pytest.mark.parametrize(("seconds", "steps"), [(1.5, 1), (1.6, 3), (3.2, 4)])
+def test_a_processor_too_slow_for_three_steps_times_one(
+    seconds: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where three fit without the one to warm up, it times three, and takes as much longer as that one."""
+    processor = Processor(of(ZEN_4, 3.0))
+    (found,) = processor.climbed(monkeypatch, seconds)
+    assert (found.size, found.steps, found.seconds) == (32, steps, pytest.approx(0.51 * steps))
+    assert processor.now == pytest.approx((2 + steps) * 0.51)
+
+
+class Accelerator:
+    """With room for a batch of 64, of which a step takes 0.3 s and the first one 5 s."""
+
+    kind = "cuda"
+
+    def __init__(self) -> None:
+        self.now, self.next = 0.0, 5.0
+
+    def training_step(self, network: object, device: object, format: str, batch_size: int, size: int) -> Any:
+        def step() -> None:
+            if batch_size > 64:
+                raise torch.OutOfMemoryError
+            self.now, self.next = self.now + self.next, 0.3
+
+        return step
+
+    def synchronise(self) -> None: ...
+
+    def clean(self) -> None: ...
+
+
+def test_an_accelerator_does_the_largest_size_in_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty steps at a time, for at least ten seconds, after an untimed one."""
+    device: Any = Accelerator()
+    monkeypatch.setattr("aiperf.measuring.control.placed", lambda graph, device: None)
+    monkeypatch.setattr("aiperf.measuring.control.training_step", device.training_step)
+    monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: device.now)
+    (found,) = measure_control(IMAGES_TASK.control, device, "bf16", 1.0)
+    assert (found.size, found.batch_size, found.steps, found.network) == (224, 64, 40, "")
+    assert found.seconds == pytest.approx(12.0)
 
 
 def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:

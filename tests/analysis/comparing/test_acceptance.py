@@ -244,31 +244,39 @@ def test_a_control_is_compared_at_a_size_that_both_have(
 ) -> None:
     """A processor that came to 64² once and to 112² at other times, and is a tenth slower today."""
 
-    def timed(run: Judged, factor: float, *sizes: int) -> None:
-        rungs = [Rung(size, 8, 4, 32 * size / factor) for size in sizes]
-        leg = run.replay.leg
+    def timed(run: Judged, factor: float, *sizes: int, batch_size: int = 8) -> None:
+        rungs = [Rung(size, batch_size, 4, 32 * size / factor) for size in sizes]
+        rate = rungs[-1].examples_per_second
         controls = {
-            rank: replace(
-                one, **vars(rungs[-1]), examples_per_second=factor / sizes[-1], others=tuple(rungs[:-1])
-            )
-            for rank, one in leg.controls.items()
+            rank: replace(one, **vars(rungs[-1]), examples_per_second=rate, others=tuple(rungs[:-1]))
+            for rank, one in run.replay.leg.controls.items()
         }
-        monkeypatch.setattr(leg, "controls", controls)
+        monkeypatch.setattr(run.replay.leg, "controls", controls)
+
+    def compared(first: Judged, second: Judged) -> list[str]:
+        return next(row[1:] for row in compare(first, second).score.rows if row[0] == "control")
 
     timed(days[3], 0.9, 32, 64)
     for run in days[:3]:
         timed(run, 1.0, 32, 64, 112)
     (_, control) = drops([days[3]], days[:3])
     assert (control.share, control.earlier) == (pytest.approx(0.1), 3)
+    assert compared(days[0], days[1]) == [*["0.07143 images/s at 112²"] * 2, "+0.00 %"]
+    assert compared(days[1], days[3]) == ["0.125 images/s at 64²", "0.1125 images/s at 64²", "−10.00 %"]
     timed(days[0], 1.0, 112)  # as an older journal, which has the last size alone
     (_, control) = drops([days[3]], days[:3])
     assert (control.share, control.earlier) == (pytest.approx(0.1), 2)
-    (row,) = [row for row in compare(days[0], days[1]).score.rows if row[0] == "control"]
-    assert row[1:] == ["0.07143 images/s at 112²", "0.07143 images/s at 112²", "+0.00 %"]
-    (row,) = [row for row in compare(days[0], days[3]).score.rows if row[0] == "control"]
-    assert row[1:] == ["0.07143 images/s at 112²", "0.1125 images/s at 64²", ""]
-    (row,) = [row for row in compare(days[1], days[3]).score.rows if row[0] == "control"]
-    assert row[1:] == ["0.125 images/s at 64²", "0.1125 images/s at 64²", "−10.00 %"]
+    assert compared(days[0], days[3]) == ["0.07143 images/s at 112²", "0.1125 images/s at 64²", ""]
+    timed(days[0], 1.0, 64, batch_size=2)
+    assert compared(days[0], days[3]) == [
+        "0.03125 images/s at 64² in batches of 2",
+        "0.1125 images/s at 64² in batches of 8",
+        "",
+    ]
+    for run in (days[0], days[1]):
+        monkeypatch.setattr(run.replay.leg, "controls", {})
+    assert compared(days[0], days[3]) == ["not measured", "0.1125 images/s at 64²", ""]
+    assert compared(days[0], days[1]) == ["not measured", "not measured", ""]
 
 
 def test_the_change_of_the_environment_is_named(days: list[Judged]) -> None:

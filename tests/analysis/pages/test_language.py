@@ -9,6 +9,7 @@ import pytest
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.score.score import score
 from analysis.comparing.comparison import compare
 from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
@@ -75,6 +76,17 @@ def test_the_control_is_told_in_bytes_per_second_by_its_network(language: Judged
     assert control_line(judged) == (
         "211,046 bytes/s (GPT-2 small over bytes at windows of 64 bytes and windows of 1,024 bytes)"
     )
+
+
+def test_two_ranks_that_ended_at_two_networks_are_added_up_at_the_one_that_both_timed() -> None:
+    judged = read("language")
+    controls = judged.replay.leg.controls
+    controls[2] = replace(controls[1], rank=2, network="", size=1024, others=controls[1].rungs)
+    found, alone = score(judged.replay, {}).control, judged.score.control
+    assert found is not None
+    assert alone is not None
+    assert found.examples_per_second == pytest.approx(2 * alone.examples_per_second)
+    assert control_line(judged) == "24,829 bytes/s (gpt-4x128 in place of GPT-2 small at windows of 64 bytes)"
 
 
 def test_who_watches_sees_bytes_per_second() -> None:

@@ -10,13 +10,16 @@ import pytest
 
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.wire.messages import Rate, Rung
 from analysis.submissions import figures
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.figures import Sample, is_same_run, measured
 from analysis.submissions.ranking import rank
 from analysis.submissions.standing import Standing
+from tests.aiperf.rules.forged import TIMED, together, with_ceiling, with_control
 from tests.analysis.packages import contents, make, packed, resealed
 from tests.analysis.thefts import DISGUISES, OWNER, SITE, THEFTS, Bench, Record
+from tests.journals import replayed
 
 RECORDED = sorted(path.parent for path in Path("tests/recorded").glob("*/journal.jsonl"))
 
@@ -37,6 +40,18 @@ def stand(made: Standing) -> list[str]:
 
 def reasons(made: Standing) -> dict[str, str]:
     return {one.package: "; ".join(one.reasons) for one in made.refused}
+
+
+def test_every_size_of_the_control_and_every_number_of_threads_is_a_figure() -> None:
+    rung, rate = Rung(64, 8, 3, 0.123456789, ""), Rate(1.23456789e11, 1.12345678e11, 0.0123456)
+    more = together(
+        with_control(others=(rung,)), with_ceiling(thread_seconds={}, thread_products={"2": rate})
+    )
+    before, after = (
+        set(measured(replayed(timed))["before the span"].hashes) for timed in (TIMED, more(TIMED))
+    )
+    assert before < after
+    assert len(after) == len(before) + 4
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,9 @@ class BoundsConfig:
     max_parameters: float = 4.0
     min_activations: float = 0.0
     max_activations: float = 4.0
+    min_layers: float = 0.0
+    max_layers: float = 0.0
+    """0: any number."""
     growth_rounds: int = 0
     """Rounds in which candidates grow from the seed's size into these bounds, along a geometric path; 0: the
     bounds hold from the first round. With growth the least of each is at least 1: all later candidates then
@@ -140,6 +144,7 @@ class BoundsConfig:
             raise ConfigError("search.bounds: min_operations must be above 0")
         self._check("operations", self.min_operations, self.max_operations)
         self._check("activations", self.min_activations, self.max_activations)
+        self._check("layers", self.min_layers, self.max_layers or inf)
 
     def _check(self, what: str, least: float, most: float) -> None:
         if self.growth_rounds and least:
@@ -160,6 +165,8 @@ class SearchConfig:
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
     """Most morphisms of one child."""
+    omit: tuple[str, ...] = ()
+    """Kinds of morphisms that are not drawn, by the name of their class in nas/morphisms."""
     prepared: int = 1
     """Trials that a group prepares beside the one it trains: 1, so that no device waits between two; 0, so
     that each is proposed with the result of the one before, and may begin with its weights."""

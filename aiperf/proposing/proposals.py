@@ -11,7 +11,9 @@ from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
 from aiperf.proposing.hyper import configured
 from aiperf.tasks.known import task_of
+from aiperf.wording import suggestion
 from nas.graph import Graph
+from nas.morphisms import Morphism
 from nas.search import SEARCHES, Search, SearchError, distributions_of_search, search_named
 from nas.tuning import TUNERS, Tuner, installed
 
@@ -21,7 +23,7 @@ DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 def new_search(config: Config, seed: Graph) -> Search:
     """Raises MissingExtra; ConfigError for a search of another package that is not there, and SearchFailed
     for one that raises something."""
-    settings, mix = config.search, task_of(config.data).morphisms
+    settings, mix = config.search, drawn(config)
     try:
         kind = search_named(settings.name)
         made = partial(
@@ -36,6 +38,21 @@ def new_search(config: Config, seed: Graph) -> Search:
         raise ConfigError(
             f"the search {settings.name!r} needs {error.name}, which is not installed; install it"
         ) from None
+
+
+def drawn(config: Config) -> Mapping[type[Morphism], float]:
+    """The kinds of morphisms of a run, and how often each is drawn. Raises ConfigError for one to be omitted
+    that the task does not have, and where none is left."""
+    mix, omitted = task_of(config.data).morphisms, config.search.omit
+    names = [kind.__name__ for kind in mix]
+    for name in omitted:
+        if name not in names:
+            also = suggestion(name, names) or ";"
+            raise ConfigError(f"search.omit: no kind of morphism {name!r}{also} kinds: {', '.join(names)}")
+    left = {kind: share for kind, share in mix.items() if kind.__name__ not in omitted}
+    if not left:
+        raise ConfigError("search.omit names every kind of morphism; leave one")
+    return left
 
 
 def new_tuner(config: Config) -> Tuner:

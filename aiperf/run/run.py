@@ -22,7 +22,7 @@ from aiperf.journal.file import VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
 from aiperf.pretending.rank import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import libraries, new_search, new_tuner, resolved
+from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
@@ -35,6 +35,7 @@ from aiperf.wire.formats import with_format
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import graph_from_json, graph_to_json
+from nas.search.growth import too_narrow
 from nas.search.search import why_it_cannot_grow
 from nas.seeds import SeedError, resolve_seed
 
@@ -95,10 +96,15 @@ def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
 def _refuse_no_growth(config: Config, seed: Graph) -> None:
     """A run of several trials would end after the first one."""
     name, alone = config.seed_architecture, config.limits.max_trials == 1
-    if not alone and (reason := why_it_cannot_grow(seed, task_of(config.data).morphisms)):
+    if not alone and (reason := why_it_cannot_grow(seed, drawn(config))):
         raise ConfigError(
             f"seed_architecture {name!r} cannot grow: {reason}; choose another seed, or set "
             "limits.max_trials=1 to train it alone"
+        )
+    if not alone and (round_ := too_narrow(seed, config.search.bounds, drawn(config))):
+        raise ConfigError(
+            f"search.bounds: nothing that was tried grows from the seed {name!r} into the bounds of round "
+            f"{round_}; widen them, or set search.bounds.growth_rounds=0 with the other bounds around 1"
         )
 
 

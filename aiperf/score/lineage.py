@@ -96,7 +96,10 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
             failures[entry.trial.number] = entry.reason
             continue
         counts[entry.trial.number] = counted(entry.graph)
-        if not Size.of(entry.graph).within(bounds, seed, entry.trial.round):
+        trial = entry.trial
+        # One that goes on with its parent's network has the size of the round that proposed it.
+        goes_on = trial.parent is not None and not trial.morphisms
+        if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)
     return Recount(counts, failures, frozenset(outside))
 

@@ -34,6 +34,7 @@ from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.parallel.parallel import Parallel, agree, lead
 from aiperf.proposing.engine import Expected, choose
 from aiperf.proposing.pace import Pace
+from aiperf.proposing.proposals import drawn
 from aiperf.tasks.known import task_of
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
@@ -112,8 +113,7 @@ class Worker:
     ) -> None:
         self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
         self.seed = graph_from_json(setup.seed_graph)
-        task = task_of(setup.config.data)
-        self.typical = typical(self.seed, setup.config.search.bounds, task.morphisms)
+        self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.host = socket.gethostname()
         self.work: queue.SimpleQueue[

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from nas.graph import Graph
@@ -25,6 +27,13 @@ class Bounds(Protocol):
 
     @property
     def max_activations(self) -> float: ...
+
+    @property
+    def min_layers(self) -> float: ...
+
+    @property
+    def max_layers(self) -> float:
+        """0: any number."""
 
     @property
     def growth_rounds(self) -> int:
@@ -55,27 +64,28 @@ class Size:
     parameters: int
     activations: int
     """Elements of all node outputs, for one example."""
+    layers: int
+    """Nodes of the graph: each is a call of a kernel or more, which takes its time however small it is."""
 
     @staticmethod
     def of(graph: Graph) -> Size:
-        return Size(graph.operations, graph.num_parameters, graph.num_activations)
+        return Size(graph.operations, graph.num_parameters, graph.num_activations, len(graph.nodes))
 
     def within(self, bounds: Bounds, seed: Size, round_: int = 1) -> bool:
         """Whether a candidate of that round may have this size."""
-        operations, _ = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
-        activations, _ = in_round(bounds.min_activations, bounds.max_activations, bounds, round_)
-        return (
-            operations * seed.operations <= self.operations
-            and activations * seed.activations <= self.activations
-            and self.below(bounds, seed, round_)
-        )
+        figures = self._compared(bounds, seed, round_)
+        return all(least * of_seed <= own <= most * of_seed for own, of_seed, least, most in figures)
 
     def below(self, bounds: Bounds, seed: Size, round_: int = 1) -> bool:
         """Whether a candidate of that round may have this size, or may grow from it."""
-        _, operations = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
-        _, activations = in_round(bounds.min_activations, bounds.max_activations, bounds, round_)
-        return (
-            self.operations <= operations * seed.operations
-            and self.parameters <= bounds.max_parameters * seed.parameters
-            and self.activations <= activations * seed.activations
-        )
+        return all(own <= most * of_seed for own, of_seed, _, most in self._compared(bounds, seed, round_))
+
+    def _compared(self, bounds: Bounds, seed: Size, round_: int) -> Iterator[tuple[int, int, float, float]]:
+        """Each figure, the seed's, and the least and the most multiple of it."""
+        operations = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
+        activations = in_round(bounds.min_activations, bounds.max_activations, bounds, round_)
+        layers = in_round(bounds.min_layers, bounds.max_layers or inf, bounds, round_)
+        yield self.operations, seed.operations, *operations
+        yield self.parameters, seed.parameters, 0.0, bounds.max_parameters
+        yield self.activations, seed.activations, *activations
+        yield self.layers, seed.layers, *layers

@@ -18,6 +18,7 @@ from nas.search.bounds import Bounds, Size
 LONGEST_WALK = 64
 """Morphisms tried for one candidate: a narrow seed needs about fifteen for sixteen times its operations."""
 TYPICAL_DRAWS = 5
+WALKS_TRIED = 8
 
 Grown = tuple[tuple[Morphism, ...], Graph]
 """The morphisms in their order, and what they make of a graph."""
@@ -61,6 +62,16 @@ class Growing:
         return None
 
 
+def too_narrow(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = MIX) -> int | None:
+    """The first round into whose bounds no walk from the seed leads, of some that were tried; None where each
+    round has one. A block of layers may be too large a step for them."""
+    growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("too narrow")
+    for round_ in range(2, bounds.growth_rounds + 2) if bounds.growth_rounds else ():
+        if not any(growing.walk(seed, rng, round_) for _ in range(WALKS_TRIED)):
+            return round_
+    return None
+
+
 def typical(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = MIX) -> Graph:
     """A network of the size on which a run spends most of its operations: the seed, or one grown from it.
 
@@ -69,7 +80,7 @@ def typical(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = M
     """
     if not bounds.growth_rounds:
         return seed
-    growth, rng = Growing(bounds, Size.of(seed), mix), random.Random("typical")
-    walks = (growth.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(TYPICAL_DRAWS))
+    growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("typical")
+    walks = (growing.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(TYPICAL_DRAWS))
     grown = sorted((walked[1] for walked in walks if walked), key=lambda graph: graph.num_activations)
     return grown[len(grown) // 2] if grown else seed

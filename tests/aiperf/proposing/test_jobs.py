@@ -110,11 +110,14 @@ def test_only_completed_trials_become_parents() -> None:
     assert {job.trial.parent for job in story.play(*[State.FAILED] * 20)} == {0, 2}
 
 
+LEAST = [f"search.bounds.min_{what}" for what in ("operations", "activations", "layers")]
+
+
 @pytest.mark.parametrize("schedule", ["rounds", "halving"])
 def test_beyond_the_worst_error_the_better_of_two_texts_is_gone_on_with(schedule: str) -> None:
     """Both are worse than 8 bits a byte, which the score counts as all wrong."""
-    overrides = {"training.schedule": schedule, "training.epochs": (1, 3)}
-    story = Story(**overrides)
+    of_any_size = {"search.bounds.growth_rounds": 0, **dict.fromkeys(LEAST, 0.5)}
+    story = Story(**of_any_size, **{"training.schedule": schedule, "training.epochs": (1, 3)})
     for bits in (12, 9, 11):
         tally = Predicted(400, 400 * bits * UNIT, 400)
         story.end(story.dispatch(), State.COMPLETE, tally=tally)

@@ -7,17 +7,29 @@ from hashlib import sha256
 
 import pytest
 
+from aiperf.config import load_preset, with_overrides
+from aiperf.errors import ConfigError
 from aiperf.journal.events import Dispatched
+from aiperf.proposing.proposals import drawn
 from aiperf.tasks.images import IMAGES
+from nas.morphisms import MIX
 from nas.record import encode
 from tests.journals import Scene, told
 
-PINNED = {"evolution": "9eeda380ebb3e1a2", "random": "8b219dde0378e72b", "halving": "0f54bdae2d89ab0d"}
+PINNED = {
+    "evolution": "9eeda380ebb3e1a2",
+    "random": "8b219dde0378e72b",
+    "halving": "0f54bdae2d89ab0d",
+    "growing": "0d0ecc3365f9e224",
+}
+GROWING = (("search.bounds.growth_rounds", 15), ("search.bounds.min_operations", 8.0))
 
 
 def settings(name: str) -> tuple[tuple[str, object], ...]:
     if name == "halving":
         return (("training.schedule", "halving"), ("training.epochs", (2, 6, 18)))
+    if name == "growing":
+        return GROWING
     return (("search.name", name),)
 
 
@@ -32,3 +44,19 @@ def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
     assert len(proposed) > 20
     digest = sha256(json.dumps([IMAGES.untuned_version, proposed]).encode()).hexdigest()
     assert digest[:16] == PINNED[name]
+
+
+def test_kinds_that_are_omitted_are_not_drawn() -> None:
+    config = load_preset("digits")
+    left = drawn(with_overrides(config, {"search.omit": ["Widen", "BranchSplit"]}))
+    assert {kind.__name__ for kind in drawn(config)} - {kind.__name__ for kind in left} == {
+        "Widen",
+        "BranchSplit",
+    }
+    for omitted, said in [
+        (["Widem"], r"search.omit: no kind of morphism 'Widem'; did you mean 'Widen'\? kinds: WidenTrunk, "),
+        (["Upcycle"], "no kind of morphism 'Upcycle'; kinds: "),
+        ([kind.__name__ for kind in MIX], "search.omit names every kind of morphism; leave one"),
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            drawn(with_overrides(config, {"search.omit": omitted}))

@@ -90,6 +90,16 @@ def test_an_unknown_trial_is_refused_with_those_there_are() -> None:
         rebuild(replay, 999)
 
 
+def test_a_network_that_is_gone_on_with_keeps_the_size_of_the_round_that_proposed_it() -> None:
+    """In a run whose networks grow, by halving: a promoted trial is of a later round."""
+    halving = (("training.schedule", "halving"), ("training.epochs", (1, 3, 9)))
+    growing = (("search.bounds.growth_rounds", 30), ("search.bounds.min_operations", 8.0))
+    replay = replayed(told(Scene(minutes=1.0, changes=(*halving, *growing))))
+    promoted = [story for story in replay.trials.values() if not story.attempts[0].trial.morphisms]
+    assert len(promoted) > 2, "the seed, and others"
+    assert recount(replay).outside == frozenset()
+
+
 def test_a_candidate_outside_the_bounds_of_the_run_is_told() -> None:
     wide = Widen("stage3.block1.1.conv", 4096, 1)
     edit = each(Dispatched, lambda event: proposed(event, parent=None, morphisms=(wide,)), 1)

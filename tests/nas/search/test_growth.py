@@ -12,6 +12,7 @@ from aiperf.errors import ConfigError
 from nas.morphisms import Ungroup
 from nas.search import SEARCHES, Observation, Search, typical
 from nas.search.bounds import Size, in_round
+from nas.search.growth import too_narrow
 from nas.seeds import residual
 
 BOUNDS = BoundsConfig(
@@ -20,6 +21,8 @@ BOUNDS = BoundsConfig(
     max_parameters=64.0,
     min_activations=4.0,
     max_activations=6.0,
+    min_layers=1.5,
+    max_layers=3.0,
     growth_rounds=12,
 )
 SEED = residual()
@@ -63,14 +66,16 @@ def test_the_path_is_geometric_and_ends_in_the_bounds() -> None:
 
 
 def test_it_may_be_smaller_on_its_way_but_never_larger() -> None:
-    seed = Size(100, 10, 100)
+    seed = Size(100, 10, 100, 10)
     for size, within, below in [
-        (Size(900, 10, 500), True, True),
-        (Size(700, 10, 500), False, True),
-        (Size(900, 10, 300), False, True),
-        (Size(1100, 10, 500), False, False),
-        (Size(900, 10, 700), False, False),
-        (Size(900, 700, 500), False, False),
+        (Size(900, 10, 500, 20), True, True),
+        (Size(700, 10, 500, 20), False, True),
+        (Size(900, 10, 300, 20), False, True),
+        (Size(900, 10, 500, 10), False, True),
+        (Size(1100, 10, 500, 20), False, False),
+        (Size(900, 10, 700, 20), False, False),
+        (Size(900, 700, 500, 20), False, False),
+        (Size(900, 10, 500, 40), False, False),
     ]:
         assert (size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)) == (within, below), size
 
@@ -97,6 +102,14 @@ def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
 def test_a_seed_that_cannot_grow_is_typical_itself() -> None:
     """It has no group that could be merged."""
     assert typical(SEED, BOUNDS, {Ungroup: 1.0}) is SEED
+
+
+def test_bounds_that_a_block_of_layers_oversteps_are_found_before_a_run() -> None:
+    """No network has between 30.3 and 30.6 layers."""
+    assert too_narrow(SEED, BOUNDS) is None
+    assert too_narrow(SEED, BoundsConfig()) is None, "nothing grows"
+    narrow = replace(BOUNDS, min_layers=1.01, max_layers=1.02, growth_rounds=1)
+    assert too_narrow(SEED, narrow) == 2
 
 
 @pytest.mark.parametrize(

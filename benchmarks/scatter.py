@@ -118,9 +118,9 @@ class Timed:
         return deviation(self.changes)
 
     @property
-    def inherited(self) -> float:
+    def kept(self) -> float:
         """Slope of a child's over its parent's, both less the seed's: 0 where a child has nothing of it, 1
-        where its own is added to all of it. The seed's children tell nothing of it. `spread.inherited` of a
+        where its own is added to all of it. The seed's children tell nothing of it. `spread.lineage` of a
         machine model."""
         pairs = [(one.parent, at) for at, one in enumerate(self.networks) if one.parent]
         parents, own = (self.off[[pair[side] for pair in pairs]] - self.off[0] for side in (0, 1))
@@ -191,7 +191,7 @@ def figures(found: Timed) -> Iterator[tuple[str, str]]:
     least, greatest = np.exp([found.off.min(), found.off.max()]) - 1
     yield "its least and greatest", f"{100 * least:+.1f} %, {100 * greatest:+.1f} %"
     yield "of a child ÷ its parent's", percent(found.own, 1)
-    yield "inherited of the parent's", f"{found.inherited:.2f}"
+    yield "kept of the parent's", f"{found.kept:.2f}"
 
 
 def by_kind(found: Timed, kind: str) -> str:

@@ -29,7 +29,7 @@ POSITIVE = (
 """What something is divided by, or a machine has some of."""
 LEAST, MOST = 1e-12, 1e24
 """What is divided by, and any number: so that no time that follows leaves what a clock can count."""
-SHARES = ("group.overlap", "spread.inherited", "errors.images.floor", "errors.language.floor")
+SHARES = ("group.overlap", "spread.lineage", "errors.images.floor", "errors.language.floor")
 SPREADS = ("spread.node", "spread.block", "spread.network", "errors.images.spread", "errors.language.spread")
 MOST_SPREAD = 10.0
 """Of a logarithm: two thirds of all draws lie within a factor of 22,000 of the median."""
@@ -98,7 +98,7 @@ class Spread:
     network: float = 0.0
     """Of a network's rate ÷ what `Speed` says of its operations and layers: what each morphism adds, by the
     architecture that it makes, to what the child has of its parent's. A seed's is 1."""
-    inherited: float = 1.0
+    lineage: float = 1.0
     """How much of the logarithm of its parent's a child has (0 to 1): layers that no morphism touched are as
     fast or as slow as before."""
 

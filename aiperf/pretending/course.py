@@ -51,7 +51,7 @@ class Learnt:
         for morphism in trial.morphisms:
             graph = morphism.apply(graph)
             own = random.Random(f"rate of {graph.key}").gauss(0.0, spread.network)
-            offset = spread.inherited * offset + own
+            offset = spread.lineage * offset + own
         return replace(self, graph=graph, rate_offset=offset)
 
 

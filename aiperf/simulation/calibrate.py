@@ -242,7 +242,7 @@ def _spread(
         found.append(FromRun("spread.network", f"as assumed: {pairs}, too few to compare", known=False))
     else:
         found.append(FromRun("spread.network", f"{network:.3g}: {pairs}, robust"))
-    return {"spread": Spread(node, blocks, network, otherwise.inherited)}, tuple(found)
+    return {"spread": Spread(node, blocks, network, otherwise.lineage)}, tuple(found)
 
 
 def _startup(replay: Replay, otherwise: StartUp) -> Part:

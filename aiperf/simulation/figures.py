@@ -17,7 +17,6 @@ from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recorded
 from aiperf.simulation.world import SimulatedWorld
 from aiperf.wording import percent, rate, scaled
-from analysis.comparing.spread import variation
 
 OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
 """The lines that a trial has whatever its length; all others grow with time."""
@@ -151,8 +150,8 @@ def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:
     rows = [["nodes", "simulations", "median", "least", "greatest", "variation"]]
     for nodes in sorted({one.nodes for one in each}):
         rates = [one.ops_per_second for one in each if one.nodes == nodes]
-        spread = variation(rates)
-        of_all = percent(spread.value, 2) if spread.value is not None else spread.why_not
+        spread = statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 and max(rates) else None
+        of_all = "unknown" if spread is None else percent(spread, 2)
         ends = [rate(statistics.median(rates)), rate(min(rates)), rate(max(rates))]
         rows.append([f"{nodes:,}", str(len(rates)), *ends, of_all])
     return rows

@@ -17,7 +17,6 @@ from aiperf.score.lineage import rebuilt
 from aiperf.simulation.least_squares import not_negative
 from aiperf.trial import Segment
 from aiperf.wording import percent
-from analysis.readings.robust import deviation
 from nas.ops import TENSOR_OPS
 
 
@@ -150,7 +149,12 @@ def block_spread(replay: Replay) -> float:
         of = of[of > 0]
         if len(of) > 1:
             off += list(np.log(of / np.median(of)))
-    return float(1.4826 * np.median(np.abs(off))) if off else 0.0
+    return robust_spread(off) if off else 0.0
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """A standard deviation of what is normal but for a few."""
+    return float(1.4826 * np.median(np.abs(np.array(values) - np.median(values))))
 
 
 def network_spread(
@@ -179,7 +183,7 @@ def network_spread(
     noise = [blocks**2 * (1 / num[one.number] + 1 / num[of]) / len(one.morphisms) for one, of in pairs]
     if not pairs:
         return 0.0, 0
-    return math.sqrt(max(0.0, deviation(np.array(changes)) ** 2 - float(np.mean(noise)))), len(pairs)
+    return math.sqrt(max(0.0, robust_spread(changes) ** 2 - float(np.mean(noise)))), len(pairs)
 
 
 def first_host(attempt: Attempt) -> str:

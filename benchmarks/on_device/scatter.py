@@ -29,7 +29,7 @@ def measure(setting: Setting) -> Figures:
     rows = [row(what, text) for what, text in shown(found)]
     rows += [
         row("spread.network", found.own, "%", spread.network, f"{model}.toml", compared=False),
-        row("spread.inherited", found.inherited, "", spread.inherited, f"{model}.toml", compared=False),
+        row("spread.lineage", found.kept, "", spread.lineage, f"{model}.toml", compared=False),
     ]
     kinds = [(kind.__name__, by_kind(found, kind.__name__)) for kind in MIX]
     rows += [row(kind, text) for kind, text in kinds if any(one.kind == kind for one in found.networks)]

@@ -156,7 +156,7 @@ def test_a_network_is_as_fast_as_its_parent_and_a_little_more_or_less() -> None:
     """By its own draw, which is the same for the same architecture wherever it is trained."""
     wide = replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
     wider = replace(trial(), morphisms=(Widen("stage2.block1.1.conv", 16, 1),))
-    spread = Spread(0.0, 0.0, network=0.1, inherited=0.5)
+    spread = Spread(0.0, 0.0, network=0.1, lineage=0.5)
     child = Learnt(SEED).child(wide, spread)
     grandchild, both = child.child(wider, spread), (*wide.morphisms, *wider.morphisms)
     own = [Random(f"rate of {learnt.graph.key}").gauss(0.0, 0.1) for learnt in (child, grandchild)]

@@ -63,7 +63,7 @@ def test_networks_that_differ_at_equal_operations_are_seen(tmp_path: Path) -> No
     played = Played(tmp_path / "run", SimulatedMachine(1, 1), uneven, SHORT)
     found = calibrate(read_journal(played.files.journal), assumed("h100"))
     assert found.assumptions.spread.network == pytest.approx(0.05, rel=0.5)
-    assert found.assumptions.spread.inherited == assumed("h100").spread.inherited
+    assert found.assumptions.spread.lineage == assumed("h100").spread.lineage
     was, modelled = work_seconds(played.replay, uneven)
     assert modelled == pytest.approx(was, rel=0.01), "their own rates are those that were drawn"
 

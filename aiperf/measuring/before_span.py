@@ -31,8 +31,11 @@ from aiperf.wire.messages import Ceiling, Rate
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
-SHARES: Mapping[str, float] = {"threads": 0.35, "products": 0.3, "seed": 0.25, "copy": 0.1}
+SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
 """Of a processor's time for its ceilings."""
+CLIMBING = 0.4
+"""Of the network's share: to find the batch that fits, and again for its rate where that is not the run's
+own."""
 NUM_PRODUCTS = 8
 OTHER_PRODUCTS = 2
 """As much time as so many products take: for the other numbers of threads together."""
@@ -80,7 +83,7 @@ def measure(
     """
     device.declare(work.format)
     share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
-    choice = _choose_threads(device, work, rate, share["threads"])
+    choice, network_rate = _measure_network(device, work, rate, share["network"])
     thread_seconds = choice.seconds if choice else {}
     each = share["products"] / (NUM_PRODUCTS + OTHER_PRODUCTS if device.kind == "cpu" else 1)
     products = measure_products(device, work.format, each)
@@ -96,7 +99,7 @@ def measure(
         copy=measure_copy(device, share["copy"]),
         upload=measure_upload(device),
         all_reduce=measure_all_reduce(device, parallel),
-        seed=_network_rate(device, work, fastest.rate.fastest, share["seed"]),
+        seed=network_rate,
         threads=device.threads,
         thread_seconds={str(count): took for count, took in thread_seconds.items()},
         threads_share=choice.share if choice else 0.0,
@@ -104,25 +107,32 @@ def measure(
     )
 
 
-def _choose_threads(device: Device, work: RankWork, rate: float, seconds: float) -> ThreadChoice | None:
-    """By passes on one thread and on more, or by small products where one pass takes too long; None where
-    nothing is to choose."""
+def _measure_network(
+    device: Device, work: RankWork, rate: float, seconds: float
+) -> tuple[ThreadChoice | None, Rate | None]:
+    """Times passes of the network on one thread and on more: the number of threads, and the rate with them.
+    The first is None where nothing is to choose; the second where one pass takes too long, and small products
+    choose."""
     counts = device.thread_counts
     if len(counts) < 2:
-        return None
+        return None, _network_rate(device, work, rate, seconds)
     until = perf_counter() + seconds
     device.use_threads(counts[0])
-    timed = _largest(device, work, rate, seconds / (2 * len(counts)))
+    timed = _largest(device, work, rate, CLIMBING * seconds)
+    if timed is not None and timed.batch_size == work.batch_size:
+        choice = choose_threads(device, counts, timed.once, until - perf_counter())
+        operations = work.operations(timed.batch_size)
+        return choice, rate_of([operations / took for took in choice.times])
     once = Multiply(device, work.format, SMALL, SMALL, SMALL) if timed is None else timed.once
-    return choose_threads(device, counts, once, until - perf_counter())
+    choice = choose_threads(device, counts, once, until - CLIMBING * seconds - perf_counter())
+    return choice, _network_rate(device, work, rate, until - perf_counter())
 
 
 def examples_per_second(device: Device, work: RankWork, rate: float, seconds: float) -> tuple[float, bool]:
     """The rate of training on one device, measured in about so many seconds; False where one pass takes
     longer, and it is estimated by `rate`, that of a small product on one thread."""
     device.declare(work.format)
-    _choose_threads(device, work, rate, seconds / 2)
-    found = _network_rate(device, work, rate, seconds / 2)
+    _, found = _measure_network(device, work, rate, seconds)
     operations = found.typical if found else rate / SLOWER
     return operations / work.operations(1), found is not None
 

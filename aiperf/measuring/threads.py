@@ -34,6 +34,8 @@ class ThreadChoice:
     count: int
     seconds: Mapping[int, float]
     """The median time [s] of the work by number of threads."""
+    times: Sequence[float]
+    """All times [s] with the chosen number."""
     share: float
     """The share of resampled measurements that choose this number; 0 where too few rounds were timed."""
 
@@ -72,13 +74,13 @@ def choice_of(times: Mapping[int, Sequence[float]]) -> ThreadChoice:
     middle = {count: median(measured) for count, measured in times.items()}
     count = fewest_near_best(middle)
     if rounds < LEAST_ROUNDS:
-        return ThreadChoice(count, middle, 0.0)
+        return ThreadChoice(count, middle, times[count], 0.0)
     rng, alike = random.Random(0), 0
     for _ in range(RESAMPLES):
         drawn = [rng.randrange(rounds) for _ in range(rounds)]
         again = {count: median([each[place] for place in drawn]) for count, each in times.items()}
         alike += fewest_near_best(again) == count
-    return ThreadChoice(count, middle, alike / RESAMPLES)
+    return ThreadChoice(count, middle, times[count], alike / RESAMPLES)
 
 
 def fewest_near_best(seconds: Mapping[int, float]) -> int:

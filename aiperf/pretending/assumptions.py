@@ -29,8 +29,8 @@ POSITIVE = (
 """What something is divided by, or a machine has some of."""
 LEAST, MOST = 1e-12, 1e24
 """What is divided by, and any number: so that no time that follows leaves what a clock can count."""
-SHARES = ("group.overlap", "errors.images.floor", "errors.language.floor")
-SPREADS = ("spread.node", "spread.block", "errors.images.spread", "errors.language.spread")
+SHARES = ("group.overlap", "spread.lineage", "errors.images.floor", "errors.language.floor")
+SPREADS = ("spread.node", "spread.block", "spread.network", "errors.images.spread", "errors.language.spread")
 MOST_SPREAD = 10.0
 """Of a logarithm: two thirds of all draws lie within a factor of 22,000 of the median."""
 
@@ -89,12 +89,18 @@ class Trials:
 
 @dataclass(frozen=True)
 class Spread:
-    """What differs between nodes and from time to time: standard deviations of a logarithm."""
+    """What differs between nodes, from time to time, between networks: standard deviations of a logarithm."""
 
     node: float
     """Of a node's speed, for the whole run."""
     block: float
     """Of a block of steps."""
+    network: float = 0.0
+    """Of a network's rate ÷ what `Speed` says of its operations and layers: what each morphism adds, by the
+    architecture that it makes, to what the child has of its parent's. A seed's is 1."""
+    lineage: float = 1.0
+    """How much of the logarithm of its parent's a child has (0 to 1): layers that no morphism touched are as
+    fast or as slow as before."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from aiperf.config import Config
-from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.assumptions import Assumptions, Spread
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
 from aiperf.proposing.plan import plan, validated_at_once
 from aiperf.tally import Tally
@@ -42,13 +42,17 @@ class Learnt:
 
     graph: Graph
     examples: int = 0
+    rate_offset: float = 0.0
+    """Logarithm of its rate ÷ that of a usual network of as many operations and layers."""
 
-    def child(self, trial: Trial) -> Learnt:
+    def child(self, trial: Trial, spread: Spread) -> Learnt:
         """What a trial starts from. Raises what its morphisms raise."""
-        graph = self.graph
+        graph, offset = self.graph, self.rate_offset
         for morphism in trial.morphisms:
             graph = morphism.apply(graph)
-        return replace(self, graph=graph)
+            own = random.Random(f"rate of {graph.key}").gauss(0.0, spread.network)
+            offset = spread.lineage * offset + own
+        return replace(self, graph=graph, rate_offset=offset)
 
 
 @dataclass(frozen=True)
@@ -79,27 +83,28 @@ class Pretended:
     speed: float = 1.0
     """Of this group, times that of a usual one."""
 
-    def step_seconds(self, graph: Graph, batch_size: int) -> float:
+    def step_seconds(self, learnt: Learnt, batch_size: int) -> float:
         """Of a training step, all-reduce included."""
-        speed, group = self.assumptions.speed, self.assumptions.group
+        speed, group, graph = self.assumptions.speed, self.assumptions.group, learnt.graph
         operations = graph.cost.train.price(TENSOR_OPS) * batch_size / self.ranks
-        computing = (
+        usual = (
             speed.step_seconds + speed.layer_seconds * len(graph.nodes) + operations / speed.ops_per_second
         )
+        computing = usual * math.exp(-learnt.rate_offset)
         if self.ranks == 1:
             return computing / self.speed
         content = 2 * (self.ranks - 1) / self.ranks * ELEMENT_BYTES * graph.num_parameters
         reducing = group.all_reduce_seconds + content / group.all_reduce_bytes_per_second
         return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
 
-    def validate_seconds(self, graph: Graph, examples: int) -> float:
+    def validate_seconds(self, learnt: Learnt, examples: int) -> float:
         """Of an evaluation of so many examples."""
-        speed = self.assumptions.speed
+        speed, graph = self.assumptions.speed, learnt.graph
         batches = math.ceil(examples / validated_at_once(graph, self.ranks))
         operations = graph.cost.evaluate.price(TENSOR_OPS) * examples / self.ranks
         computing = operations / speed.ops_per_second
         starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back
-        return (computing + starting) / speed.validation / self.speed
+        return (computing + starting) * math.exp(-learnt.rate_offset) / speed.validation / self.speed
 
     def error(self, learnt: Learnt) -> float:
         """On new examples."""
@@ -129,7 +134,7 @@ class Pretended:
             trial.hyper.batch_size,
         )
         draws = random.Random(f"course of {trial.number} {attempt} {self.config.random_seed}")
-        step_seconds, learnt = self.step_seconds(graph, batch_size), start
+        step_seconds, learnt = self.step_seconds(start, batch_size), start
         kept, kept_at = None, NOTHING_KEPT
         yield Started(trial.number, attempt, graph.key, prepare_seconds)
         best, since_best, done, index = math.inf, 0, 0, 0
@@ -154,7 +159,7 @@ class Pretended:
                 return CourseEnd(State.STOPPED, "the run ended", kept, kept_at)
             learnt = replace(learnt, examples=learnt.examples + (done - first) * batch_size)
             of = self.manifest["validation_examples"]
-            pace.validate_seconds = self.validate_seconds(graph, of)
+            pace.validate_seconds = self.validate_seconds(start, of)
             yield Wait(pace.validate_seconds, validates=True)
             segment = Segment(
                 trial=trial.number,

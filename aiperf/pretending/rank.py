@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Pretended
+from aiperf.pretending.course import Learnt, Pretended
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.formats import PRODUCTS
@@ -111,7 +111,7 @@ def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
     rate = pretended.assumptions.speed.ops_per_second * pretended.speed
     seed, batch = pretended.seed, pretended.config.training.batch_size
     operations = seed.cost.train.price(TENSOR_OPS) * batch / pretended.ranks
-    of_seed = operations / pretended.step_seconds(seed, batch)
+    of_seed = operations / pretended.step_seconds(Learnt(seed), batch)
     return Ceiling(
         rank=rank,
         host=host,
@@ -128,7 +128,7 @@ def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
     network = task_of(pretended.config.data).control
     graph = _control(network)
     alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.manifest, 1)
-    seconds = alone.step_seconds(graph, network.batch_size) / pretended.speed
+    seconds = alone.step_seconds(Learnt(graph), network.batch_size) / pretended.speed
     return Control(
         rank=rank,
         host=host,

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
+from aiperf.pretending.course import Learnt
 from aiperf.pretending.rank import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
@@ -150,7 +151,7 @@ def _examples_per_second(
     training, num_ranks = config.training, len(place.group)
     if ranks.wanted.pretend:
         group = pretended_group(ranks.wanted.pretend, config, seed, place.group)
-        return training.batch_size / group.step_seconds(seed, training.batch_size), "assumed"
+        return training.batch_size / group.step_seconds(Learnt(seed), training.batch_size), "assumed"
     from aiperf.device import bind
     from aiperf.engines.made import refuse_unusable
     from aiperf.measuring.before_span import RankWork, examples_per_second

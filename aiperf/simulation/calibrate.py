@@ -35,8 +35,10 @@ from aiperf.simulation.speeds import (
     FromRun,
     NetworkSize,
     block_spread,
+    first_host,
     first_step_seconds,
     fitted_speed,
+    network_spread,
     networks_of,
     of_median,
     segment_work,
@@ -49,6 +51,9 @@ from aiperf.wording import counted
 
 LEAST_HOSTS = 4
 """Fewer say nothing of how nodes differ."""
+
+LEAST_CHILDREN = 8
+"""Fewer say nothing of how networks differ."""
 
 NO_LIMIT = 1e18
 """Bytes a second of what takes no time of its own."""
@@ -82,7 +87,15 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         _group(ranks, otherwise.group),
         _storage(closed, networks, replay.opened.config.training, otherwise.storage),
         _trials(replay, first_step_seconds(closed, networks, ranks, speed, replay)),
-        _spread(closed, networks, ranks, speed, blocks),
+        _spread(
+            closed,
+            networks,
+            ranks,
+            speed,
+            blocks,
+            network_spread(closed, segments, speed, replay, blocks),
+            otherwise.spread,
+        ),
         _startup(replay, otherwise.startup),
         _messages(proposals, otherwise.messages),
         errors_of(replay, networks, otherwise.errors),
@@ -201,11 +214,13 @@ def _spread(
     ranks: int,
     speed: Speed,
     blocks: float,
+    of_networks: tuple[float, int],
+    otherwise: Spread,
 ) -> Part:
     seconds: dict[str, list[float]] = {}
     for attempt in closed:
         net = networks.get(attempt.trial.number)
-        host = attempt.leg.devices[attempt.leg.began.groups[attempt.group][0]].host
+        host = first_host(attempt)
         if net is not None:
             operations = net.train * attempt.trial.hyper.batch_size / ranks
             step = step_seconds(speed, net, operations)
@@ -213,14 +228,21 @@ def _spread(
             took[0] += sum(v.segment.train_seconds for v in attempt.validations)
             took[1] += step * sum(v.segment.steps for v in attempt.validations)
     node = float(np.std([math.log(took / foreseen) for took, foreseen in seconds.values() if took > 0]))
-    told = FromRun("spread.block", f"{blocks:.3g}: of {counted(len(closed), 'trial')}, robust")
+    found = [
+        FromRun("spread.block", f"{blocks:.3g}: of {counted(len(closed), 'trial')}, robust"),
+        FromRun("spread.node", f"{node:.3g}: {len(seconds)} hosts"),
+    ]
     if len(seconds) < LEAST_HOSTS:
         why = f"0: {counted(len(seconds), 'host')}, too few to compare, so all are taken to be equal"
-        return {"spread": Spread(0.0, blocks)}, (told, FromRun("spread.node", why, known=False))
-    return {"spread": Spread(node, blocks)}, (
-        told,
-        FromRun("spread.node", f"{node:.3g}: {len(seconds)} hosts"),
-    )
+        node, found[1] = 0.0, FromRun("spread.node", why, known=False)
+    network, children = of_networks
+    pairs = f"{counted(children, 'trial')} whose parent trained on the same host"
+    if children < LEAST_CHILDREN:
+        network = otherwise.network
+        found.append(FromRun("spread.network", f"as assumed: {pairs}, too few to compare", known=False))
+    else:
+        found.append(FromRun("spread.network", f"{network:.3g}: {pairs}, robust"))
+    return {"spread": Spread(node, blocks, network, otherwise.lineage)}, tuple(found)
 
 
 def _startup(replay: Replay, otherwise: StartUp) -> Part:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import numpy as np
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Messages
-from aiperf.score.credit import credit
+from aiperf.score.credit import credit, work
+from aiperf.score.lineage import recorded
 from aiperf.simulation.world import SimulatedWorld
-from aiperf.wording import percent, scaled
+from aiperf.wording import percent, rate, scaled
 
 OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
 """The lines that a trial has whatever its length; all others grow with time."""
@@ -29,6 +32,8 @@ class SizeFigures:
     devices: int
     groups: int
     span_seconds: float
+    ops_per_second: float
+    """Sustained."""
     trials: int
     """That ended in time."""
     utilisation: float
@@ -67,6 +72,7 @@ def size_figures(
     replay: Replay, world: SimulatedWorld, journal: Path, nodes: int, took_seconds: float
 ) -> SizeFigures:
     span, master = replay.span_seconds, world.clock.total
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     busy, useful = shares_of_time(replay)
     trials, beside = _journal_bytes(journal, replay)
     message = master.hearing_seconds / master.heard if master.heard else 0.0
@@ -77,6 +83,7 @@ def size_figures(
         devices=sum(map(len, world.groups)),
         groups=len(world.groups),
         span_seconds=span,
+        ops_per_second=work(replay, counts, credit(replay)).operations / span if span else 0.0,
         trials=len(replay.arrivals),
         utilisation=busy,
         useful=useful,
@@ -136,6 +143,18 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "both, mean": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
+
+
+def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:
+    """How far the sustained OPS of equal sizes lie apart, as rows below their heads."""
+    rows = [["nodes", "simulations", "median", "least", "greatest", "variation"]]
+    for nodes in sorted({one.nodes for one in each}):
+        rates = [one.ops_per_second for one in each if one.nodes == nodes]
+        spread = statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 and max(rates) else None
+        of_all = "unknown" if spread is None else percent(spread, 2)
+        ends = [rate(statistics.median(rates)), rate(min(rates)), rate(max(rates))]
+        rows.append([f"{nodes:,}", str(len(rates)), *ends, of_all])
+    return rows
 
 
 def _seconds(value: float) -> str:

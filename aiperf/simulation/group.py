@@ -199,7 +199,8 @@ class SimulatedGroup:
             return
         yield env.timeout(self.around.assumptions.trials.gap_seconds)
         prepare_seconds = env.now - job.asked
-        course = self._pretended.course(trial, attempt, parent.child(trial), self._pace, prepare_seconds)
+        start = parent.child(trial, self.around.assumptions.spread)
+        course = self._pretended.course(trial, attempt, start, self._pace, prepare_seconds)
         while True:
             try:
                 said = next(course)
@@ -233,7 +234,7 @@ class SimulatedGroup:
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return
         of = self._pretended.manifest["test_examples"]
-        seconds = self._pretended.validate_seconds(learnt.graph, of)
+        seconds = self._pretended.validate_seconds(learnt, of)
         yield self.around.env.timeout(seconds)
         self._say(Evaluated(trial, self._pretended.tally(learnt, of), seconds))
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Pretended
+from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.rank import ASSUMPTIONS
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import rebuilt, recorded
 from aiperf.simulation.figures import shares_of_time
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.wording import figure, percent, rate
+from nas.graph import Graph
 from nas.record import graph_from_json
 
 
@@ -70,19 +72,35 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
     pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), manifest, ranks)
-    graphs = {entry.trial.number: entry.graph for entry in rebuilt(replay)}
+    networks = _networks(replay, pretended.seed, assumptions)
     was = modelled = 0.0
     for attempt in replay.attempts:
-        graph = graphs.get(attempt.trial.number)
-        if graph is None or not attempt.steps:
+        network = networks.get(attempt.trial.number)
+        if network is None or not attempt.steps:
             continue
-        step = pretended.step_seconds(graph, attempt.trial.hyper.batch_size)
+        step = pretended.step_seconds(network, attempt.trial.hyper.batch_size)
         modelled += attempt.steps * step * usual + assumptions.trials.first_step_seconds
         was += attempt.seconds
         for v in attempt.validations:
-            modelled += pretended.validate_seconds(graph, v.segment.of)
+            modelled += pretended.validate_seconds(network, v.segment.of)
             was += v.segment.validate_seconds
     return was, modelled
+
+
+def _networks(replay: Replay, seed: Graph, assumptions: Assumptions) -> dict[int, Learnt]:
+    """By trial. How far their rates were from the model is known where these assumptions made the run."""
+    made_it = replay.ranks[0].ready.settings.get(ASSUMPTIONS) == assumptions.name
+    found: dict[int, Learnt] = {}
+    for entry in rebuilt(replay):
+        if entry.graph is None:
+            continue
+        network, parent = Learnt(entry.graph), entry.trial.parent
+        if made_it:
+            network = (Learnt(seed) if parent is None else found[parent]).child(
+                entry.trial, assumptions.spread
+            )
+        found[entry.trial.number] = network
+    return found
 
 
 def prediction_rows(

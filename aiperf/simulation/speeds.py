@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -148,7 +149,46 @@ def block_spread(replay: Replay) -> float:
         of = of[of > 0]
         if len(of) > 1:
             off += list(np.log(of / np.median(of)))
-    return float(1.4826 * np.median(np.abs(off))) if off else 0.0
+    return robust_spread(off) if off else 0.0
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """A standard deviation of what is normal but for a few."""
+    return float(1.4826 * np.median(np.abs(np.array(values) - np.median(values))))
+
+
+def network_spread(
+    closed: Sequence[Attempt], segments: Sequence[SegmentWork], speed: Speed, replay: Replay, blocks: float
+) -> tuple[float, int]:
+    """What a morphism does to the logarithm of rate measured ÷ modelled, as a robust standard deviation, from
+    how many trials and their parents. Both must have trained on one host, lest its speed is taken for theirs.
+    The part that a spread of `blocks` explains is left out."""
+    usual, took, num = (defaultdict[int, float](float) for _ in range(3))
+    for each in segments:
+        trial = each.segment.trial
+        usual[trial] += each.steps * step_seconds(speed, each.network, each.step_operations)
+        took[trial] += each.seconds
+    num_blocks = Counter(map(int, replay.blocks.column("attempts")))
+    for attempt in closed:
+        num[attempt.trial.number] += num_blocks[attempt.index]
+    offsets = {trial: math.log(usual[trial] / took[trial]) for trial in took}
+    hosts = {each.trial.number: first_host(each) for each in closed}
+    pairs = [
+        (trial, trial.parent)
+        for trial in {each.trial.number: each.trial for each in closed}.values()
+        if trial.number in offsets and trial.parent in offsets and trial.morphisms
+        if hosts[trial.number] == hosts[trial.parent]
+    ]
+    changes = [(offsets[one.number] - offsets[of]) / math.sqrt(len(one.morphisms)) for one, of in pairs]
+    noise = [blocks**2 * (1 / num[one.number] + 1 / num[of]) / len(one.morphisms) for one, of in pairs]
+    if not pairs:
+        return 0.0, 0
+    return math.sqrt(max(0.0, robust_spread(changes) ** 2 - float(np.mean(noise)))), len(pairs)
+
+
+def first_host(attempt: Attempt) -> str:
+    """Of the group that made it."""
+    return attempt.leg.devices[attempt.leg.began.groups[attempt.group][0]].host
 
 
 def first_step_seconds(

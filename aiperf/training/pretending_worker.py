@@ -44,8 +44,8 @@ from aiperf.wire import messages
 from aiperf.wire.layout import Place
 from nas.record import graph_from_json
 
-EXAMPLES = "learnt.examples"
-"""Of the one array: on how many examples the network and its ancestors were trained."""
+EXAMPLES, RATE_OFFSET = "learnt.examples", "learnt.rate_offset"
+"""Of the two numbers of `Learnt`, an array each."""
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,8 @@ class PretendingWorker:
         """Beside the trial before, from the file that the parent left."""
         seed = Learnt(self.pretended.seed)
         parent = assign.trial.parent
-        start = (seed if parent is None else self._kept(parent)).child(assign.trial)
+        before = seed if parent is None else self._kept(parent)
+        start = before.child(assign.trial, self.assumptions.spread)
         self._wait_until(time.perf_counter() + self.assumptions.trials.prepare_seconds)
         return start
 
@@ -241,7 +242,7 @@ class PretendingWorker:
 
     def _evaluate(self, trial: int) -> None:
         learnt, of = self._kept(trial), self.pretended.manifest["test_examples"]
-        seconds = self.pretended.validate_seconds(learnt.graph, of)
+        seconds = self.pretended.validate_seconds(learnt, of)
         self._wait_until(time.perf_counter() + seconds, working=True)
         self.say(messages.Evaluated(trial, self.pretended.tally(learnt, of), seconds))
 
@@ -250,13 +251,14 @@ class PretendingWorker:
 
 
 def write_learnt(path: Path, learnt: Learnt) -> str:
-    """As `write_kept`: a real file, with one number in place of all weights."""
-    return write_kept(path, Kept(learnt.graph, {EXAMPLES: np.array([learnt.examples], dtype=np.int64)}, {}))
+    """As `write_kept`: a real file, with two numbers in place of all weights."""
+    examples, offset = np.array([learnt.examples], np.int64), np.array([learnt.rate_offset], np.float64)
+    return write_kept(path, Kept(learnt.graph, {EXAMPLES: examples, RATE_OFFSET: offset}, {}))
 
 
 def read_learnt(path: Path) -> Learnt:
     """Raises DataError for a file that is absent, damaged, or of a trial that was trained."""
     kept = read_any_kept(path)
-    if kept.weights.keys() != {EXAMPLES}:
+    if kept.weights.keys() != {EXAMPLES, RATE_OFFSET}:
         raise DataError(f"{path}: no pretended trial left this file")
-    return Learnt(kept.graph, int(kept.weights[EXAMPLES][0]))
+    return Learnt(kept.graph, int(kept.weights[EXAMPLES][0]), float(kept.weights[RATE_OFFSET][0]))

@@ -70,6 +70,7 @@ PARTS = (
     Part("count", "Count of operations", "counting", (40.0, 15.0)),
     Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
     Part("control", "Control: ResNet-50 v1.5", "control", (150.0, 60.0)),
+    Part("scatter", "Rates of grown networks", "scatter", (150.0, 20.0)),
     Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
     Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
     _run("digits", "auto"),

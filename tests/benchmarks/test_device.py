@@ -277,7 +277,7 @@ def test_the_page(tmp_path: Path) -> None:
         "done        machine",
         "left out    none",
         "failed      formats",
-        "to do       engines, ddp, count, peak, control, memory, sensors, digits-auto, synthetic-auto,",
+        "to do       engines, ddp, count, peak, control, scatter, memory, sensors, digits-auto,",
     ]
     start = next(index for index, line in enumerate(lines) if line.startswith("Machine [machine]"))
     assert lines[start:] == (ROOT / "tests/benchmarks/page.txt").read_text(encoding="utf-8").splitlines()

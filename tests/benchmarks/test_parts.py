@@ -13,6 +13,7 @@ import pytest
 
 from aiperf.device.cpu import Cpu
 from aiperf.engines.made import KINDS
+from aiperf.pretending.assumptions import assumed
 from benchmarks.on_device import (
     ceilings,
     control,
@@ -23,6 +24,7 @@ from benchmarks.on_device import (
     memory,
     number_formats,
     runs,
+    scatter,
     sensors,
     suite,
 )
@@ -123,6 +125,18 @@ def test_sensors_beside_the_vendors_tool(
 def test_a_machine_that_has_what_a_run_needs(setting: Setting) -> None:
     found = machine.measure(setting)
     assert (found["faults"], found["rows"][0]["found"]) == ([], 1)
+
+
+def test_rates_of_grown_networks_stand_beside_what_simulations_assume(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scatter, "SMALL_SECONDS", 0.1)
+    found = scatter.measure(setting)
+    rows = {row["what"]: row for row in found["rows"]}
+    assert rows["children, generations"]["found"].startswith(f"{scatter.SMALL_CHILDREN}, ")
+    assert rows["spread.network"]["expected"] == assumed("laptop").spread.network
+    assert rows["spread.network"]["found"] > 0
+    assert len(found["seconds"]) == 1 + scatter.SMALL_CHILDREN
 
 
 def test_formats_are_right_on_a_processor(setting: Setting) -> None:

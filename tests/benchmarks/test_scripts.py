@@ -7,14 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 
-from benchmarks import large_runs, master, search, steps, stream
+from aiperf.config import load_preset
+from aiperf.pretending.assumptions import Speed
+from benchmarks import large_runs, master, scatter, search, steps, stream
 from benchmarks.on_device.parts import BY_NAME
 from benchmarks.text import bundled, marks, optimizers
+from nas.ops import TENSOR_OPS
 from tests.house.tree import ROOT
 
 Table = list[list[str]]
@@ -109,6 +115,37 @@ def test_the_page_of_scaling_has_the_commands_of_a_large_run(
     (table,) = tables(capfd.readouterr().out)
     assert column(table) in map(column, of_page("scaling.md"))
     assert table[0] == ["command", "CPU time", "memory", "goal"]
+
+
+@pytest.mark.slow
+def test_the_page_of_scaling_has_the_rows_of_grown_networks(capsys: pytest.CaptureFixture[str]) -> None:
+    scatter.main(["--networks", "digits", "--children", "4", "--seconds", "1"])
+    pages = of_page("scaling.md")
+    for table in tables(capsys.readouterr().out):
+        (page,) = (each for each in pages if column(each) == column(table))
+        assert page[0][:2] == table[0]
+
+
+def test_what_a_morphism_adds_to_a_rate_and_what_a_child_keeps_is_found() -> None:
+    """Of a machine that follows the model but for what each network has of its own."""
+    preset = load_preset("digits")
+    networks, rng = scatter.children(preset, 80), Random(1)
+    speed, offsets = Speed(5e10, 1e-3, 1e-4), [0.0]
+    for one in networks[1:]:
+        offsets.append(0.6 * offsets[one.parent] + rng.gauss(0.0, 0.03))
+    usual = [
+        1e-3 + 1e-4 * len(one.graph.nodes) + one.graph.cost.train.price(TENSOR_OPS) * 50 / 5e10
+        for one in networks
+    ]
+    seconds = np.array(usual) * np.exp(-np.array(offsets))
+    found = scatter.Timed(networks, 50, np.array(usual), np.ones(80))
+    assert astuple(found.speed) == pytest.approx(astuple(speed))
+    assert found.own == pytest.approx(0.0, abs=1e-6)
+    found = scatter.Timed(networks, 50, seconds, np.ones(80))
+    vars(found)["speed"] = speed  # a fit takes a part of the scatter for its own
+    assert found.off == pytest.approx(np.array(offsets))
+    assert found.kept == pytest.approx(0.6, abs=0.2)
+    assert found.own == pytest.approx(0.03, rel=0.4)
 
 
 @pytest.mark.slow

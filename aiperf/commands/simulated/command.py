@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -19,7 +19,10 @@ from aiperf.pretending.assumptions import Assumptions, assumption_names, assumpt
 from aiperf.wording import percent, plain
 from analysis.table import aligned
 
-OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", "settings", "measure_master")
+OF_A_STUDY = (
+    *("devices", "devices_per_trial", "preset", "hours", "random_seed", "repeats", "same_search"),
+    *("settings", "measure_master"),
+)
 """What a run that is predicted brings itself."""
 
 
@@ -45,6 +48,18 @@ OF_A_STUDY = ("devices", "devices_per_trial", "preset", "hours", "random_seed", 
 )
 @click.option(
     "--random-seed", type=click.IntRange(0), help="Random seed of the search, the speeds and the failures."
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Simulations of each size, each with the next random seed; shows the spread of sustained OPS.",
+)
+@click.option(
+    "--same-search",
+    is_flag=True,
+    help="With --repeats: draw only speeds and failures again, and keep the random seed of the search.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset.")
 @click.option(
@@ -84,6 +99,8 @@ def simulate(
     preset: str,
     hours: float | None,
     random_seed: int | None,
+    repeats: int,
+    same_search: bool,
     settings: tuple[str, ...],
     assume: tuple[str, ...],
     measure_master: bool,
@@ -101,7 +118,7 @@ def simulate(
     """
     with extra("simulate"):
         from aiperf.commands.simulated import calibrating, simulating
-        from aiperf.simulation.figures import SizeFigures, columns
+        from aiperf.simulation.figures import SizeFigures, columns, spread_rows
         from aiperf.simulation.machine import SimulatedMachine
     if nodes is None and calibrate is None and predict is None:
         raise click.UsageError(
@@ -120,32 +137,48 @@ def simulate(
     refuse_no_table()
     config = _config(preset, hours, random_seed, settings)
     machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]
-    for machine in machines:
-        simulating.refuse_there(simulating.run_files(directory, machine.nodes).directory)
+    only_with("several simulations of each size, with --repeats", repeats > 1, "same_search")
+    first = config.random_seed
+    runs = [(machine, repeat) for machine in machines for repeat in range(repeats)]
+    of_run = {
+        (machine.nodes, repeat): simulating.run_directory(directory, machine.nodes, repeat)
+        for machine, repeat in runs
+    }
+    for where in of_run.values():
+        simulating.refuse_there(where)
     click.echo(f"SIMULATED, nothing was measured; machine model: {assumptions.name} ({assumptions.source})")
-    shown: list[SizeFigures] = []
-    for machine in machines:
-        where = simulating.run_files(directory, machine.nodes).directory
+    shown: dict[tuple[int, int], SizeFigures] = {}
+    for machine, repeat in runs:
         try:
-            simulated = simulating.simulate_run(
-                machine, config, assumptions, where, silence_seconds, measure_master
-            )
+            figures = simulating.simulate_run(
+                machine,
+                config if same_search else replace(config, random_seed=first + repeat),
+                assumptions,
+                of_run[machine.nodes, repeat],
+                silence_seconds,
+                measure_master,
+                repeat if same_search else 0,
+            ).figures
         except AiperfError as error:  # the other sizes are not lost
             click.echo(plain(f"aiperf-hpc: {machine.nodes} nodes: {error}"), err=True)
             continue
-        figures = simulated.figures
-        shown.append(figures)
-        size = f"{machine.nodes:,} nodes x {devices}"
+        shown[machine.nodes, repeat] = figures
+        size = f"{machine.nodes:,} nodes x {devices}{f', repeat {repeat}' if repeat else ''}"
         took = f"simulated in {figures.simulated_seconds:.1f} s"
         click.echo(f"aiperf-hpc: {size}: {took}, utilisation {percent(figures.utilisation)}", err=True)
-        del simulated  # the next size needs the memory
     if not shown:
         raise AiperfError("no size could be simulated")
-    where_of = [simulating.run_files(directory, each.nodes).directory for each in shown]
-    left_out = write_table(where_of, directory, published=False, tolerant=True)
-    click.echo(_beside([columns(each, assumptions.messages) for each in shown]))
-    _write_figures(directory / "simulation.csv", [{"origin": "simulated", **asdict(each)} for each in shown])
-    return int(len(shown) < len(machines) or left_out > 0)
+    firsts = {run: figures for run, figures in shown.items() if run[1] == 0}
+    left_out = write_table([of_run[run] for run in firsts], directory, published=False, tolerant=True)
+    if firsts:
+        click.echo(_beside([columns(each, assumptions.messages) for each in firsts.values()]))
+    if repeats > 1:
+        drawn = "draws of the machine, one search" if same_search else "random seeds"
+        click.echo(f"\nsustained OPS over {repeats} {drawn}, from {first}")
+        click.echo(aligned(spread_rows(list(shown.values()))))
+    rows = [{"origin": "simulated", "repeat": run[1], **asdict(each)} for run, each in shown.items()]
+    _write_figures(directory / "simulation.csv", rows)
+    return int(len(shown) < len(runs) or left_out > 0)
 
 
 def _config(preset: str, hours: float | None, random_seed: int | None, settings: tuple[str, ...]) -> Config:

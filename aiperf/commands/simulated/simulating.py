@@ -17,7 +17,6 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import writing
 from aiperf.config import Config
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
 from aiperf.pretending.rank import refuse_no_examples
@@ -47,14 +46,16 @@ def simulate_run(
     directory: Path,
     silence_seconds: float,
     measures_master: bool = False,
+    repeat: int = 0,
 ) -> Simulated:
-    """Writes the run directory. Raises AiperfError."""
+    """Writes the run directory. `repeat`: how often speeds and failures of the machine were drawn before, for
+    the same search. Raises AiperfError."""
     ranks = machine.devices_per_trial or machine.devices
     refuse_no_examples(config)
     config = virtual_config(config, ranks, assumptions.format)
     refuse_there(directory)
     code = code_hash()
-    world = SimulatedWorld(machine, assumptions, config.random_seed, code, measures_master)
+    world = SimulatedWorld(machine, assumptions, config.random_seed + repeat, code, measures_master)
     files = SimulatedFiles(directory, world.storage)
     text = assumptions_toml(assumptions)
     began = time.perf_counter()
@@ -98,5 +99,6 @@ def _few_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def run_files(directory: Path, nodes: int) -> RunFiles:
-    return RunFiles(directory / f"{nodes}-nodes")
+def run_directory(directory: Path, nodes: int, repeat: int) -> Path:
+    """Of a size; the repeats are counted from 0."""
+    return directory / f"{nodes}-nodes{f'-repeat-{repeat}' if repeat else ''}"

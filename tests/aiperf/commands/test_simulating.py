@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
+from aiperf.config import load_preset
 from aiperf.pretending.assumptions import assumed
 from aiperf.simulation.machine import SimulatedMachine
 from tests.aiperf.commands.typed import Typed
@@ -33,6 +36,35 @@ def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
     assert typed("score", study / "2-nodes") == typed("validate", study / "2-nodes") == 4, (
         "nothing was measured"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "random_seeds"),
+    [
+        ((), "sustained OPS over 3 random seeds, from 4", [4, 5, 6]),
+        (("--same-search",), "sustained OPS over 3 draws of the machine, one search, from 4", [4, 4, 4]),
+    ],
+)
+def test_repeats_show_how_far_equal_runs_lie_apart(
+    words: tuple[str, ...], title: str, random_seeds: list[int], typed: Typed, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    words = ("--nodes", "1", "--repeats", "3", "--random-seed", "4", *SHORT, *words)
+    assert typed("simulate", *words, "--directory", study) == 0, typed.err
+    with (study / "simulation.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rates = [float(row["ops_per_second"]) for row in rows]
+    assert [row["repeat"] for row in rows] == ["0", "1", "2"]
+    assert len(set(rates)) == 3
+    configs = [study / f"1-nodes{repeat}/config.toml" for repeat in ("", "-repeat-1", "-repeat-2")]
+    assert [load_preset(str(config)).random_seed for config in configs] == random_seeds
+    said, heads, row = typed.out.splitlines()[-3:]
+    assert said == title
+    assert heads.split() == ["nodes", "simulations", "median", "least", "greatest", "variation"]
+    assert row.split()[:2] == ["1", "3"]
+    assert row.endswith(f" {100 * stdev(rates) / mean(rates):.2f} %")
+    assert typed.out.count("| 1-nodes, simulated |") == 1, "the table of sizes has the first of each"
+    assert typed("score", study / "1-nodes-repeat-2") == 4
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import exp
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.pretending.assumptions import assumed
+from aiperf.pretending.assumptions import Spread, assumed
 from aiperf.pretending.course import CourseEnd, Learnt, Pretended, Wait
 from aiperf.pretending.rank import pretended_group
 from aiperf.proposing.pace import Pace
@@ -130,7 +132,7 @@ def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:
     assert errors[0] == pytest.approx(0.9)
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] > 0.0
-    wider = Learnt(SEED, 1_000).child(child)
+    wider = Learnt(SEED, 1_000).child(child, LAPTOP.spread)
     assert wider.examples == 1_000
     assert of.error(wider) != of.error(Learnt(SEED, 1_000))
 
@@ -146,5 +148,22 @@ def test_text_has_a_law_of_errors_of_text() -> None:
 
 
 def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
-    alone, eight = group().step_seconds(SEED, 400), group(ranks=8).step_seconds(SEED, 400)
+    alone, eight = (group(ranks=ranks).step_seconds(Learnt(SEED), 400) for ranks in (1, 8))
     assert alone / 8 < eight < alone
+
+
+def test_a_network_is_as_fast_as_its_parent_and_a_little_more_or_less() -> None:
+    """By its own draw, which is the same for the same architecture wherever it is trained."""
+    wide = replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    wider = replace(trial(), morphisms=(Widen("stage2.block1.1.conv", 16, 1),))
+    spread = Spread(0.0, 0.0, network=0.1, lineage=0.5)
+    child = Learnt(SEED).child(wide, spread)
+    grandchild, both = child.child(wider, spread), (*wide.morphisms, *wider.morphisms)
+    own = [Random(f"rate of {learnt.graph.key}").gauss(0.0, 0.1) for learnt in (child, grandchild)]
+    assert child.rate_offset == own[0] != 0.0
+    assert grandchild.rate_offset == pytest.approx(0.5 * own[0] + own[1])
+    assert Learnt(SEED).child(replace(wide, morphisms=both), spread) == grandchild
+    for seconds in (group().step_seconds, group().validate_seconds):
+        usual = seconds(Learnt(grandchild.graph), 50)
+        assert seconds(grandchild, 50) == pytest.approx(usual * exp(-grandchild.rate_offset))
+    assert Learnt(SEED).child(wide, Spread(0.0, 0.0)).rate_offset == 0.0

@@ -45,6 +45,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from nas.morphisms import Widen
 from nas.record import graph_to_json
 from tests import journals
 from tests.aiperf.commands.typed import Typed
@@ -173,9 +174,12 @@ def test_a_child_goes_on_from_the_file_of_its_parent(tmp_path: Path) -> None:
     finished = first.hear(Finished)
     assert finished.state is State.COMPLETE
     assert read_learnt(first.files.weights(0)).examples == 200
-    second.say(Release(None), Assign(trial(1, parent=0), 0))
+    child = replace(trial(1, parent=0), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    second.say(Release(None), Assign(child, 0))
     second.hear(Finished)
-    assert read_learnt(first.files.weights(1)).examples == 400
+    grown = read_learnt(first.files.weights(0)).child(child, assumed("laptop").spread)
+    assert read_learnt(first.files.weights(1)) == replace(grown, examples=400)
+    assert grown.rate_offset != 0
     second.say(Evaluate(0))
     evaluated = second.hear(Evaluated)
     assert (evaluated.trial, evaluated.tally.of) == (0, 1197)

@@ -44,6 +44,7 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
     assert known.trials.first_step_seconds == pytest.approx(2.0, abs=0.3)
     assert known.spread.block == pytest.approx(0.05, rel=0.2)
     assert known.spread.node == pytest.approx(0.02, rel=0.7)
+    assert known.spread.network == pytest.approx(0.0, abs=0.01)
     assert known.startup.measuring_seconds == pytest.approx(30.0, abs=0.1)
     assert {each.names for each in found.found if not each.known} >= {"failures", "group"}
     again = Played(tmp_path / "again", machine_of(played.replay), known, played.replay.opened.config)
@@ -55,6 +56,16 @@ def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
     names = ["utilisation", "trials complete", "steps per second", "examples per second", "ops per second"]
     assert [row[0] for row in rows[1:]] == [*names, "seconds of the same work"]
     assert all(len(row) == 6 for row in rows)
+
+
+def test_networks_that_differ_at_equal_operations_are_seen(tmp_path: Path) -> None:
+    uneven = replace(TRUE, spread=Spread(0.0, 0.05, network=0.05))
+    played = Played(tmp_path / "run", SimulatedMachine(1, 1), uneven, SHORT)
+    found = calibrate(read_journal(played.files.journal), assumed("h100"))
+    assert found.assumptions.spread.network == pytest.approx(0.05, rel=0.5)
+    assert found.assumptions.spread.lineage == assumed("h100").spread.lineage
+    was, modelled = work_seconds(played.replay, uneven)
+    assert modelled == pytest.approx(was, rel=0.01), "their own rates are those that were drawn"
 
 
 def test_a_run_tells_the_law_of_its_own_task() -> None:

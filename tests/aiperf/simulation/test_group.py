@@ -123,7 +123,9 @@ def test_an_outcome_is_as_old_as_its_weights_took_to_be_written() -> None:
 def test_in_a_long_validation_it_says_that_it_works() -> None:
     examples = setup().config.data.validation_examples
     once = Pretended(steady(speed=Speed(1e12)), setup().config, residual(), {})
-    alone = Alone(speed=Speed(1e12, validation=once.validate_seconds(residual(), examples) / 12.0)).ready()
+    alone = Alone(
+        speed=Speed(1e12, validation=once.validate_seconds(Learnt(residual()), examples) / 12.0)
+    ).ready()
     alone.assign(0, None)
     alone.env.run()
     (trained, _), *_ = reversed([each for each in alone.of(Steps) if each[0] < alone.of(Validated)[0][0]])

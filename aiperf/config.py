@@ -133,8 +133,8 @@ class BoundsConfig:
     """0: any number."""
     growth_rounds: int = 0
     """Rounds in which candidates grow from the seed's size into these bounds, along a geometric path; 0: the
-    bounds hold from the first round. With growth the least of each is at least 1: all later candidates then
-    cost about the same."""
+    bounds hold from the first round. With growth each least is at least 1, or 0 for a figure that does not
+    grow; parameters never do. All later candidates then cost about the same."""
 
     def __post_init__(self) -> None:
         _at_least("search.bounds.growth_rounds", self.growth_rounds, 0)
@@ -164,7 +164,7 @@ class SearchConfig:
     population: int = 100
     """Completed trials that can be parents; the oldest dies first."""
     morphisms: int = 1
-    """Most morphisms of one child."""
+    """Most morphisms of one child. Where networks grow, a child gets as many as its round asks for."""
     omit: tuple[str, ...] = ()
     """Kinds of morphisms that are not drawn, by the name of their class in nas/morphisms."""
     prepared: int = 1

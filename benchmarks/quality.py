@@ -64,12 +64,12 @@ FASHION = DataConfig(
     training_examples=5000,
     validation_examples=1000,
 )
-# An epoch is 25 of the digits', so fewer of them, and more morphisms at once; less decay for more images.
+# An epoch is 25 of the digits', so fewer of them, in which networks grow faster; less decay for more images.
 FASHION_ROUNDS = {
     "training.epochs": [1] * 8 + [12],
     "training.validate_every_examples": 5000,
     "training.weight_decay": 5e-4,
-    "search.morphisms": 5,
+    "search.bounds.growth_rounds": 8,
 }
 CALIBRATION_EPOCHS = 10
 now = time.thread_time
@@ -135,7 +135,7 @@ class Arm:
             self.seed, self.config.random_seed, settings.bounds, settings.population, settings.morphisms
         )
         kept: dict[int, Kept] = {}
-        ahead = [(0, search.ask(0)), (1, search.ask(1))]  # one is prepared while the other is trained
+        ahead = [(0, search.ask(0, 1)), (1, search.ask(1, 2))]  # one is prepared while the other is trained
         while not self.pace.must_close():
             number, candidate = ahead.pop(0)
             start = self.fresh(self.config.random_seed)
@@ -149,7 +149,7 @@ class Arm:
                 search.tell(Observation(number, images, tuple(curve)))
                 kept[number] = network
             next_number = ahead[-1][0] + 1
-            ahead.append((next_number, search.ask(next_number)))
+            ahead.append((next_number, search.ask(next_number, next_number + 1)))
             living = search.alive()
             kept = {old: network for old, network in kept.items() if old in living}
 

@@ -41,9 +41,17 @@ SECONDS = 300.0
 LEAST_TURNS = 7
 POPULATION = 8
 """So few that parents are young: sixty children are then about a dozen generations."""
-GROWING: Mapping[str, Any] = {"search.name": "random", "search.morphisms": 1, "search.population": POPULATION}
+GROWING: Mapping[str, Any] = {
+    "search.name": "random",
+    "search.morphisms": 1,
+    "search.population": POPULATION,
+    # One morphism each, and any size: it is the model's part to know what the size makes of a rate.
+    "search.bounds.growth_rounds": 0,
+    **{f"search.bounds.min_{what}": 0.25 for what in ("operations", "activations", "layers")},
+    **{f"search.bounds.max_{what}": 16.0 for what in ("operations", "parameters", "activations", "layers")},
+}
 PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "digits": ("digits", {}),
+    "digits": ("digits", {"seed_architecture": "residual-4-8-16"}),
     # A step of the ranked preset itself takes a processor seconds.
     "ResNet-50": ("ranked", {"data.size": 64, "training.batch_size": 4}),
 }
@@ -69,7 +77,7 @@ def children(config: Config, count: int) -> tuple[Child, ...]:
     search = new_search(with_overrides(config, GROWING), seed)
     found = [Child(seed, 0, "", 0)]
     for number in range(count + 1):
-        candidate = search.ask(number)
+        candidate = search.ask(number, number + 1)
         search.tell(Observation(number, 1, ((1, 0.5),)))
         if number:
             parent = candidate.parent or 0

@@ -65,10 +65,15 @@ from nas.weights import initial
 # eleven of its 5,000 images.
 DATA: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "digits": (1.0, {"training.epochs": (6, *[3] * 15, 60)}),
-    "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6)}),
+    "fashion": (2.0, {**FASHION_ROUNDS, "training.epochs": (*[1] * 5, 6), "search.bounds.growth_rounds": 5}),
     "fashion-all": (
         4.0,
-        {**FASHION_ROUNDS, "training.epochs": (1,), "training.validate_every_examples": 27_500},
+        {
+            **FASHION_ROUNDS,
+            "training.epochs": (1,),
+            "training.validate_every_examples": 27_500,
+            "search.bounds.growth_rounds": 5,
+        },
     ),
     "text": (1.2, {}),
 }

@@ -52,8 +52,8 @@ class Asked:
         """The same once more, as arguments of a command."""
         lengths = {"--minutes": self.minutes, "--hours": self.hours}
         settings = [
-            *self.settings,
             *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
+            *self.settings,
         ]
         return [
             *("--preset", self.preset),

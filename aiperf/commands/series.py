@@ -51,6 +51,10 @@ class Series:
         """The directory of a run; the first is 1."""
         return self.directory / str(number)
 
+    @property
+    def places(self) -> list[Path]:
+        return [self.place(number) for number in range(1, len(self.seeds) + 1)]
+
     def command(self, number: int) -> list[str]:
         """With --resume, so that a run that is complete is shown, and one that was stopped goes on."""
         seed = ("--set", f"random_seed={self.seeds[number - 1]}")
@@ -80,14 +84,14 @@ def repeat(
         tuple(config.random_seed + (0 if is_one_seed else number) for number in range(repeats)),
         (*words, *rank_words),
     )
-    if not again and os.path.lexists(RunFiles(series.place(1)).journal):
+    if not again and any(os.path.lexists(RunFiles(place).journal) for place in series.places):
         raise ConfigError(
             f"{series.directory} has runs already; add --resume to continue them, or choose another "
             "--directory"
         )
     code, number = _run_all(series)
     if code in GOING_ON:
-        click.echo(f"\n{spread_of([series.directory])}", nl=False)
+        click.echo(f"\n{spread_of(series.places)}", nl=False)
         return code
     told = f"stopped at run {number} of {repeats}, exit code {code}"
     if code not in FINAL:

@@ -20,10 +20,10 @@ from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 
-ROUNDS = (3, 20)
+ROUNDS = (5, 20)
 """Steps of each engine that are timed, at least and at most, in turn with the others'."""
 LONG_TRIAL_SECONDS = 600.0
-"""Of a trial of the seed: a processor compiles for minutes, and for shorter ones it is not tried."""
+"""Of the longest trial: a processor compiles for minutes, and for shorter ones it is not tried."""
 COMPILED = "compiled"
 NANO = 1e9
 """One, in the whole numbers that a group can sum exactly, on any device."""
@@ -57,8 +57,8 @@ def measure_steps(
     """By engine, on random examples; about so many seconds of steps once they are prepared. Of the eager
     engine and the one that `training.step` names, or of all.
 
-    `rate` is that of the seed. Where a step takes too long on a rank, all time a smaller one; where even that
-    does, none is timed. An engine that makes another step than the eager one is not timed.
+    `rate` is that of the network. Where a step takes too long on a rank, all time a smaller one; where even
+    that does, none is timed. An engine that makes another step than the eager one is not timed.
     """
     own = seconds * rate.typical / (ROUNDS[0] * len(KINDS) * work.operations(1)) if rate else 0
     (fitting,) = min(everyone(parallel, min(int(own), work.batch_size)))

@@ -20,8 +20,6 @@ NEARLY = 1.1
 lose least when others come."""
 LEAST_ROUNDS = 5
 """With fewer, nothing is known of how sure a choice is."""
-CHECKED_EVERY = 5
-"""Rounds between two looks at how sure it is."""
 RESAMPLES = 200
 SURE = 0.99
 """Share of the resamples after which no more is measured."""
@@ -51,14 +49,14 @@ def choose_threads(
         device.use_threads(count)
         work()
         times[count].append(_timed(work))
-    choice, rounds = choice_of(times), 1
+    choice, rounds, checked = choice_of(times), 1, LEAST_ROUNDS
     while choice.share < SURE and perf_counter() + sum(choice.seconds.values()) < until:
         for count in counts:  # in turn, for what else runs here comes and goes
             device.use_threads(count)
             times[count].append(_timed(work))
         rounds += 1
-        if rounds % CHECKED_EVERY == 0:
-            choice = choice_of(times)
+        if rounds == checked:
+            choice, checked = choice_of(times), 2 * checked
     choice = choice_of(times)
     device.use_threads(choice.count)
     return choice

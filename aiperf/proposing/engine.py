@@ -43,10 +43,13 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     base = usable.pop(EAGER)
     eager = base.seconds
     expected = min(trial.steps * eager * trial.size, trial.seconds_left)
+    noise = {
+        name: ERRORS * hypot(base.error * eager, time.error * time.seconds) for name, time in usable.items()
+    }
     saved = {
         name: expected * (1 - time.seconds / eager) - trial.layers * time.prepare_seconds
         for name, time in usable.items()
-        if time.seconds <= (1 - max(LEAST_GAIN, ERRORS * hypot(base.error, time.error))) * eager
+        if eager - time.seconds >= max(LEAST_GAIN * eager, noise[name])
     }
     best = max(saved, key=lambda name: saved[name], default=EAGER)
     if best == EAGER:

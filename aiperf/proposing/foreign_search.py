@@ -31,7 +31,7 @@ class ForeignSearch(Search):
         with self._boundary("in choose"):
             return self._search.choose(rng, living)
 
-    def ask(self, number: int, round_: int = 1) -> Candidate:
+    def ask(self, number: int, round_: int) -> Candidate:
         with self._boundary(f"when asked for trial {number}", Exhausted):
             candidate: object = self._search.ask(number, round_)
             if not isinstance(candidate, Candidate):

@@ -55,6 +55,7 @@ class Jobs:
         """`run` is that of the same events; each goes there first and then to `follow`."""
         self.config, self.search, self.tuner, self.run = config, search, tuner, run
         self._num_trials = 0  # that were dispatched; so it is the number of the next one
+        self._grown_rounds = 1  # of those dispatched
         self._in_flight = InFlight()
         self._weights = KeptWeights(search.living)
         self._again: deque[OpenTrial] = deque()
@@ -134,6 +135,7 @@ class Jobs:
             graph = self.search.dispatched(trial.number, trial.parent, trial.morphisms).graph
         self._put(event, graph)
         self._num_trials += 1
+        self._grown_rounds = max(self._grown_rounds, trial.round)
         self.tuner.dispatched(trial.number, self._point(trial))
         if self._halving:
             # Without a morphism it is the same network, trained on.
@@ -224,7 +226,10 @@ class Jobs:
         )
 
     def _round(self, number: int) -> int:
-        return 1 + number // len(self.run.leg.began.groups)
+        """A leg with more groups than the last one would begin in an earlier round, for whose bounds all
+        networks that have grown are too large."""
+        round_ = 1 + number // len(self.run.leg.began.groups)
+        return max(round_, self._grown_rounds) if self.config.search.bounds.growth_rounds else round_
 
     def _epochs(self, candidate: Candidate, round_: int) -> int:
         epochs = self.config.training.epochs

@@ -208,6 +208,8 @@ def _architecture(config: Config) -> list[str]:
         wrong.append(f"the seed is {config.seed_architecture}, not {seed}")
     if config.search.bounds != BoundsConfig():
         wrong.append("search.bounds are not the defaults")
+    if config.search.omit:
+        wrong.append(f"search.omit leaves out {', '.join(config.search.omit)}")
     if config.search.name not in SEARCHES:
         wrong.append(f"the search {config.search.name!r} comes from another package")
     return wrong

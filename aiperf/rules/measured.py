@@ -84,8 +84,9 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name}: the fastest rate is below the typical rate"
     if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
         yield f"{name}: a side or a spread is negative"
-    if not all(time.seconds >= 0 and time.prepare_seconds >= 0 for time in ceiling.steps.values()):
-        yield f"{name}: a step has a negative duration"
+    times = ceiling.steps.values()
+    if not all(min(time.seconds, time.prepare_seconds, time.error) >= 0 for time in times):
+        yield f"{name}: a step has a negative duration or error"
     bound = ready and bound_ops_per_second([ready], format)
     fastest = max(ceiling.fastest, *(rate.fastest for rate in ceiling.products.values()))
     if bound and not fastest <= bound:
@@ -102,6 +103,8 @@ def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
         most = 0
     if threads < 0 or (most is not None and threads > most and str(threads) != stated):
         yield f"{name} used {threads} threads, but its device has {most}"
+    if not 0 <= ceiling.threads_share <= 1:
+        yield f"{name}: {ceiling.threads_share:g} is not a share of measurements"
     if timed and not (
         str(threads) in timed and all(key.isdigit() and took > 0 for key, took in timed.items())
     ):

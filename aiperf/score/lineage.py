@@ -86,7 +86,8 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
 
     Raises JournalError: the seed is not a graph.
     """
-    bounds, seed = replay.opened.config.search.bounds, Size.of(_seed(replay))
+    config, seed = replay.opened.config, Size.of(_seed(replay))
+    bounds, is_halving = config.search.bounds, config.training.schedule == "halving"
     counts: dict[int, Counted] = {}
     failures: dict[int, str] = {}
     outside: set[int] = set()
@@ -97,8 +98,8 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
             continue
         counts[entry.trial.number] = counted(entry.graph)
         trial = entry.trial
-        # One that goes on with its parent's network has the size of the round that proposed it.
-        goes_on = trial.parent is not None and not trial.morphisms
+        # By halving, one that goes on with its parent's network has the size of the round that proposed it.
+        goes_on = is_halving and trial.parent is not None and not trial.morphisms
         if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)
     return Recount(counts, failures, frozenset(outside))

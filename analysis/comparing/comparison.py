@@ -147,7 +147,9 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
         )
     told = f"{len(spread.runs)} runs with {counted(spread.seeds, 'random seed')}, {plain(spread.machine)}"
     most = largest_by_chance(spread)
-    if most is None or spread.seeds == 1 < len(seeds):
+    if most is None:
+        return f"One run has no spread ({told}), so this may be chance: `{MEASURE}` measures that of several."
+    if spread.seeds == 1 < len(seeds):
         return (
             f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
             f"`{MEASURE}` measures that of several."

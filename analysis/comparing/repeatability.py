@@ -233,7 +233,7 @@ def largest_by_chance(found: RepeatedRuns) -> float | None:
 
 
 def _student(freedom: int) -> float:
-    """Beyond the table by its expansion (Abramowitz and Stegun, 26.7.5), to a thousandth."""
+    """Beyond the table by its expansion (Abramowitz and Stegun, 26.7.5), to two thousandths."""
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     z = statistics.NormalDist().inv_cdf(0.975)
@@ -283,12 +283,12 @@ def _choices(run: Judged) -> str:
     stopped and resumed."""
     replay = run.replay
     threads = sorted({ceiling.threads for leg in replay.legs for ceiling in leg.ceilings.values()} - {0})
-    first = next((attempt.began for attempt in replay.attempts if attempt.began is not None), None)
+    began = [attempt.began.started for attempt in replay.attempts if attempt.began is not None]
     found = [replay.opened.config.training.format]
     if threads:
         found.append(f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}")
-    if first is not None:
-        found.append(f"{first.started.engine} steps")
+    if began:
+        found.append(f"{' and '.join(sorted({started.engine for started in began}))} steps")
     if replay.num_legs > 1:  # each lost the trials in flight
         found.append(counted(replay.num_legs, "leg"))
     return ", ".join(found)

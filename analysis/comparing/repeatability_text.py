@@ -21,7 +21,7 @@ RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
 EXPLAINED = """\
 variation: the standard deviation of a sample of runs / their mean
 interval of the median: by order statistics, for any distribution; with its probability
-choices: what is measured and chosen before the span: format, threads, engine of the seed's steps
+choices: what is measured and chosen before the span: format, threads, engines of the steps
 """
 
 

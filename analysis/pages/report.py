@@ -37,6 +37,7 @@ from analysis.readings.conclusion import losses_text
 from analysis.readings.devices import (
     DeviceReadings,
     ceiling_text,
+    choice_text,
     device_table,
     energy_text,
     look,
@@ -206,6 +207,7 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
     rows = [
         ("ceiling", ceiling_text(replay, score)),
         ("matrix products", threads_text(replay)),
+        ("threads", choice_text(replay)),
         ("roofline", roofline_share_text(replay)),
         ("energy", energy_text(devices.usage, score)),
         *(("slow", text) for text in slow_text(devices.slow, replay)),

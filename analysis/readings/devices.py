@@ -81,6 +81,24 @@ def threads_text(replay: Replay) -> str:
     return ", ".join(products_text(found, count) for count in found) if len(found) > 1 else ""
 
 
+def choice_text(replay: Replay) -> str:
+    """How the number of threads was chosen, by the rank that was least sure; empty where nothing was to
+    choose."""
+    measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
+    chosen = [ceiling for ceiling in measured if ceiling.thread_seconds]
+    if not chosen:
+        return ""
+    least = min(chosen, key=lambda ceiling: ceiling.threads_share)
+    times = sorted(least.thread_seconds.items(), key=lambda item: _in_order(item[0]))
+    words = ", ".join(f"{1000 * seconds:.3g} ms with {plain(count)}" for count, seconds in times)
+    sure = (
+        f"{percent(least.threads_share, 0)} of resampled measurements choose the same"
+        if least.threads_share
+        else "too few measurements to say how sure that is"
+    )
+    return f"{least.threads}: {words}; {sure}"
+
+
 def _in_order(count: str) -> tuple[int, str]:
     """As numbers are; a journal may hold any text."""
     return len(count), count

@@ -114,7 +114,7 @@ class Bayesian(Search):
         """The first of its children that are not known. What is drawn waits until it is proposed, but for one
         that grew for this round."""
         if self.grows:
-            grown = islice(self._children_of(parent, rng, round_), CHILDREN)
+            grown = islice(self.children_of(parent, rng, round_), CHILDREN)
             yield from (_Seen(child, self._row(child)) for child in grown)
             return
         number = parent.observation.number

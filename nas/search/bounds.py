@@ -10,6 +10,10 @@ from typing import Protocol
 from nas.graph import Graph
 
 
+STEP = 1.25
+"""The width of the bounds of a round in which networks still grow: a morphism is seldom a smaller step."""
+
+
 class Bounds(Protocol):
     """Multiples of the seed's own figures; the configuration's own class is one."""
 
@@ -37,19 +41,20 @@ class Bounds(Protocol):
 
     @property
     def growth_rounds(self) -> int:
-        """Rounds in which candidates grow into the bounds of operations; 0: they begin within them."""
+        """Rounds in which candidates grow into the bounds; 0: they begin within them."""
 
 
 def in_round(least: float, most: float, bounds: Bounds, round_: int) -> tuple[float, float]:
     """A bound of candidates as it is in that round (from 1), as multiples of the seed's figure.
 
     While networks grow both limits rise geometrically: the first round has the seed's size, and the bounds
-    themselves hold from the round after the last one of growth.
+    themselves hold from the round after the last one of growth. Until then they are at least as wide as STEP, for
+    what they are narrow for comes later.
     """
     if not bounds.growth_rounds or not least:
         return least, most
     smaller = least ** (min(1.0, (round_ - 1) / bounds.growth_rounds) - 1)
-    return least * smaller, most * smaller
+    return least * smaller, min(most, smaller * max(most, STEP * least))
 
 
 @dataclass(frozen=True)

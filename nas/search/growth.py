@@ -18,7 +18,7 @@ from nas.search.bounds import Bounds, Size
 LONGEST_WALK = 64
 """Morphisms tried for one candidate: a narrow seed needs about fifteen for sixteen times its operations."""
 TYPICAL_DRAWS = 5
-WALKS_TRIED = 8
+WALKS_TRIED, ROUNDS_TRIED = 64, 32
 
 Grown = tuple[tuple[Morphism, ...], Graph]
 """The morphisms in their order, and what they make of a graph."""
@@ -48,7 +48,7 @@ class Growing:
     def walk(
         self, graph: Graph, rng: random.Random, round_: int, is_new: Callable[[Graph], bool] = lambda _: True
     ) -> Grown | None:
-        """Morphisms, one after the other, until the network is new and has the operations of the round; one
+        """Morphisms, one after the other, until the network is new and has the size of the round; one
         that leads beyond them is not made. None where this came to nothing."""
         walked: tuple[Morphism, ...] = ()
         for kind in rng.choices(tuple(self.mix), tuple(self.mix.values()), k=LONGEST_WALK):
@@ -66,7 +66,8 @@ def too_narrow(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] 
     """The first round into whose bounds no walk from the seed leads, of some that were tried; None where each
     round has one. A block of layers may be too large a step for them."""
     growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("too narrow")
-    for round_ in range(2, bounds.growth_rounds + 2) if bounds.growth_rounds else ():
+    every = -(-bounds.growth_rounds // ROUNDS_TRIED) or 1
+    for round_ in range(1, bounds.growth_rounds + 2, every) if bounds.growth_rounds else ():
         if not any(growing.walk(seed, rng, round_) for _ in range(WALKS_TRIED)):
             return round_
     return None

@@ -79,7 +79,7 @@ class Search:
         """A parent, out of one or more that live."""
         raise NotImplementedError
 
-    def ask(self, number: int, round_: int = 1) -> Candidate:
+    def ask(self, number: int, round_: int) -> Candidate:
         """The candidate for the trial of that number and round, which counts as dispatched from now on.
 
         Trial 0 is the seed. Raises Exhausted.
@@ -146,13 +146,13 @@ class Search:
         remaining = list(self._living.values())
         for _ in range(min(PARENTS, len(remaining))):
             parent = self.choose(rng, remaining)
-            for child in self._children_of(parent, rng, round_):
+            for child in self.children_of(parent, rng, round_):
                 if not self._is_known(child.graph):
                     return child
             remaining.remove(parent)
         return None
 
-    def _children_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
+    def children_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
         """Those drawn once for all; where networks grow, those that have the size of the round."""
         return self._grown(parent, rng, round_) if self.grows else parent.children
 

@@ -16,7 +16,7 @@ from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.score.peak import PEAKS, listed
 from aiperf.tasks.images import IMAGES
-from aiperf.wire.messages import Processor, Rate, Ready, Rung
+from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.rules.forged import (
@@ -178,6 +178,8 @@ def test_a_processor_fits_its_system(processor: Processor, says: str) -> None:
         (with_ceiling(threads=9), "used 9 threads, but its device has 8"),
         (with_ceiling(threads=4, thread_seconds={"1": 0.5}), "4 threads do not follow from the times of 1"),
         (with_ceiling(threads=1, thread_seconds={"1": -0.5}), "1 threads do not follow from the times of 1"),
+        (with_ceiling(threads_share=1.5), "1.5 is not a share of measurements"),
+        (with_ceiling(steps={"eager": StepTime(1.0, error=-0.1)}), "a step has a negative duration or error"),
         (with_ceiling(side=-1), "a side or a spread is negative"),
     ],
 )

@@ -79,8 +79,8 @@ def trial(
 
 def child_of(number: int, parent: int) -> Trial:
     search = Evolution(SEED, 1, CONFIG.search.bounds, population=2)
-    search.ask(0)
-    return trial(number, parent, search.ask(1).morphisms)
+    search.ask(0, 1)
+    return trial(number, parent, search.ask(1, 2).morphisms)
 
 
 @dataclass

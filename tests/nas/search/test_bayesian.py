@@ -30,7 +30,7 @@ def grown(search: Bayesian, num: int, first: int = 0) -> None:
     """One in five is dropped; three are in flight."""
     flying: list[tuple[int, Graph]] = []
     for number in range(first, first + num):
-        flying.append((number, search.ask(number).graph))
+        flying.append((number, search.ask(number, 1).graph))
         if len(flying) > 3:
             ended, graph = flying.pop(0)
             if ended % 5 == 4:
@@ -100,7 +100,7 @@ def test_a_history_of_failures_only() -> None:
     search = Bayesian(SEED, 1, BOUNDS, population=10)
     keys = set()
     for number in range(60):
-        keys.add(search.ask(number).graph.key)
+        keys.add(search.ask(number, 1).graph.key)
         search.drop(number)
     assert len(keys) == 60
     assert search.forest.num_told == 0
@@ -139,7 +139,7 @@ def test_a_proposal_at_ten_thousand_trials_takes_50_ms_at_the_most() -> None:
     seconds = []
     for number in range(300):
         began = process_time()
-        graph = search.ask(number).graph
+        graph = search.ask(number, 1).graph
         error = 0.3 - 0.05 * math.log(graph.operations / seed.operations) + rng.gauss(0, 0.01)
         search.tell(Observation(number, 1000, ((1000, error),)))
         seconds.append(process_time() - began)

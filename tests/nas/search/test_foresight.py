@@ -22,10 +22,10 @@ def falling(
 def foreseen(first: Observation, second: Observation) -> int | None:
     search = Foresight(residual(), 1, BoundsConfig(), population=10)
     for number in range(3):
-        search.ask(number)
+        search.ask(number, 1)
     search.tell(first)
     search.tell(second)
-    return search.ask(3).parent
+    return search.ask(3, 1).parent
 
 
 def test_foresight_compares_at_the_longest_schedule() -> None:
@@ -42,7 +42,7 @@ def test_foresight_trusts_the_surer_of_two_like_laws() -> None:
     longest = Observation(0, 40_000, falling(0.5, 40))
     search = Foresight(residual(), 1, BoundsConfig(), population=10)
     for number in range(4):
-        search.ask(number)
+        search.ask(number, 1)
     for each in (longest, noisy, sure):
         search.tell(each)
     living = [search._living[number] for number in (1, 2, 0)]

@@ -76,7 +76,7 @@ def run(search: Search, trials: int, errors: Mapping[int, float] | None = None) 
     """One trial after the other; the keys of the candidates."""
     keys = []
     for number in range(trials):
-        keys.append(search.ask(number).graph.key)
+        keys.append(search.ask(number, 1).graph.key)
         search.tell(observed(number, (errors or {}).get(number, 0.5)))
     return keys
 
@@ -89,13 +89,13 @@ def dispatched(search: Search, number: int, *morphisms: Widen) -> Graph:
 def parents(kind: type[Search], errors: Mapping[int, float], times: int) -> Counter[int | None]:
     """Of the next candidate, for so many random seeds."""
     searches = (with_living(make(kind, random_seed=seed), errors) for seed in range(times))
-    return Counter(search.ask(max(errors) + 1).parent for search in searches)
+    return Counter(search.ask(max(errors) + 1, 1).parent for search in searches)
 
 
 def with_living(search: Search, errors: Mapping[int, float]) -> Search:
     """Its first trials told with these errors."""
     for number in range(max(errors) + 1):
-        search.ask(number)
+        search.ask(number, 1)
     for number, error in errors.items():
         search.tell(observed(number, error))
     return search
@@ -104,15 +104,15 @@ def with_living(search: Search, errors: Mapping[int, float]) -> Search:
 @pytest.mark.parametrize("kind", SEARCHES.values())
 def test_trial_0_is_the_seed_and_the_next_are_its_children(kind: type[Search]) -> None:
     search = make(kind, morphisms=3)
-    first = search.ask(0)
+    first = search.ask(0, 1)
     assert (first.parent, first.morphisms, first.graph) == (None, (), residual())
     for number in (1, 2, 3):
-        child = search.ask(number)
+        child = search.ask(number, 1)
         assert child.parent is None, "the seed is not trained yet"
         (morphism,) = child.morphisms
         assert morphism.apply(residual()) == child.graph
     search.tell(observed(0))
-    child = search.ask(4)
+    child = search.ask(4, 1)
     assert child.parent == 0
     assert len(child.morphisms) == 1
 
@@ -120,11 +120,11 @@ def test_trial_0_is_the_seed_and_the_next_are_its_children(kind: type[Search]) -
 def test_selection_starts_with_the_second_completed_trial() -> None:
     search = make()
     for number in range(4):
-        search.ask(number)
+        search.ask(number, 1)
     search.tell(observed(2, 0.1))
-    assert search.ask(4).parent is None
+    assert search.ask(4, 1).parent is None
     search.tell(observed(1, 0.9))
-    assert search.ask(5).parent == 2
+    assert search.ask(5, 1).parent == 2
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_the_worst_never_win_a_tournament_of_two_and_random_search_does_not_look
 def test_errors_are_compared_at_the_shortest_schedule(first: Any, second: Any) -> None:
     search = make()
     for number in range(3):
-        search.ask(number)
+        search.ask(number, 1)
     for number, (schedule, *errors) in enumerate((first, second), start=1):
         search.tell(Observation(number, schedule, tuple(errors)))
-    assert search.ask(3).parent == 2
+    assert search.ask(3, 1).parent == 2
 
 
 def test_an_error_within_a_time_is_the_last_one_seen() -> None:
@@ -168,7 +168,7 @@ def test_an_error_within_a_time_is_the_last_one_seen() -> None:
 
 def test_a_child_gets_one_to_the_given_number_of_morphisms() -> None:
     search = with_living(make(morphisms=3), {0: 0.5, 1: 0.5})
-    lengths = Counter(len(search.ask(number).morphisms) for number in range(2, 102))
+    lengths = Counter(len(search.ask(number, 1).morphisms) for number in range(2, 102))
     assert set(lengths) == {1, 2, 3}
     assert min(lengths.values()) > 15
 
@@ -186,7 +186,7 @@ class Unlikely(Likely):
 def test_children_are_of_the_kinds_of_the_mix() -> None:
     loose = BoundsConfig(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
     search = with_living(make(mix={Likely: 0.8, Unlikely: 0.2}, bounds=loose), {0: 0.1, 1: 0.9})
-    children = [search.ask(number) for number in range(2, 202)]
+    children = [search.ask(number, 1) for number in range(2, 202)]
     assert {child.parent for child in children} == {0}
     assert 15 < sum(isinstance(child.morphisms[0], Unlikely) for child in children) < 70
 
@@ -197,7 +197,7 @@ def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
     search = make(kind, bounds=bounds, morphisms=2)
     seed, keys = Size.of(residual()), set()
     for number in range(150):
-        graph = search.ask(number).graph
+        graph = search.ask(number, 1).graph
         keys.add(graph.key)
         if number % 3 == 2:
             search.drop(number)
@@ -220,12 +220,12 @@ def test_each_bound_holds_by_itself(bound: str) -> None:
 
 def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
     search = make(morph=OnlyFirstStage)
-    search.ask(0)
+    search.ask(0, 1)
     dispatched(search, 1, Widen(INNER[0], 20))
     dispatched(search, 2, Widen(INNER[1], 1))
     search.tell(observed(1, 0.1))
     search.tell(observed(2, 0.9))
-    assert search.ask(3).parent == 2
+    assert search.ask(3, 1).parent == 2
 
 
 class Huge(Widen):
@@ -239,40 +239,40 @@ class Huge(Widen):
 def test_where_the_likely_kinds_are_too_large_the_others_have_their_turn() -> None:
     search = with_living(make(mix={Huge: 0.999, Widen: 0.001}), {0: 0.1, 1: 0.9})
     for number in range(2, 10):
-        child = search.ask(number)
+        child = search.ask(number, 1)
         assert child.parent == 0
         assert not isinstance(child.morphisms[0], Huge)
 
 
 def test_when_no_parent_has_one_the_seed_has_a_child() -> None:
     search = make(morph=OnlyFirstStage)
-    search.ask(0)
+    search.ask(0, 1)
     for number in (1, 2):
         dispatched(search, number, Widen(INNER[0], 10 + number))
         search.tell(observed(number))
-    child = search.ask(3)
+    child = search.ask(3, 1)
     assert child.parent is None
     assert len(child.morphisms) == 1
 
 
 def test_when_the_seed_has_no_new_child_it_has_grandchildren() -> None:
     search = make(morph=OneStep)
-    lengths = [len(search.ask(number).morphisms) for number in range(20)]
+    lengths = [len(search.ask(number, 1).morphisms) for number in range(20)]
     assert lengths[:4] == [0, 1, 1, 1]
     assert min(lengths[4:]) == 2
 
 
 def test_a_space_without_anything_new_is_an_error_that_says_so() -> None:
     search = make(bounds=BoundsConfig(max_operations=1.0))
-    search.ask(0)
+    search.ask(0, 1)
     with pytest.raises(Exhausted, match=r"bounds; widen search\.bounds"):
-        search.ask(1)
+        search.ask(1, 1)
 
 
 def test_the_oldest_completed_trial_dies() -> None:
     search = make(population=3)
     for number in range(6):
-        search.ask(number)
+        search.ask(number, 1)
     for number in (2, 0, 1):
         search.tell(observed(number))
     assert search.alive() == {0, 1, 2}
@@ -286,10 +286,10 @@ def test_the_oldest_completed_trial_dies() -> None:
 def test_weights_of_a_dead_parent_are_needed_until_its_child_ends() -> None:
     search = make(population=2)
     run(search, 3)
-    child = search.ask(3)
+    child = search.ask(3, 1)
     assert child.parent in (1, 2)
     for number in (4, 5):
-        search.ask(number)
+        search.ask(number, 1)
     search.tell(observed(4))
     search.tell(observed(5))
     assert {child.parent, 4, 5} <= search.alive()
@@ -300,12 +300,12 @@ def test_weights_of_a_dead_parent_are_needed_until_its_child_ends() -> None:
 def test_a_child_that_arrives_after_its_parents_death_becomes_a_parent() -> None:
     search = make(population=2)
     run(search, 2)
-    late = search.ask(2)
+    late = search.ask(2, 1)
     for number in (3, 4, 5):
-        search.ask(number)
+        search.ask(number, 1)
         search.tell(observed(number))
     search.tell(observed(2, 0.0))
-    child = search.ask(6)
+    child = search.ask(6, 1)
     assert child.parent == 2
     (morphism,) = child.morphisms
     assert morphism.apply(late.graph) == child.graph
@@ -326,7 +326,7 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
     record: list[tuple[str, tuple[Any, ...]]] = []
     flying: list[int] = []
     for number in range(60):
-        candidate = search.ask(number)
+        candidate = search.ask(number, 1)
         record.append(("dispatched", (number, candidate.parent, candidate.morphisms)))
         flying.append(number)
         while len(flying) > 7:
@@ -344,7 +344,7 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         search.tell(observed(flying[0], 0.1))
         again.tell(observed(flying.pop(0), 0.1))
         flying.append(number)
-        assert again.ask(number) == search.ask(number)
+        assert again.ask(number, 1) == search.ask(number, 1)
 
 
 def test_another_random_seed_searches_elsewhere() -> None:
@@ -356,7 +356,7 @@ def test_another_random_seed_searches_elsewhere() -> None:
         for number in (0, 1):
             dispatched(search, number, Widen(INNER[0], number + 1))
             search.tell(observed(number, number))
-        children.append([search.ask(number) for number in range(2, 8)])
+        children.append([search.ask(number, 1) for number in range(2, 8)])
     assert {child.parent for child in (*children[0], *children[1])} == {0}
     assert children[0] != children[1]
 
@@ -365,7 +365,7 @@ def replayed() -> list[str]:
     """Forty keys of a search by real morphisms."""
     search, keys = Evolution(residual(), 1, BOUNDS, 8, morphisms=2), []
     for number in range(40):
-        graph = search.ask(number).graph
+        graph = search.ask(number, 1).graph
         keys.append(graph.key)
         search.tell(observed(number, 1 / graph.operations))
     return keys
@@ -383,9 +383,9 @@ def test_the_search_does_not_depend_on_how_python_hashes_text() -> None:
 def test_calls_out_of_order_and_what_is_no_number_are_refused() -> None:
     search = make(population=2)
     run(search, 5)
-    search.ask(5)
+    search.ask(5, 1)
     calls: dict[str, Callable[[], object]] = {
-        "trial 5 is dispatched for the second time": lambda: search.ask(5),
+        "trial 5 is dispatched for the second time": lambda: search.ask(5, 1),
         "trial 6 ends, but it is not in flight": lambda: search.tell(observed(6)),
         "trial 4 ends, but it is not in flight": lambda: search.drop(4),
         "trial 6: its parent 1 is not alive": lambda: search.dispatched(6, 1, ()),

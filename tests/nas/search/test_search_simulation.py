@@ -42,7 +42,7 @@ class Cluster:
             if ended >= 0:
                 self._end(ended, failed, rng)
             number = len(self.graphs)
-            self.graphs[number] = self.search.ask(number).graph
+            self.graphs[number] = self.search.ask(number, 1).graph
             fails = rng.random() < 0.02
             end = now + rng.uniform(120, 360) * (0.5 if fails else 1)
             heapq.heappush(idle, (end, worker, number, fails))

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from nas.graph import Graph
 
-
 STEP = 1.25
 """The width of the bounds of a round in which networks still grow: a morphism is seldom a smaller step."""
 
@@ -48,8 +47,7 @@ def in_round(least: float, most: float, bounds: Bounds, round_: int) -> tuple[fl
     """A bound of candidates as it is in that round (from 1), as multiples of the seed's figure.
 
     While networks grow both limits rise geometrically: the first round has the seed's size, and the bounds
-    themselves hold from the round after the last one of growth. Until then they are at least as wide as STEP, for
-    what they are narrow for comes later.
+    themselves hold from the round after the last one of growth. Until then they are at least as wide as STEP.
     """
     if not bounds.growth_rounds or not least:
         return least, most

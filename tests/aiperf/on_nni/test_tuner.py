@@ -45,8 +45,8 @@ tuner:
   className: "aiperf.on_nni.tuner.SearchTuner"
   codeDirectory: "{HERE}"
   classArgs:
-    command: ["--preset", "digits", "--hours", "2.0", "--set", "training.epochs=[1]", \
-"--set", "random_seed=3", "--set", "data.path=\\"/a b\\"", "--directory", "{tmp_path}/run"]
+    command: ["--preset", "digits", "--hours", "2.0", "--set", "random_seed=3", "--set", \
+"data.path=\\"/a b\\"", "--set", "training.epochs=[1]", "--directory", "{tmp_path}/run"]
     folder: "{Path.cwd()}"
 trainingService:
   platform: "local"

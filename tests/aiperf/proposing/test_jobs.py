@@ -33,6 +33,9 @@ from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
 
+LEAST = [f"search.bounds.min_{what}" for what in ("operations", "activations", "layers")]
+OF_ANY_SIZE = {"search.bounds.growth_rounds": 0, **dict.fromkeys(LEAST, 0.5)}
+
 
 class Story:
     """Jobs that follow the events of a run of one group, each given to the replay first."""
@@ -84,7 +87,7 @@ class Story:
 
 def test_a_trial_that_kept_no_network_in_time_teaches_nothing() -> None:
     """Though its validation is in time in the journal: the group had it after its deadline."""
-    story = Story()
+    story = Story(**OF_ANY_SIZE)
     for number in range(3):
         story.end(
             story.dispatch(), State.COMPLETE, error=0.5 - 0.1 * number, kept=0 if number else NOTHING_KEPT
@@ -110,14 +113,10 @@ def test_only_completed_trials_become_parents() -> None:
     assert {job.trial.parent for job in story.play(*[State.FAILED] * 20)} == {0, 2}
 
 
-LEAST = [f"search.bounds.min_{what}" for what in ("operations", "activations", "layers")]
-
-
 @pytest.mark.parametrize("schedule", ["rounds", "halving"])
 def test_beyond_the_worst_error_the_better_of_two_texts_is_gone_on_with(schedule: str) -> None:
     """Both are worse than 8 bits a byte, which the score counts as all wrong."""
-    of_any_size = {"search.bounds.growth_rounds": 0, **dict.fromkeys(LEAST, 0.5)}
-    story = Story(**of_any_size, **{"training.schedule": schedule, "training.epochs": (1, 3)})
+    story = Story(**OF_ANY_SIZE, **{"training.schedule": schedule, "training.epochs": (1, 3)})
     for bits in (12, 9, 11):
         tally = Predicted(400, 400 * bits * UNIT, 400)
         story.end(story.dispatch(), State.COMPLETE, tally=tally)

@@ -174,7 +174,7 @@ def test_a_child_goes_on_from_the_file_of_its_parent(tmp_path: Path) -> None:
     finished = first.hear(Finished)
     assert finished.state is State.COMPLETE
     assert read_learnt(first.files.weights(0)).examples == 200
-    child = replace(trial(1, parent=0), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    child = replace(trial(1, parent=0), morphisms=(Widen("stage1.block1.1.conv", 16, 1),))
     second.say(Release(None), Assign(child, 0))
     second.hear(Finished)
     grown = read_learnt(first.files.weights(0)).child(child, assumed("laptop").spread)

@@ -78,7 +78,7 @@ def test_a_set_that_cannot_be_ranked_has_no_least_span() -> None:
     lines = rehearsed(load_preset("digits"))
     assert "least_span_to_be_ranked" not in lines
     assert lines["cannot_be_ranked"] == (
-        "classes is 10, not 1000; channels is 1, not 3; size is 32, not 224; and 5 more"
+        "classes is 10, not 1000; channels is 1, not 3; size is 32, not 224; and 6 more"
     )
 
 

@@ -133,7 +133,7 @@ def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     subprocess.run(made, check=True, timeout=200, capture_output=True)
     ran = typed(target, *words_of(run, trials=6, epochs=2))
     assert "VALID, class smoke" in ran.stdout, ran.stdout + ran.stderr
-    assert "· ranked architecture: the seed is residual-4-8-16, not resnet50; " in ran.stdout
+    assert "· ranked architecture: the seed is residual-8-16-32, not resnet50; " in ran.stdout
     first = json.loads((run / "journal.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["libraries"]["lowest-search"] == "1.5"
     assert "proposals reproduced" in typed(target, "validate", run).stdout

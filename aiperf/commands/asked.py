@@ -6,12 +6,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from aiperf.config import Config, load_preset, parse_setting, with_overrides
+from aiperf.config import BoundsConfig, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from launch.around import job_seconds_left
 from launch.job import MARGIN_SECONDS
@@ -38,7 +38,8 @@ class Asked:
         of_the_job = {} if length is None else {"limits.minutes": length}
         given = self.given()
         of_the_images = _inferred(given) if self.preset == OWN else {}
-        return with_overrides(load_preset(self.preset), of_the_images | of_the_job | given)
+        preset = load_preset(self.preset)
+        return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
 
     def given(self) -> dict[str, Any]:
         """What was said beside the preset, by dotted key. Raises ConfigError."""
@@ -74,6 +75,20 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in found.items() if key not in given)
     click.echo(f"aiperf-hpc: found in {folder}: {told}", err=True)
     return found
+
+
+def _with_bounds_of_seed(preset: Config, config: Config, given: Mapping[str, Any]) -> Config:
+    """Into bounds that a preset states as multiples of its own seed another seed may not grow: it has the
+    default ones, and a line says so, unless bounds were given too."""
+    own = config.seed_architecture == preset.seed_architecture or not preset.search.bounds.growth_rounds
+    if own or any(key.startswith("search.bounds.") for key in given):
+        return config
+    click.echo(
+        f"aiperf-hpc: search.bounds of the preset {preset.preset} are for its own seed; with "
+        f"{config.seed_architecture} the default bounds are used",
+        err=True,
+    )
+    return replace(config, search=replace(config.search, bounds=BoundsConfig()))
 
 
 def _minutes_of_the_job() -> float | None:

@@ -48,6 +48,8 @@ class Plan:
     warmup_steps: int
     peak_rate: float
     decay: str
+    patience: int = 0
+    """Validations without a better error that end the trial; 0: none do."""
 
     def rate(self, step: int, end: int | None = None) -> float:
         """The learning rate of the step with this index: a linear warm-up, then the decay to zero at the end
@@ -76,6 +78,7 @@ def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan
         warmup_steps=int(training.warmup * steps),
         peak_rate=trial.hyper.learning_rate,
         decay=training.decay,
+        patience=training.patience,
     )
 
 

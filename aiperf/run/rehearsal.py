@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
-from aiperf.pretending.course import Learnt
+from aiperf.pretending.pretended import Learnt
 from aiperf.pretending.rank import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks

@@ -65,7 +65,7 @@ def starting_graph(config: Config) -> Graph:
     return graph
 
 
-def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
+def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
     """Of the journal in this directory."""
     return Opened(
         version=VERSION,
@@ -116,17 +116,28 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         config.data.refuse_no_folder()  # each worker would, once it has started
     if told:
         _say(told)
+    origin = Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
     replay = Replay()
-    with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
-        write_config(config, files)
+    with (
+        _removed_if_refused(files, replay),
+        new_journal(config, files, seed, origin, replay) as (journal, jobs),
+    ):
         write_assumptions(ranks.wanted.pretend, files)
-        opened = first_line(
-            config, files, seed, Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
-        )
+        _leg(files, ranks, journal, replay, jobs, watch)
+    return replay
+
+
+@contextmanager
+def new_journal(
+    config: Config, files: RunFiles, seed: Graph, origin: Origin, replay: Replay
+) -> Iterator[tuple[JournalWriter, Jobs]]:
+    """The journal of a new run and its jobs; `replay` has its first line already."""
+    with JournalWriter.begin(files) as journal:
+        _write_config(config, files)
+        opened = _first_line(config, files, seed, origin)
         journal.write(0.0, opened)
         replay.add(0.0, opened)
-        _leg(files, ranks, journal, replay, _jobs(opened, replay), watch)
-    return replay
+        yield journal, _jobs(opened, replay)
 
 
 def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
@@ -189,7 +200,7 @@ def _say(text: str) -> None:
     print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
 
 
-def write_config(config: Config, files: RunFiles) -> None:
+def _write_config(config: Config, files: RunFiles) -> None:
     try:
         files.config.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.pretending.rank import ASSUMPTIONS
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import rebuilt, recorded

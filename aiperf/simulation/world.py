@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Learnt
+from aiperf.pretending.pretended import Learnt
 from aiperf.ranks.world import Gone
 from aiperf.simulation.group import SimulatedGroup, Surroundings
 from aiperf.simulation.machine import SimulatedMachine, node_speed, seconds_to_failure

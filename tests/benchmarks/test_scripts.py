@@ -196,7 +196,7 @@ def bundled_text_of(size: int) -> bytes:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
-    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 2))
+    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 5))
     (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
     assert column(table) == column(page)
 

@@ -19,8 +19,13 @@ FLOORS: tuple[Mapping[str, str], ...] = (
     {"aiperf.wire": "", "aiperf.scenarios": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
     {"aiperf.journal": "numpy"},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
-    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.pretending": "tomli_w"},
-    {"aiperf.parallel": "torch", "aiperf.engines": "torch", "analysis.readings": "numpy"},
+    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.conduct": ""},
+    {
+        "aiperf.pretending": "tomli_w",
+        "aiperf.parallel": "torch",
+        "aiperf.engines": "torch",
+        "analysis.readings": "numpy",
+    },
     {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
     {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
     {

@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
-from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.simulation.group import SimulatedGroup, Surroundings
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.simulation.storage import SharedStorage

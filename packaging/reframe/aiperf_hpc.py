@@ -39,7 +39,8 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
     """More options of `aiperf-hpc run`."""
     num_nodes = variable(int, value=1)
     num_devices = variable(int, value=1)
-    """Of a node. Only a scheduler is asked for them; with the local one a run uses what the machine has."""
+    """Devices per node, for which a scheduler is asked; under the local one a run uses what the machine
+    has."""
 
     executable = "aiperf-hpc"
     keep_files = ["run/journal.jsonl", "run/config.toml", "run/result.json"]

@@ -86,7 +86,7 @@ def environment(judged: Judged) -> dict[str, str]:
 
 
 def comparison_text(found: Comparison) -> str:
-    """For a terminal."""
+    """The comparison as text for a terminal."""
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
         table: Table = getattr(found, title)
@@ -95,7 +95,7 @@ def comparison_text(found: Comparison) -> str:
 
 
 def table_text(table: Table) -> str:
-    """For a terminal."""
+    """The table as text for a terminal, with columns aligned."""
     rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
     return "\n".join(

@@ -37,7 +37,7 @@ REACHED = (
 
 @dataclass(frozen=True)
 class Spent:
-    """From the release of the run up to a moment, by all its nodes, whether they worked or waited."""
+    """What all nodes of a run spent from its release up to a moment, whether they worked or waited."""
 
     seconds: float
     node_hours: float
@@ -67,9 +67,9 @@ class RunCost:
     why_not: str
     """Why the error is not reached; empty where it is, in a validation and in the test."""
     spent: Spent | None
-    """Up to `first`."""
+    """What was spent up to `first`."""
     whole: Spent
-    """Up to the end of the run."""
+    """What was spent up to the end of the run."""
     verdict: str
 
     @property
@@ -78,7 +78,7 @@ class RunCost:
 
     @property
     def to_error(self) -> Spent | None:
-        """None where the error is not reached."""
+        """What was spent to reach the error; None if it was not reached."""
         return self.spent if self.is_reached else None
 
 

@@ -73,7 +73,7 @@ class Repeat:
     choices: str
     """What was chosen before the span: "bf16, 2 threads, fused steps"."""
     figures: Mapping[str, float | None]
-    """By the keys of `FIGURES`."""
+    """Figures, by the keys of `FIGURES`."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RepeatedRuns:
     control: str
     """What the control is and in what it is stated: "images/s, ResNet-50 v1.5 at 112²"; why it is unknown."""
     runs: tuple[Repeat, ...]
-    """In the order in which they began."""
+    """The runs, in the order in which they began."""
 
     def __post_init__(self) -> None:
         if len(self.runs) < LEAST_RUNS:
@@ -136,7 +136,7 @@ class Cause:
     """Number of runs that are in at least one of the pairs."""
     pairs: int
     variations: Mapping[str, float | None]
-    """By the keys of `FIGURES`, the coefficient of variation."""
+    """The coefficient of variation, by the keys of `FIGURES`."""
     needs: str
     """The runs that are needed to judge this cause; empty if there is a pair."""
 

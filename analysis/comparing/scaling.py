@@ -58,9 +58,9 @@ class ScalingPoint:
 @dataclass(frozen=True)
 class Scaling:
     points: Sequence[ScalingPoint]
-    """From the smallest to the largest."""
+    """Runs from the smallest to the largest."""
     base_devices: int
-    """N0."""
+    """N0, the number of devices of the smallest runs."""
     base_ops_per_second: float
     """Mean of the runs of that size."""
     origin: Origin = Origin.MEASURED

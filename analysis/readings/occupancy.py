@@ -70,7 +70,7 @@ def occupancy(replay: Replay, credited: Credit) -> Occupancy:
     for group, begin, end in lost:
         seconds[group, PARTS.index("lost")] += end - begin
     _gaps(replay, axis, bars, seconds)
-    wait = PARTS.index("wait")
+    wait = PARTS.index("wait")  # all that is left of a group's span, so it is computed last
     seconds[:, wait] = np.maximum(0.0, span_of_group - np.delete(seconds, wait, axis=1).sum(axis=1))
     return Occupancy(num_groups, replay.span_seconds, bars, lost, seconds, span_of_group, resumed)
 

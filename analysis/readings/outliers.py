@@ -24,8 +24,10 @@ from analysis.readings.usage import DeviceUse, Usage
 
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
+"""Windows are this long, and longer in a run that would have more than `MOST_WINDOWS` side by side."""
 FEW_WINDOWS = 4
-"""With at most so many windows, one slow window is enough to name a group: chance names none in so few."""
+"""With at most this number of windows, one slow window is enough to name a group: chance names none in so
+few."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 DEVIATIONS = 3.0
 LEAST_SHARE = 0.05
-"""A value is too low if it is below the median by more than so many robust standard deviations, and by more
-than this share: `outliers` says why."""
+"""A value is too low if it is below the median by more than `DEVIATIONS` robust standard deviations and by
+more than this share of it."""
 LEAST_NUMBER = 4
 """Fewest values that are compared: of fewer, it is not known which one is the odd one."""
 # 1.4826 makes a median deviation the standard deviation of a normal distribution; in small samples it comes

@@ -149,7 +149,7 @@ def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]
 
 
 def _digits(digits: int, *values: float) -> Iterator[str]:
-    """The measured ones of the values, as text of so many significant digits; those of `ROUND` are left
+    """The measured ones of the values, as text of `digits` significant digits; those of `ROUND` are left
     out."""
     return (f"{value:.{digits}g}" for value in values if float(f"{value:.{ROUND}g}") != value)
 

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Container
 
 FACTOR = 3
-"""One in so many trials of a rung is trained on to the next rung."""
+"""One in this number of trials of a rung is trained on to the next rung."""
 
 
 class Halving:

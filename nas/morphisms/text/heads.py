@@ -29,7 +29,7 @@ class MoreHeads(Morphism):
     heads: int
     """Number of heads after the edit."""
     groups: int
-    """Number of groups after the edit: as before, or so many that each has as many heads as before."""
+    """Number of groups after the edit: as before, or such that each has as many heads as before."""
     seed: int
 
     def edit(self, graph: Graph) -> Growth:

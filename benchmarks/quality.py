@@ -47,7 +47,7 @@ ARMS = {
     "stretched": "the seed, trained once, its schedule stretched over the span",
     "restarted": "the seed, restarted repeatedly with the search's longest schedule",
 }
-"""With the rows of the table."""
+"""Arms, each with its row of the table."""
 TITLES = {
     "digits": "digits, 200 training images",
     "fashion": "Fashion-MNIST, 5,000 training images",
@@ -74,7 +74,7 @@ now = time.thread_time
 
 @dataclass(frozen=True)
 class Result:
-    """Of one arm."""
+    """The result of one arm."""
 
     arm: str
     seed: int

@@ -32,12 +32,13 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "tensor_ops_per_byte": lambda row: row.intensity,
 }
 MEDIAN = "epochs_to_median_error"
-"""Of each trial to the median of all their lowest errors, counted since its weights were new."""
+"""Column of the epochs that each trial took to the median of all their lowest errors, counted since its
+weights were new."""
 
 
 def csv_text(judged: Judged) -> str:
-    """Empty is: not known. Times are seconds of the span. Of a run that was not measured each line begins
-    with its origin."""
+    """An empty cell is not known. Times are seconds of the span. Each line of a run that was not measured
+    begins with its origin."""
     out, origin = io.StringIO(), unmeasured(judged.replay)
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([*origin, *COLUMNS, MEDIAN])
@@ -50,6 +51,6 @@ def csv_text(judged: Judged) -> str:
 
 
 def harmless(text: str) -> str:
-    """A line that no spreadsheet takes for a formula (OWASP, "CSV Injection")."""
+    """The text as one line that no spreadsheet reads as a formula (OWASP, "CSV Injection")."""
     text = plain(text)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "control_size": lambda entry: entry.control_size,
     "page": lambda entry: entry.page,
 }
-"""With the unit in the name; empty, or null, is: not known."""
+"""Columns by name, which includes the unit; an empty value, or null, is not known."""
 
 
 def index_html(made: Standing) -> str:

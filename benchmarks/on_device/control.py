@@ -127,7 +127,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
-    """With half the batch as long as one of the engines has no room beside the others."""
+    """Prepared engines; the batch is halved until all of them have room in memory."""
     size = SMALL_BATCH if setting.is_small else BATCH
     while size > 2:
         try:

@@ -127,7 +127,8 @@ def test_only_the_face_of_a_package_names_what_it_has() -> None:
 
 @cache
 def nodes() -> dict[str, list[ast.AST]]:
-    """Of each module, what the rules look at; to walk through all of them takes a second."""
+    """The nodes of each module that the rules look at, kept because to walk through all trees takes a
+    second."""
     kinds = (ast.ClassDef, ast.ImportFrom, ast.Call, ast.ExceptHandler)
     trees = {relative(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources(*PACKAGES)}
     return {

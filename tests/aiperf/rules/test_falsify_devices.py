@@ -39,11 +39,11 @@ ZEN_3 = Processor("x86_64", logical=8, top_hertz=0.0, flags=("avx", "avx2", "fma
 UNLISTED = told(Scene(minutes=0.3, device="AMD EPYC"))
 ON_ZEN_3 = with_ready(processor=ZEN_3, software=LINUX)(UNLISTED)
 SPEED = 20e9
-"""Of a group in these journals: operations a second, about 19e9 of them tensor operations."""
+"""Operations per second of a group in these journals, about 19e9 of them tensor operations."""
 
 
 def called(name: str) -> Edit:
-    """Everywhere, as a careful forger does."""
+    """An edit that renames the device everywhere, as a careful forger does."""
     return together(with_ready(device=name), with_ceiling(device=name), with_control(device=name))
 
 

@@ -30,7 +30,7 @@ from tests.aiperf.simulation.test_world import setup
 
 M = TypeVar("M", bound=FromGroup)
 AT_ONCE = Speed(1e18)
-"""Of steps and validations that take no time."""
+"""A speed at which steps and validations take no time."""
 
 
 class Alone:

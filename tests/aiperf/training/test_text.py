@@ -73,7 +73,7 @@ def bits_per_byte(kept: Kept) -> float:
 
 
 def losses(kept: Kept, steps: int, rate: float = 0.002) -> list[float]:
-    """Of the next steps, always of the same batches."""
+    """Losses of the next steps, always on the same batches."""
     attempt = build(rank_of(), text_trial(learning_rate=rate), 1, kept)
     found = []
     for _ in range(steps):

@@ -100,7 +100,7 @@ def test_validations_in_between_leave_the_training_alone() -> None:
 
 
 def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
-    """It chooses nothing either; so what is kept is what was best in time."""
+    """It is not used to choose the best network either, so what is kept is what was best in time."""
     rank, told = alone(), list[object]()
     late = Pace(deadline=perf_counter())
     end = train(rank, build(rank, chosen(), 1, START), late, told.append)
@@ -110,7 +110,7 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
 
 
 def test_the_rate_falls_before_the_deadline() -> None:
-    """Of a trial that it cuts off: of a plan of 100,000 epochs next to nothing is done."""
+    """A trial that the deadline cuts off, with next to nothing done of a plan of 100,000 epochs."""
     rank, rates = alone(), list[float]()
     attempt = build(rank, replace(chosen(), epochs=100_000), 1, START)
     attempt.plan = replace(attempt.plan, segment_steps=attempt.plan.steps, warmup_steps=0, decay="linear")
@@ -158,7 +158,7 @@ def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.Mon
 
 
 def test_the_closing_validation_has_its_time_and_a_half() -> None:
-    """Of the last one, before the deadline."""
+    """Training closes when one and a half times the last validation is left before the deadline."""
     for validate_seconds, closes in ((60.0, False), (70.0, True)):
         assert Pace(deadline=100.0, validate_seconds=validate_seconds).must_close(0.0) == closes
 

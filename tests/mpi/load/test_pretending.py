@@ -24,10 +24,11 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 GROUPS, KILLED = 128, 5
 SPAN_SECONDS = 30.0
 TRIALS = ("--set", "training.epochs=[20]", "--set", "training.validate_every_examples=2560")
-"""Of about seven seconds by the assumptions of a laptop, with two validations."""
+"""Trials of about seven seconds by the assumptions of a laptop, with two validations each."""
 BUSY, LEAST_BUSY = 0.8, 0.6
-"""The mean, and of the idlest group. 129 processes on two cores, which others want, too, wake up late:
-with 110 processes waiting for a core the mean was 0.966. An idle machine has 0.999: docs/scaling.md."""
+"""Least busy share, as a mean and of the idlest group. 129 processes on two cores, which other programs use,
+too, wake up late: with 110 processes waiting for a core the mean was 0.966. An idle machine has 0.999:
+docs/scaling.md."""
 
 
 def words(directory: Path, minutes: float) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ COPIED = 2.0
 
 
 def pretended_manifest(config: Config) -> dict[str, Any]:
-    """Of the data that a configuration names, as a rank would find it; nobody reads any."""
+    """The manifest of the data that a configuration names, as a rank would find it; no data is read."""
     return task_of(config.data).data.foreseen(config.data)
 
 

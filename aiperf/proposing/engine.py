@@ -24,11 +24,11 @@ class Expected:
 
     steps: int
     size: float
-    """Operations of its step, in those of the step that was measured."""
+    """Operations of its step, as a multiple of those of the step that was measured."""
     layers: float
-    """In those of the network that was measured."""
+    """Layers, as a multiple of those of the network that was measured."""
     seconds_left: float
-    """Of the span; infinite without a limit."""
+    """Time left of the span; infinite without a limit."""
 
 
 def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""When a trial stops, and how much of it is one block of steps. Who trains and who pretends keep it alike."""
+"""When a trial stops, and how much of it is one block of steps. All drivers of the conduct keep it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
 from aiperf.trial import BLOCK_SECONDS
 
 BLOCKS_A_SECOND = 43.0
-"""Of all groups together, about: an hour of them is 50 MB of journal. Beyond 86 groups blocks grow."""
+"""Most blocks per second of all groups together: an hour of them is about 50 MB of journal. Beyond 86 groups
+blocks grow."""
 
 SILENCE_SHARE = 1 / 5
-"""Of the silence that is a group's loss: no block is longer, however many groups there are."""
+"""Longest block as a share of the silence after which a group is lost, however many groups there are."""
 
 LONGEST_BLOCK_SECONDS = 20.0
-"""However long that silence: a group sees a stop after its block, and `rules.planned` allows a minute."""
+"""Longest block, however long that silence: a group sees a stop after its block, and `rules.planned` allows a
+minute."""
 
 TRANSIT_SECONDS = 0.05
-"""Of a message, with room: a group's deadline is so much earlier, for the master counts from the sending of
-its release to the arrival of a validation."""
+"""Time of a message, with room. A group's deadline is earlier by it, because the master counts from the
+sending of its release to the arrival of a validation."""
 
 WORKING_SECONDS = 5.0
-"""Between two messages of a long validation that say that it goes on."""
+"""Time between two messages of a long validation that say that it goes on."""
 
 CLOSE_NOW, VALIDATE_NOW = -1, 0
 """What `steps_of_block` says instead of a number of steps."""

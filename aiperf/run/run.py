@@ -66,7 +66,7 @@ def starting_graph(config: Config) -> Graph:
 
 
 def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
-    """Of the journal in this directory."""
+    """The first line of the journal in this directory."""
     return Opened(
         version=VERSION,
         run_id=files.directory.name,

@@ -65,8 +65,8 @@ def throughput(replay: Replay) -> Throughput:
 
 
 def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
-    """Of all groups together, the time [s] of the work of this run: as measured, and as it is assumed for
-    these very networks. So it does not matter where another search would have gone."""
+    """Time of the work of this run, over all groups, in seconds: as measured, and as assumed for the same
+    networks, so that it does not matter where another search would have gone."""
     opened, leg = replay.opened, replay.leg
     manifest = replay.ranks[0].ready.data
     ranks = len(leg.began.groups[0])

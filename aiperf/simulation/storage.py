@@ -62,7 +62,7 @@ class SharedStorage:
         return done
 
     def _rate(self) -> float:
-        """Of each transfer."""
+        """Bandwidth of each transfer, in bytes per second."""
         return min(self._client, self._assumed.bytes_per_second / len(self._ends))
 
     def _serve(self) -> None:

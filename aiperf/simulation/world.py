@@ -167,7 +167,7 @@ class SimulatedWorld:
                 self._break(group, f"{host} failed")
 
     def _plan_crash(self, group: int) -> None:
-        """Of one of its processes; the first crash of several is as many times earlier."""
+        """Time to the first crash of one of the group's processes: with n of them it is n times earlier."""
         ranks, each = self.groups[group], self._each[group]
         what = f"group {group}, start {each.incarnation}"
         hours = self.assumptions.failures.process_hours / len(ranks)

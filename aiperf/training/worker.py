@@ -75,7 +75,7 @@ from nas.weights import digest, initial
 log = logging.getLogger(__name__)
 
 STEPS_SHARE = 0.5
-"""Of the time for the ceilings, once more, for the engines' steps."""
+"""Time to measure the engines' steps, as a share of the time for the ceilings, to which it is added."""
 
 
 class Channel(Protocol):

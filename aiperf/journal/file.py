@@ -1,8 +1,8 @@
-"""The journal on disk: one JSON object a line, appended and flushed by the master alone.
+"""The journal on disk: one JSON object per line, appended and flushed by the master alone.
 
-A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it
-and of the line as it stands without its chain. A chain shows accidents and careless edits, no more: who
-edits a journal can compute it again, and is caught by the rules that compare recorded facts instead.
+A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it and
+of the line as it is written, without its chain. A chain reveals only accidents and careless edits: whoever
+edits a journal can compute the chain again, and is caught by the rules that compare recorded facts instead.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
 VERSION = 4
-"""Of the journal's form; a journal of another one is refused."""
+"""Version of the journal's form; a journal of another version is refused."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line as it was read."""
+    """One line of a journal as it was read."""
 
     number: int
-    """From 1, as an editor counts."""
+    """Line number from 1, as an editor counts."""
     t: float
     event: Event
     chain: str
@@ -45,19 +45,19 @@ class Line:
 
 
 class JournalReader:
-    """Reads a journal as it grows: each call of `new_lines` begins where the last one ended."""
+    """Reads a journal while it grows: each call of `new_lines` continues where the last one ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
-        """Bytes of whole lines read."""
+        """Number of bytes of the whole lines that were read."""
         self.chain = ""
         self._number = 0
 
     def new_lines(self) -> Iterator[Line]:
-        """The whole lines written since. An unfinished last line is left for later.
+        """The whole lines that were written since the last call. An unfinished last line is left for later.
 
-        Raises JournalError for a file that is not there, is not a journal, is of another version, or is
+        Raises JournalError for a file that does not exist, is not a journal, has another version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         try:

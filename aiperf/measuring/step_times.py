@@ -133,7 +133,7 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
     began = perf_counter()
     engine, reason = begun(name, eager, examples, labels, Solo())  # the ranks agree later, in `shared`
-    # An engine that is not made anew for each trial has now been made for all of them, so it costs none time.
+    # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
 

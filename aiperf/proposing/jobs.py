@@ -295,8 +295,8 @@ class Losses:
         return self._change(trial, parent) - usual
 
     def _change(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """Logarithm of the error relative to the parent's, or, without a parent, to that of the first completed
-        trial. It is relative because trials that carry weights get better with time whatever their
+        """Logarithm of the error relative to the parent's, or, without a parent, to that of the first
+        completed trial. It is relative because trials that carry weights get better with time whatever their
         hyper-parameters are. Before any trial has completed, a failure has the largest possible value."""
         reference = (parent.error if parent else self._first) or 0.0
         return log(max(trial.error, self._least) / max(reference, self._least))

@@ -1,8 +1,7 @@
-"""Compression of the `RankReady` lines of a leg: a rank's line states only how it differs from an earlier
-one.
+"""Compression of the `RankReady` lines of a leg: a rank's line states how it differs from an earlier one.
 
 The ranks of a machine have their software, data and most settings in common, which are most of a `Ready`, so
-a run of thousands of ranks has a journal that stays small.
+the journal of a large run stays small.
 """
 
 from __future__ import annotations

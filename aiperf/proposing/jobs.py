@@ -106,8 +106,8 @@ class Jobs:
         return self._asked.job
 
     def needed(self) -> frozenset[int]:
-        """The trials whose kept weights a child may still read, or are just being written. The cost grows
-        with the size of the population; `unneeded` keeps track of changes instead."""
+        """The trials whose kept weights a child may still read, or are just being written. To look
+        through all trials takes long; `unneeded` keeps track of changes instead."""
         return self.search.alive().union(self._in_flight.numbers())
 
     def unneeded(self, best: int | None) -> list[int]:

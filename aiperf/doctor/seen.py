@@ -18,7 +18,7 @@ class Folder:
     free_bytes: int = 0
     bytes_per_second: float = 0.0
     append_seconds: float = 0.0
-    """Mean time in seconds to append a line and flush it to the disk, as the journal does."""
+    """Mean time in seconds to append a line and flush it to the disk."""
 
 
 @dataclass(frozen=True)

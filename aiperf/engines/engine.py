@@ -34,8 +34,8 @@ class Passes:
 
 @contextlib.contextmanager
 def unchanged(passes: Passes) -> Iterator[None]:
-    """Statistics of batch norm and random numbers are as before afterwards, whatever is raised inside, and
-    there are no gradients."""
+    """A context after which the statistics of batch norm and the random state are as before, whatever is
+    raised inside, and gradients are removed."""
     network, device = passes.network, passes.device.torch
     tensors = network.tensors().items()
     statistics = {name: tensor.clone() for name, tensor in tensors if not tensor.requires_grad}

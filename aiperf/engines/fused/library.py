@@ -26,7 +26,8 @@ _SIGNATURES = {
 _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 # Options of mallopt, from malloc.h. By default freed memory, of large tensors above all, returns to the
-# system, and each step then takes a page fault for every 4 KiB: up to 8,500 in a step of a grown digits network.
+# system, and each step then takes a page fault for every 4 KiB: up to 8,500 in a step of a grown network for
+# the digits.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER = 2**31 - 1
 _LARGEST = (2**30, 2**25)

@@ -32,13 +32,13 @@ from nas.seeds import SEEDS, resolve_seed
 from nas.text_seeds import TEXT_SEEDS
 
 BATCH = 32
-"""Of a seed."""
+"""Default batch size for a seed."""
 JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is profiled, on examples of each size, from the smallest."""
+    """The networks to profile: one work for each size of the examples, from the smallest."""
 
     name: str
     works: Sequence[ProfileWork]

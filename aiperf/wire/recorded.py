@@ -61,7 +61,7 @@ class PredictedMemory:
     optimizer_state: int
     examples: int
     activations: int
-    """Activations and temporary tensors, which the tracker cannot tell apart at the peak."""
+    """Activations and temporary tensors together."""
     peak: int
 
 

@@ -34,7 +34,7 @@ def chosen_kind(kind: str) -> str:
     """The kind itself, or for `auto` the first of KINDS of which there is a device.
 
     Raises UnseenDevices if that would be the CPU of a host whose driver lists accelerators: such a CPU is
-    only measured on request, because the user most likely wants the accelerators that torch does not see.
+    measured only on request, because otherwise a run would measure it unnoticed.
     """
     if kind != "auto":
         return kind

@@ -97,7 +97,7 @@ Most = Callable[[tuple[int, ...]], float]
 
 
 def _bounds(replay: Replay) -> list[Most]:
-    """For each leg."""
+    """The bound for each leg."""
     format = replay.opened.config.training.format
     return [_of_ready(leg.first_devices, format) for leg in replay.legs]
 
@@ -187,7 +187,8 @@ def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
 
 
 def _leg_bound(replay: Replay, leg: Leg) -> float | None:
-    """For all devices of a leg."""
+    """Bound in operations per second for all devices of a leg; None if one of them was never ready, or has
+    none."""
     ready = leg.first_devices
     if any(rank not in ready for group in leg.began.groups for rank in group):
         return None

@@ -1,4 +1,4 @@
-"""Assumptions from a run, and a run beside the simulation of it."""
+"""Assumptions derived from a run, and the comparison of a run with its simulation."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ def lead(
 
 
 def go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path | None = None) -> int:
-    """It may be done already: a scheduler that queues its job again gives the same command again."""
+    """Continues a run and returns the exit code. A complete run is only shown, because a scheduler that
+    queues a job again repeats the same command."""
     replay = replayed(read_journal(files.journal))
     if replay.opened.origin is Origin.SIMULATED:
         refuse_marked(replay.opened.origin, files.directory, "be continued; start a new run")

@@ -65,7 +65,7 @@ class Link:
         return os.getppid() != self._parent
 
     def library(self) -> str:
-        """The MPI library and its version, "Open MPI v5.0.11"; empty where there is none."""
+        """The MPI library and its version, as "Open MPI v5.0.11"; empty if none is used."""
         return mpi_library()
 
     def send(self, rank: int, tag: int, data: bytes) -> None:

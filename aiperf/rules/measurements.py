@@ -173,7 +173,8 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
 
 
 def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
-    """By trial, the tensor operations of one example in training and in validation that cannot be avoided."""
+    """A function that returns, for a trial, the smallest possible number of tensor operations of one example
+    in training and in validation."""
 
     @cache
     def least(number: int) -> tuple[float, float]:

@@ -203,7 +203,7 @@ def _times(replay: Replay, t: float) -> list[str]:
 
 
 def _plain_seconds(replay: Replay) -> float:
-    """A line a minute in a run of an hour."""
+    """Minimum time in seconds between two lines of a log: about PLAIN_LINES lines per run."""
     leg = replay.leg
     span = 0.0 if leg.released is None or leg.deadline is None else leg.deadline - leg.released
     return max(PLAIN_SECONDS, span / PLAIN_LINES)

@@ -1,4 +1,4 @@
-"""Sub-commands that prepare images and look whether they come fast enough."""
+"""Sub-commands that prepare images, and measure whether they are loaded fast enough."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiperf.wire.layout import Described
 from aiperf.wording import bytes_text, clock
 
 PROGRESS_SECONDS = 5.0
-"""Between two lines of progress."""
+"""Time in seconds between two lines of progress."""
 
 
 @click.group(cls=ListedGroup)

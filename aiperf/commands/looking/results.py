@@ -61,7 +61,7 @@ def score(path: Path, as_json: bool) -> int:
             text = json.dumps({**told, **record, "engines": encode(engines(run))})
         else:
             text = summary_text(run, evidence.score, verdict, files)
-        # Of a package the folder is gone afterwards.
+        # The folder of a package is removed afterwards.
         click.echo(text.replace(str(files.directory), str(path)))
         return verdict.answer.exit_code
 

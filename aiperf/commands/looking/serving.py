@@ -1,4 +1,4 @@
-"""The sub-command that shows a run in a browser while it goes on."""
+"""The sub-command that shows a run in a browser during the run."""
 
 from __future__ import annotations
 

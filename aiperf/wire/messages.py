@@ -8,8 +8,8 @@ The master sends `ToGroup` messages, a group sends `FromGroup` messages. In the 
 
 No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is either a
 duration on the sender's clock, or the age of an event when the message was sent, from which the master
-computes when it happened on its own clock. `Ready.wall_seconds` is the one exception. All seconds are
-monotonic wall-clock time.
+computes when it happened on its own clock. `Ready.wall_seconds` is the one exception. Durations are in
+seconds of a monotonic clock.
 
 The file is long, and one file, because every record that crosses the wire is here, with the meaning and the
 unit of each key. Field names are also the keys of the journal, so they never change.
@@ -29,8 +29,8 @@ from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
-"""Version of the protocol. Each message carries it, and `unpack` refuses any other, because ranks with
-different installations would misread each other silently."""
+"""Version of the protocol. Each message carries it, and `unpack` refuses any other, so that ranks with
+different installations of the program are reported as such."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Rate:
     """Rate of one kind of work, measured over many short windows."""
 
     fastest: float
-    """Highest rate of a window; this is the ceiling."""
+    """Highest rate of a window, or on a CPU of a single piece of work; this is the ceiling."""
     typical: float
     """Median rate of the windows, by which ranks are compared."""
     spread: float

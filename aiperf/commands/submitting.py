@@ -203,7 +203,8 @@ def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
 
 
 def _complete(system: dict[str, str]) -> None:
-    """Asks for what is missing; where nobody can be asked, only what may not be empty is missed."""
+    """Asks the user for missing fields. Without a terminal it raises AiperfError, but only for required
+    fields."""
     from analysis.submissions.system import choices, fields
 
     missing = _missing(system)
@@ -227,7 +228,7 @@ def _complete(system: dict[str, str]) -> None:
 
 
 def _missing(system: Mapping[str, str]) -> list[str]:
-    """Fields that may not be empty, and are. The division follows from the runs."""
+    """Required fields that are empty, except the division, which follows from the runs."""
     from analysis.submissions.system import needed
 
     return [name for name in needed() if not system[name] and name != "division"]
@@ -242,7 +243,7 @@ def _question(name: str) -> str:
 
 
 def _chosen(question: str, options: Sequence[str]) -> str:
-    """By its number: an option may be a whole line."""
+    """Asks for one of the options by its number, because an option may be a whole line."""
     click.echo("\n".join(f"  {number}  {option}" for number, option in enumerate(options, start=1)), err=True)
     return options[click.prompt(question, type=click.IntRange(1, len(options)), err=True) - 1]
 

@@ -1,4 +1,4 @@
-"""What a network is trained to make small, and what is counted of its answers: by the kind of its output."""
+"""The training objective of a network, and how its answers are counted, by the kind of its output."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from nas.head import Classes, Head, NextSymbol
 
 
 class NotFinite(ArithmeticError):
-    """A loss, or an answer in a validation, that is not a finite number: the steps since the last validation
-    are void.
+    """A training loss, or an answer in a validation, is not finite. The steps since the last validation are
+    not credited.
 
-    Raised by all ranks of a group at once.
+    All ranks of a group raise it at the same time.
     """
 
 
 class Objective(Protocol):
-    """Of a batch: what a network puts out, and the targets that belong to it."""
+    """Loss and count of correct answers for one kind of output, from a network's outputs and the targets of a
+    batch."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over the batch, (): what training makes small."""
+        """The loss to minimise, as the mean over the batch: shape ()."""
 
     def nothing(self, device: torch.device) -> Tensor:
-        """The judgement of no example, to which those of batches are added: (numbers,), int64."""
+        """The sums over no example, to which those of batches are added: shape (numbers,), int64."""
 
     def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Exact sums over the batch, on its device: (numbers,), int64."""
+        """Exact sums over the batch, on its device: shape (numbers,), int64."""
 
     def tally(self, examples: int, *judged: int) -> Tally:
-        """Of so many examples, from the sums. Raises NotFinite where an answer among them was not finite."""
+        """The tally of `examples` examples with these sums. Raises NotFinite if one of their answers was not
+        finite."""
 
 
 @dataclass(frozen=True)
 class Classification:
-    """Logits (n, classes) against labels (n,): cross-entropy, and the right answers (top-1)."""
+    """Objective for logits (n, classes) and labels (n,): cross-entropy, and the number of correct answers
+    (top-1)."""
 
     label_smoothing: float = 0.0
 
@@ -61,10 +64,11 @@ class Classification:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Logits (n, positions, symbols) against the symbols that follow (n, positions): cross-entropy at every
-    position, and the bits that a code of these probabilities would take.
+    """Objective for logits (n, positions, symbols) and the symbols that follow (n, positions): cross-entropy
+    at every position, and the length in bits of an ideal code with these probabilities.
 
-    Judged are the bits in units, the bytes, and those of them whose bits are not finite.
+    Its sums are the bits in units of `tally.UNIT`, the number of bytes, and the number of bytes whose bits
+    are not finite.
     """
 
     label_smoothing: float = 0.0
@@ -76,7 +80,8 @@ class Prediction:
         return torch.zeros(3, dtype=torch.int64, device=device)
 
     def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Each byte by itself is rounded and bounded, so that sums are exact in every order."""
+        """Sums over the batch. The bits of each byte are rounded and bounded before they are added, so that
+        sums are exact in any order."""
         nats = cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), reduction="none")
         finite = nats.isfinite()
         units = (nats * (UNIT / log(2))).round().clamp(0, MOST_BITS * UNIT)
@@ -100,5 +105,5 @@ KINDS: Mapping[type[Head], Callable[[float], Objective]] = {
 
 
 def objective_of(graph: Graph, label_smoothing: float = 0.0) -> Objective:
-    """By what the output of the graph is asked."""
+    """The objective for the kind of output of a graph."""
     return KINDS[type(graph.head)](label_smoothing)

@@ -1,4 +1,4 @@
-"""What a network answers to a sample, as the bytes that LoadGen logs, and what a log of them adds up to."""
+"""Answers of a network to samples, as the bytes that LoadGen logs, and the tally of a log of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class AnswerKind:
-    """Of a kind of output."""
+    """How answers are made and counted for one kind of output."""
 
     of: Callable[[Objective, Tensor, Tensor], Tensor]
-    """From outputs and targets of a batch: (n, numbers), int64."""
+    """Computes the answers (n, numbers), int64, from the outputs and targets of a batch."""
     judged: Callable[[Numbers, Tensor], Numbers]
-    """What an objective counts, from the answer to one sample and its target."""
+    """Computes the numbers that the objective sums up (`Objective.judged`) from the answer to one sample and
+    its target."""
 
 
 def _class(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -32,7 +33,8 @@ def _class(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _bits(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Each window by itself, as a validation counts it: bits in units, bytes, bytes without a finite one."""
+    """The answer for each window: its bits in units, its bytes, and its bytes without a finite number of
+    bits, as a validation counts them."""
     return torch.stack([objective.judged(*each) for each in zip(outputs.split(1), targets.split(1))])
 
 
@@ -43,7 +45,7 @@ ANSWERS: Mapping[type[Head], AnswerKind] = {
 
 
 class Answering:
-    """A network on its device, from samples in the host's memory to answers there."""
+    """A network on its device that turns samples in host memory into answers in host memory."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
         network.eval()
@@ -52,12 +54,12 @@ class Answering:
         self.answer = ANSWERS[type(network.graph.head)]
 
     def __call__(self, batch: Batch) -> Tensor:
-        """(n, numbers), int64, in the host's memory: nothing is left to be done by the device."""
+        """Answers (n, numbers), int64, in host memory, so the device has finished its work."""
         examples, targets = (part.to(self.device, non_blocking=True) for part in batch)
         return self.answer.of(self.objective, self.network(examples), targets).cpu().contiguous()
 
     def tally(self, logged: Mapping[int, Numbers], targets: Tensor) -> Tally:
-        """Of the answers by sample, with the targets of all of them. Raises NotFinite where one was not
-        finite."""
+        """The tally of answers by sample, with the targets of all samples. Raises NotFinite if an answer is
+        not finite."""
         judged = [self.answer.judged(numbers, targets[place]) for place, numbers in logged.items()]
         return self.objective.tally(len(judged), *map(sum, zip(*judged)))

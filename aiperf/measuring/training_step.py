@@ -1,4 +1,4 @@
-"""Training steps of a network on random examples that lie in memory: what is timed before the span."""
+"""Training steps of a network on random examples in memory, as they are timed before the span."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def placed(graph: Graph, device: Device) -> Network:
 
 
 def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Tensor, Tensor]:
-    """On the device, random: square images of this size, (batch_size, channels, size, size), and labels; for
-    a graph of text symbols and those that follow, both (batch_size, size)."""
+    """A random batch on the device: square images (batch_size, channels, size, size) and labels
+    (batch_size,); for a graph of text, symbols and the symbols that follow, both (batch_size, size)."""
     generator = torch.Generator().manual_seed(0)
     if graph.head.symbols_in:
         symbols = torch.randint(graph.classes, (batch_size, size + 1), generator=generator).to(device.torch)
@@ -37,12 +37,13 @@ def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Ten
 def training_step(
     network: Network, device: Device, format: str, batch_size: int, size: int
 ) -> Callable[[], None]:
-    """What makes one step when it is called, on examples of this size: forward, backward, optimizer."""
+    """A function that makes one step on examples of this size: forward, backward, optimizer."""
     return training_steps(network, device, format)(batch_size, size)
 
 
 def training_steps(network: Network, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:
-    """Such steps by batch and size of the examples, all of one optimizer: its state takes memory once."""
+    """A function that returns such a step for a batch size and a size of the examples. All share one
+    optimizer, so that its state takes memory only once."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
     def of(batch_size: int, size: int) -> Callable[[], None]:
@@ -58,7 +59,7 @@ def training_steps(network: Network, device: Device, format: str) -> Callable[[i
 
 
 def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:
-    """What makes the forward and the backward pass of one step when it is called."""
+    """A function that makes the forward and the backward pass of one step."""
     examples, targets = batch(network.graph, device, batch_size, size)
     objective = objective_of(network.graph)
 

@@ -14,19 +14,21 @@ from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Task
 
 FIVE_SIGMA = 2.867e-7
-"""The chance that a normal deviate is beyond five standard deviations, on one side."""
+"""Probability that a normal deviate exceeds five standard deviations, on one side."""
 LEAST_OF_VALIDATION = 0.75
-"""Of the error in the best validation: an honest test of text with like parts has more.
+"""Smallest test error of an honest run on text with like parts, as a fraction of the error in the best
+validation.
 
 Measured on the bundled text: 0.91 to 0.96 for networks of 1.79 to 3.15 bits per byte, the better ones lower
-(the searches of docs/search.md), and 0.99 for one of 5.0. Counted models of orders 0 to 10 (the estimate of
-benchmarks/text/marks.py) have at least 0.89 where the validation is any beginning of its part of 4,096 bytes
-or more, and 0.82 from 64 bytes on. So the bound leaves more than twice the largest difference that was seen
-there with so many bytes. Of 1,953 blocks of 4,096 bytes of generated text, the easiest has 0.86 times the
-bits of the hardest, by counts of order 1 or 2.
+(the searches of docs/search.md), and 0.99 for one of 5.0. Counting models of orders 0 to 10 (the estimate of
+benchmarks/text/marks.py) have at least 0.89 if the validation is any beginning of its part of 4,096 bytes or
+more, and 0.82 from 64 bytes on. So the bound leaves more than twice the largest difference that was measured
+there with that many bytes. Among 1,953 blocks of 4,096 bytes of generated text, the easiest has 0.86 times
+the bits of the hardest, by counts of order 1 or 2.
 """
 FEWEST_BYTES = 4_096
-"""Of validation and of test: the mean over fewer depends on which bytes they are."""
+"""Minimum number of bytes in validation and test for the bound to be proof: a mean over fewer depends on
+which bytes they are."""
 
 
 def accuracy(evidence: Evidence) -> Seen:

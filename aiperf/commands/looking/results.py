@@ -34,7 +34,7 @@ NOT_JUDGED = 2
 
 
 def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
-    """Everything a person wants to know at the end of a run, and the verdict in it."""
+    """The summary of a run for its end, and the verdict that it contains."""
     evidence = evidence_of(run, files)
     verdict = judge_by(evidence)
     return summary_text(run, evidence.score, verdict, files), verdict
@@ -61,7 +61,7 @@ def score(path: Path, as_json: bool) -> int:
             text = json.dumps({**told, **record, "engines": encode(engines(run))})
         else:
             text = summary_text(run, evidence.score, verdict, files)
-        # Of a package the folder is gone afterwards.
+        # The folder of a package is removed afterwards.
         click.echo(text.replace(str(files.directory), str(path)))
         return verdict.answer.exit_code
 
@@ -138,7 +138,8 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
 
 
 def _keep(judged: Judged) -> None:
-    """A run of somebody else's may lie where nothing can be written: it is validated all the same."""
+    """Stores the findings next to the journal. If the directory cannot be written to, the run is validated
+    all the same, and this is reported."""
     try:
         validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
     except AiperfError as error:

@@ -34,6 +34,7 @@ from aiperf.config import (
     with_overrides,
 )
 from aiperf.files import RunFiles
+from aiperf.hardware.peak import GIB, listed
 from aiperf.journal.events import (
     Beat,
     Began,
@@ -58,7 +59,6 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.known_sets import DIGITS
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
-from aiperf.score.peak import GIB, listed
 from aiperf.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import PRODUCTS

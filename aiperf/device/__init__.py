@@ -12,7 +12,7 @@ from aiperf.device.cuda import Cuda
 from aiperf.device.device import Device
 from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
-from aiperf.unseen import refuse_unseen
+from aiperf.hardware.unseen import refuse_unseen
 
 __all__ = ["KINDS", "Device", "bind", "chosen_kind", "count_devices", "first_kind"]
 

@@ -11,11 +11,11 @@ from typing import ClassVar
 import psutil
 import torch
 
-from aiperf.cpu_names import read_processor_name
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
+from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.wire.messages import Processor
 
 STATED = "OMP_NUM_THREADS"

@@ -11,8 +11,8 @@ from typing import ClassVar, Protocol
 
 import torch
 
-from aiperf.device_names import visible_name
 from aiperf.errors import WorldError
+from aiperf.hardware.device_names import visible_name
 from aiperf.wire.messages import Processor
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}

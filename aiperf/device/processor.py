@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from aiperf.score.bound import FLAGS
+from aiperf.hardware.bound import FLAGS
 from aiperf.wire.messages import Processor
 
 CPUINFO = Path("/proc/cpuinfo")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from math import isclose
 
+from aiperf.hardware.bound import bound_ops_per_second
+from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
-from aiperf.score.bound import bound_ops_per_second
-from aiperf.score.peak import listed
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from nas.ops import TENSOR_OPS

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
+from aiperf.hardware.bound import bound_ops_per_second
 from aiperf.journal.attempts import Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Evidence, Seen
-from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.known import task_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from aiperf.device_names import reads_like, refused_letters
-from aiperf.score.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
-from aiperf.score.peak import GIB, PEAKS, listed
+from aiperf.hardware.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
+from aiperf.hardware.device_names import reads_like, refused_letters
+from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_PROCESSORS = 8192

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit, Work, credit, work
 from aiperf.score.lineage import Counted
-from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally

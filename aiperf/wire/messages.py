@@ -170,7 +170,7 @@ class Meeting(FromGroup):
 
 @dataclass(frozen=True)
 class Processor:
-    """Properties of a CPU that bound its speed (`aiperf.score.bound`), if the CPU is the device."""
+    """Properties of a CPU that bound its speed (`aiperf.hardware.bound`), if the CPU is the device."""
 
     machine: str
     """Architecture as the operating system names it, such as x86_64 or aarch64."""
@@ -179,7 +179,7 @@ class Processor:
     top_hertz: float
     """Highest clock rate in Hz, with boost; 0 if the host does not report it."""
     flags: tuple[str, ...]
-    """CPU flags of the instruction sets that multiply vectors or tiles (`aiperf.score.bound.FLAGS`)."""
+    """CPU flags of the instruction sets that multiply vectors or tiles (`aiperf.hardware.bound.FLAGS`)."""
     vector_bits: int = 0
     """Length of Arm's scalable vectors (SVE) in bits; 0 without SVE."""
 

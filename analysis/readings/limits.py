@@ -12,10 +12,10 @@ from statistics import median
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.strict import once
-from aiperf.score.peak import peak_ops_per_second
 from aiperf.wire.messages import Rate
 from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned

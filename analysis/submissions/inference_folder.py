@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.cpu_names import is_processor
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
 from aiperf.known_sets import IMAGENET_1K
 from aiperf.scenarios.detail_log import read_values

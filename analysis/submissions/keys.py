@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aiperf.device_names import ALIKE
 from aiperf.errors import AiperfError
+from aiperf.hardware.device_names import ALIKE
 from aiperf.wording import plain
 from nas.bounded import read_text
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiperf.cpu_names import is_processor, read_processor_name
+from aiperf.hardware.cpu_names import is_processor, read_processor_name
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import RunClass
 from aiperf.wording import bytes_text

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from aiperf.hardware.peak import listed, peak_ops_per_second
 from aiperf.journal.strict import once
-from aiperf.score.peak import listed, peak_ops_per_second
 from analysis.readings.limits import Machine
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row

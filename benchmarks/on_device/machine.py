@@ -11,10 +11,10 @@ from importlib import metadata
 
 import psutil
 
-from aiperf.cpu_names import read_processor_name
 from aiperf.device import bind, count_devices
 from aiperf.engines.made import KINDS
-from aiperf.score.peak import GIB, listed
+from aiperf.hardware.cpu_names import read_processor_name
+from aiperf.hardware.peak import GIB, listed
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 

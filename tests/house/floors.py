@@ -17,7 +17,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
     {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch", "nas.portable": "numpy"},
     {"aiperf.wire": "", "aiperf.scenarios": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
-    {"aiperf.journal": "numpy"},
+    {"aiperf.journal": "numpy", "aiperf.hardware": ""},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
     {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.conduct": ""},
     {

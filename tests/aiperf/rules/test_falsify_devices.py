@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aiperf.device_names import folded_name, plain_name, refused_letters, visible_name
+from aiperf.hardware.device_names import folded_name, plain_name, refused_letters, visible_name
+from aiperf.hardware.peak import PEAKS, listed
 from aiperf.journal import events
 from aiperf.journal.events import Began, Ended, GroupLost, LegBegan, RankReady
 from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
-from aiperf.score.peak import PEAKS, listed
 from aiperf.tasks.images import IMAGES
 from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime
 from nas.graph import Graph

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.device_names import folded_name
+from aiperf.hardware.device_names import folded_name
 
 TERA = 10**12
 GIB = 2**30

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import fsum
 
-from aiperf.score.peak import listed
+from aiperf.hardware.peak import listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_OF_THE_PEAK = 1.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.score.peak import PEAKS, TERA, peak_ops_per_second
+from aiperf.hardware.peak import PEAKS, TERA, peak_ops_per_second
 
 GIB = 2**30
 

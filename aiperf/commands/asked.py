@@ -81,15 +81,10 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_bounds_of_seed(preset: Config, config: Config, given: Mapping[str, Any]) -> Config:
     """Into bounds that a preset states as multiples of its own seed another seed may not grow: it has the
-    default ones, and a line says so, unless bounds were given too."""
+    default ones, unless bounds were given too. The run says so when it begins."""
     own = config.seed_architecture == preset.seed_architecture or not preset.search.bounds.growth_rounds
     if own or any(key.startswith("search.bounds.") for key in given):
         return config
-    click.echo(
-        f"aiperf-hpc: search.bounds of the preset {preset.preset} are for its own seed; with "
-        f"{config.seed_architecture} the default bounds are used",
-        err=True,
-    )
     return replace(config, search=replace(config.search, bounds=BoundsConfig()))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.commands.options import Number, device_option, is_typed
+from aiperf.commands.options import PATH, Number, device_option, is_typed
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.ranks.wanted import BACKENDS, Wanted
 from nas.named import OWN_SEARCHES
@@ -163,6 +163,49 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_CONFIG_OPTIONS):
         asking = option(asking)
     return asking
+
+
+_BEFORE_RANKS = (
+    click.option(
+        "--like",
+        metavar="RUN|PACKAGE",
+        type=PATH,
+        help="Take all settings from that run instead of a preset; options on the command line override "
+        "them.",
+    ),
+    click.option("--directory", type=PATH, help="Run directory; default: runs/<time>-<preset>."),
+    click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one."),
+    click.option(
+        "--repeats",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
+        "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
+    ),
+    click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run."),
+)
+_AFTER_RANKS = (
+    pretend_option,
+    click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit."),
+    click.option(
+        "--examples-per-second",
+        type=Number(1e-6, 1e15),
+        help="For --dry-run: training rate of the seed on another machine, in images or windows per second; "
+        "default: measured on this one.",
+    ),
+)
+
+
+def run_options(command: Callable[..., int]) -> Callable[..., int]:
+    """All options of `run`, which a batch script passes on; the command gets them as `asked` and `wanted`,
+    and those of the run itself by their names."""
+    for option in reversed(_AFTER_RANKS):
+        command = option(command)
+    command = rank_options(command)
+    for option in reversed(_BEFORE_RANKS):
+        command = option(command)
+    return config_options(command)
 
 
 def take_asked(parameters: dict[str, Any]) -> Asked:

@@ -14,7 +14,7 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, to_toml
+from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
@@ -114,8 +114,8 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     config, seed, told = checked(config, ranks)
     if not ranks.wanted.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
-    if told:
-        _say(told)
+    for line in filter(None, (told, _of_other_bounds(config))):
+        _say(line)
     origin = Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
     replay = Replay()
     with (
@@ -125,6 +125,18 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         write_assumptions(ranks.wanted.pretend, files)
         _leg(files, ranks, journal, replay, jobs, watch)
     return replay
+
+
+def _of_other_bounds(config: Config) -> str:
+    """Says that a seed is not searched within the bounds of its preset, which are those of the preset's
+    own."""
+    if config.preset not in preset_names() or config.search.bounds != BoundsConfig():
+        return ""
+    preset = load_preset(config.preset)
+    if preset.search.bounds == BoundsConfig() or preset.seed_architecture == config.seed_architecture:
+        return ""
+    name = config.seed_architecture
+    return f"search.bounds of the preset {config.preset} are for its own seed; {name} has the default bounds"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.options import PATH, Number, writing
-from aiperf.commands.running import run as run_command
+from aiperf.commands.run_options import run_options
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
@@ -49,13 +49,20 @@ hours_option = click.option(
 )
 
 
+@click.command()
+@run_options
+def _parsed(**parameters: object) -> int:
+    """The options of `run`, only to be parsed: the jobs run it."""
+    raise AssertionError(parameters)
+
+
 def run_context(options: Sequence[str], hours: float, several: bool) -> click.Context:
     """The run's options as jobs will pass them, parsed now, so that errors are reported before a job waits
     for hours.
 
     `several`: whether there is more than one run. Raises ConfigError, and what click raises.
     """
-    context = run_command.make_context("aiperf-hpc run", list(options))
+    context = _parsed.make_context("aiperf-hpc run", list(options))
     for name, (option, instead) in DECIDED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and (several or name != "random_seed"):

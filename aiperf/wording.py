@@ -136,3 +136,9 @@ def plain(text: str) -> str:
 def spoken(name: str) -> str:
     """The name of a class in words: "widen trunk"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name).lower()
+
+
+def harmless(text: str) -> str:
+    """The text as one line that no spreadsheet reads as a formula (OWASP, "CSV Injection")."""
+    text = plain(text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

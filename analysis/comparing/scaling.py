@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
-from aiperf.wording import plain, rates
+from aiperf.wording import harmless, plain, rates
 from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
-from analysis.exports.csv_table import harmless
 from analysis.readings import facts
 from analysis.readings.judged import Judged
 from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 
-from aiperf.wording import plain
+from aiperf.wording import harmless
 from analysis.exports.result import unmeasured
 from analysis.readings.judged import Judged
 from analysis.readings.trials import TrialRow, median_error, rows
@@ -48,9 +48,3 @@ def csv_text(judged: Judged) -> str:
         epochs = None if error is None else row.epochs_to(error)
         writer.writerow([*origin.values(), *(cell(row) for cell in COLUMNS.values()), epochs])
     return out.getvalue()
-
-
-def harmless(text: str) -> str:
-    """The text as one line that no spreadsheet reads as a formula (OWASP, "CSV Injection")."""
-    text = plain(text)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

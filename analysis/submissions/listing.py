@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf import __version__
-from aiperf.wording import moment, percent, plain, rate, rates
-from analysis.exports.csv_table import harmless
+from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
 from analysis.readings.key import EXPLAINED
 from analysis.submissions.canonical import canonical

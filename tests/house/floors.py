@@ -26,12 +26,15 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.engines": "torch",
         "analysis.readings": "numpy",
     },
-    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
-    {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
+    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client", "analysis.comparing": ""},
+    {
+        "aiperf.training": "numpy torch safetensors",
+        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
+    },
     {
         "aiperf.ranks": "mpi4py",
         "aiperf.inference": "torch",
-        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
+        "analysis.submissions": "jsonschema cryptography",
     },
     {
         "aiperf.run": "rich",
@@ -39,7 +42,6 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.on_nni": "",
         "aiperf.simulation": "numpy simpy",
         "aiperf.profiling": "torch",
-        "analysis.submissions": "jsonschema cryptography",
     },
     {"aiperf.commands": "click rich"},
 )

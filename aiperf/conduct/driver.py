@@ -25,7 +25,7 @@ from aiperf.conduct.events import (
     ValidationDone,
     WeightsWritten,
 )
-from aiperf.wire.messages import Assign, FromGroup, Observe, Quit
+from aiperf.wire.messages import Assign, FromGroup, Observe, Quit, ToGroup
 
 S = TypeVar("S")
 """What a trial starts from once it is prepared."""
@@ -60,6 +60,13 @@ class Driver(ABC, Generic[S]):
         for action in actions:
             self._act(action)
 
+    def hear(self, message: ToGroup) -> None:
+        """Takes a message on a thread that only listens; an error is raised where the work is done."""
+        try:
+            self.take(message)
+        except Exception as error:
+            self._works.put(error)
+
     def work(self) -> None:
         """Does all work until Quit, and what is left to be written."""
         try:
@@ -86,8 +93,9 @@ class Driver(ABC, Generic[S]):
         """The preparation of a trial, which is now of the caller alone."""
         return self._starts.pop((assign.trial.number, assign.attempt))
 
-    def drop(self, drop: GiveUp) -> None:
-        key = drop.assign.trial.number, drop.assign.attempt
+    def give_up(self, work: GiveUp) -> None:
+        """Ends the preparation of a trial that will not begin."""
+        key = work.assign.trial.number, work.assign.attempt
         if start := self._starts.pop(key, None):
             start.cancel()
 

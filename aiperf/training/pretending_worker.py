@@ -120,7 +120,7 @@ class PretendingWorker(Driver[PretendedTrial]):
         if isinstance(work, messages.MeasureCeiling | messages.MeasureControl):
             return self._measure(work)
         if isinstance(work, GiveUp):
-            self.drop(work)
+            self.give_up(work)
         elif isinstance(work, Begin):
             return self._begin(work)
         elif not isinstance(work, messages.Release):

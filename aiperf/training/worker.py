@@ -142,7 +142,7 @@ class Worker(Driver[BuiltTrial]):
             except (EOFError, OSError):
                 log.error("the master is gone")
                 os._exit(1)
-            self.take(message) if self.place.leads else self._queue(message)
+            self.hear(message) if self.place.leads else self._queue(message)
 
     def _queue(self, message: ToGroup) -> None:
         """On a rank that follows, where no clock decides anything."""
@@ -158,11 +158,9 @@ class Worker(Driver[BuiltTrial]):
             work = super().next_work()
             if isinstance(work, Begin | GiveUp):
                 self.assigned = work.assign
-            return (
+            if isinstance(work, OfTrial):
                 self._together(partial(distribute, self.parallel, work))
-                if isinstance(work, OfTrial)
-                else work
-            )
+            return work
         if self.assigned is None:
             job = self.followed.get()
             if not isinstance(job, Assign):
@@ -288,7 +286,7 @@ class Worker(Driver[BuiltTrial]):
     def _do_of_trial(self, work: OfTrial) -> Answer | None:
         """Raises GroupBroken when ranks of the group wait for each other in vain."""
         if isinstance(work, GiveUp):
-            self.drop(work)
+            self.give_up(work)
             self.assigned = None
             return None
         if isinstance(work, Close):
@@ -337,17 +335,20 @@ class Worker(Driver[BuiltTrial]):
         try:
             kept = self._running.kept()
         except Exception as error:  # the trial's, as while it runs: it is over, so nothing is kept
-            failed = self._failed(error)
-            self.take(WeightsWritten(trial, close.attempt, failure=failed.reason))
-        else:
+            self.take(WeightsWritten(trial, close.attempt, failure=self._failed(error).reason))
+            self._leave()
+            return
+        if self.place.leads:
             self.write(close, self.files.weights(trial), partial(self._keep, trial, kept))
+        elif kept is not None:
+            self.last = trial, kept
         self._leave()
 
     def _keep(self, trial: int, kept: Kept | None) -> str:
         """Writes what a trial kept, and remembers it, because a child of it may be next: the SHA-256."""
         if kept is None:
             return ""
-        written = write_kept(self.files.weights(trial), kept) if self.place.leads else ""
+        written = write_kept(self.files.weights(trial), kept)
         self.last = trial, kept
         return written
 

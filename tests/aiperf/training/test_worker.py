@@ -90,6 +90,7 @@ class Told:
     inbox: SimpleQueue[ToGroup] = field(default_factory=SimpleQueue)
     said: list[FromGroup] = field(default_factory=list)
     broken: str = ""
+    worker: Worker = field(init=False)
 
     def send(self, message: FromGroup) -> None:
         self.said.append(message)
@@ -115,7 +116,7 @@ def working(
 ) -> Iterator[Told]:
     channel = Told()
     setup = Setup(CONFIG, graph_to_json(SEED), str(directory), probe)
-    worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
+    channel.worker = worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
 
     def serve() -> None:
         try:

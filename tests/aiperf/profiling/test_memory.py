@@ -116,7 +116,7 @@ def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
     steps = steps_of(IMAGES)
     steps.plain_step()
     keeper = _Keeper(steps.attempt)
-    keeper.keep(0)
+    keeper.keep()
     held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
     work = work_of(IMAGES)
     more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())

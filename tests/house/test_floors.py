@@ -42,13 +42,23 @@ def test_every_package_stands_on_its_floor() -> None:
     )
 
 
-def test_the_drawing_is_the_table() -> None:
+def test_the_picture_is_the_table_and_fits_a_screen() -> None:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     drawn = re.search(r"^```\n( ?\d+ .*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert drawn, "docs/architecture.md: no drawing of the floors"
-    rows = [line.split() for line in drawn[1].splitlines()]
+    assert drawn, "docs/architecture.md: no picture of the floors"
+    lines = drawn[1].splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 110
+    rows = [line.split() for line in lines[: lines.index("")]]
     stated = [[str(number), *floors.FLOORS[number]] for number in reversed(range(len(floors.FLOORS)))]
     assert [[row[0], *sorted(row[1:])] for row in rows] == [[row[0], *sorted(row[1:])] for row in stated]
+    way = re.findall(r"(\d+)  (\S+\.py)", drawn[1])
+    assert len(way) == sum(".py" in line for line in lines)
+    expect_none(
+        f"{path}: floor {number}"
+        for number, path in way
+        if int(number) != floors.floor_of(module_name(ROOT / path))
+    )
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

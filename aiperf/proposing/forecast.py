@@ -27,8 +27,8 @@ class Forecast:
     weights_bytes: int
     """At the most: living parents, trials in flight and the best network at the bound of parameters."""
     journal_bytes: int
-    memory_bytes: int
-    """Of a device that trains the seed: `aiperf.proposing.memory`."""
+    memory_bytes: int | None
+    """What a device needs to train the seed, by `aiperf.proposing.memory`; None where it is unknown."""
 
 
 def forecast(

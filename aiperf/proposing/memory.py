@@ -7,31 +7,43 @@ from math import prod
 
 from aiperf.config import TrainingConfig
 from nas.graph import Graph
+from nas.layers import MissingReading
+from nas.layers.footprint import INDEX
 from nas.matrices import hidden_matrices
 from nas.memory import step_memory
-from nas.memory.footprint import INDEX
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
 
 
-def training_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = "") -> int:
-    """Of a trial on a device of that kind, one of so many, on so many examples in a step: the step, and the
-    best network so far with its optimizer's state, of which a rank holds a copy."""
-    best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
-    return sum(step_parts(graph, training, examples, ranks, kind).values()) + best
+def training_bytes(
+    graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
+) -> int | None:
+    """What a trial needs on a device of that kind, one of so many, on so many examples in a step: the step,
+    and the best network so far with its optimizer's state, of which a rank holds a copy.
+
+    None: unknown, because a layer does not state its memory.
+    """
+    parts = step_parts(graph, training, examples, ranks, kind)
+    if parts is None:
+        return None
+    return sum(parts.values()) + FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
 
 
 def step_parts(
     graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
-) -> dict[str, int]:
+) -> dict[str, int] | None:
     """Bytes of an eager step at its fullest, by what they hold; their sum is the peak.
 
     oneDNN's part is a processor's. What cuDNN and other libraries take by themselves is in none.
+    None: unknown, because a layer does not state its memory.
     """
     weights = FP32_BYTES * graph.num_parameters
-    step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
+    try:
+        step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
+    except MissingReading:
+        return None
     highest = max(step.highest, step.gradients + _update_bytes(graph, training))
     by_onednn = {"onednn": max(0, step.highest_by_onednn - highest)} if kind == PROCESSOR else {}
     return {

@@ -97,7 +97,8 @@ class Recorded:
     validate_seconds: float
     memory: MeasuredMemory
     modelled: Mapping[str, int]
-    """Bytes by what they hold, by the model of `run --dry-run`."""
+    """Bytes by what they hold, by the model of `run --dry-run`; empty where a layer does not state its
+    memory."""
     predicted: PredictedMemory | None = None
     """None where torch cannot tell without a device."""
     ceilings: Ceilings | None = None

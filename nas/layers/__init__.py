@@ -1,4 +1,4 @@
-"""Every layer: its shape, its weights and its operations, stated once and derived everywhere else.
+"""Every layer: its shape, weights, operations, memory and exported forms, stated once in its class.
 
 Shapes are (channels, height, width) or (features,), of sequences (positions,) or (positions, features), all
 without a batch dimension. A layer stores only
@@ -12,7 +12,7 @@ from nas.layers.convolutions import Conv2d, DepthwiseConv2d
 from nas.layers.dense import Dense, softmax_cross_entropy
 from nas.layers.experts import Experts
 from nas.layers.joins import Add, Concat, Flatten, Product
-from nas.layers.layer import Layer
+from nas.layers.layer import Layer, MissingReading
 from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
 from nas.layers.sequences import Embedding, LayerNorm, Linear, Positions, RMSNorm
@@ -41,6 +41,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MaxPool",
+    "MissingReading",
     "Positions",
     "Product",
     "RMSNorm",

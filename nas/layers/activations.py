@@ -1,4 +1,4 @@
-"""Activations of transformers, of every element by itself.
+"""Activations of transformers: each takes every element by itself.
 
 Closed forms: x elements. What the forward pass has put out on its way (Φ, σ, the rectified x) is not counted
 again in the backward pass.
@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import Footprint, Read, keeps_input
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, only
+from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
 class GELU(Layer):
     """x·Φ(x) with Φ(x) = (1 + erf(x/√2))/2, exactly (Hendrycks and Gimpel, arXiv:1606.08415)."""
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return only(self, inputs)
@@ -30,10 +38,21 @@ class GELU(Layer):
         # Φ + : add; times dy: mul
         return {"gelu": Cost(forward, Ops(mul=5 * x, add=x, exp=x), Ops(), forward)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.gelu({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Identity", onnx_gelu(at, inputs[0]))
+
 
 @dataclass(frozen=True)
 class SiLU(Layer):
     """x·σ(x) with σ(x) = 1/(1 + exp(−x)) (Elfwing et al., arXiv:1702.03118)."""
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return only(self, inputs)
@@ -44,10 +63,21 @@ class SiLU(Layer):
         # dy·σ·(1 + x·(1 − σ)). 1 − σ: add; times x: mul; 1 + : add; times σ: mul; times dy: mul
         return {"silu": Cost(forward, Ops(mul=3 * x, add=2 * x), Ops(), forward)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.silu({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Identity", onnx_silu(at, inputs[0]))
+
 
 @dataclass(frozen=True)
 class SquaredReLU(Layer):
     """max(x, 0)² (So et al., "Primer", NeurIPS 2021)."""
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return only(self, inputs)
@@ -60,3 +90,25 @@ class SquaredReLU(Layer):
 
     def is_non_negative(self, *inputs: bool) -> bool:
         return True
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, inside=reads[0].bytes, backward=2 * reads[0].bytes)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.relu({0}).square()")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        positive = at.step("Relu", inputs[0])
+        at.last("Mul", positive, positive)
+
+
+def onnx_gelu(at: LayerPlace, values: str) -> str:
+    """Operator set 17 has no GELU."""
+    part = at.step("Erf", at.step("Div", values, at.constant("root", sqrt(2))))
+    both_sides = at.step("Add", part, at.constant("one", 1.0))
+    return at.step("Mul", at.step("Mul", values, both_sides), at.constant("half", 0.5))
+
+
+def onnx_silu(at: LayerPlace, values: str) -> str:
+    """ONNX has the sigmoid alone."""
+    return at.step("Mul", values, at.step("Sigmoid", values))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import WIDE, Footprint, Read
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes
+from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
@@ -78,3 +84,87 @@ class Attention(Layer):
         """
         products = Ops(mac=inputs[0][0] * (inputs[0][0] - 1) * inputs[0][1])
         return Cost(products, products * 2, Ops(), products)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """A fused kernel keeps q, k, v, its output and a number of each row, and no square of positions.
+
+        Its output lies as q does: what was turned has its heads apart, and they are put together in a copy.
+        """
+        queries, keys = (narrow * read.num for read in reads[:2])
+        turned, shared = self.rotary > 0, self.groups < self.heads
+        inside = WIDE * self.heads * reads[0].shape[0]
+        inside += 2 * queries * turned + (2 * queries if shared else keys * turned)
+        keeps = [] if turned else [0]
+        keeps += [] if shared else [2] if turned else [1, 2]
+        # Halves are turned in fp32: tensors of a half and of the whole, then the whole in the format.
+        turning = turned * (5 if narrow < WIDE else 2)
+        most = max(turning * queries, queries + turning * keys)
+        return Footprint(
+            narrow,
+            tuple(keeps),
+            keeps_output=not turned,
+            inside=inside,
+            forward=max(0, most - inside - queries),
+            backward=2 * (queries - keys) if shared else 0,
+        )
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        options = f"heads={self.heads}, groups={self.groups}, rotary={self.rotary!r}"
+        return TorchLine(f"attention({{0}}, {{1}}, {{2}}, {options})", helper=IN_PYTHON)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        import numpy as np
+
+        positions, width = at.reads[0][0], at.reads[0][1] // self.heads
+        times = self.heads // self.groups
+
+        def heads(values: str, name: str, num: int) -> str:
+            """(batch, positions, num · width) to (batch, groups, num / groups, positions, width)"""
+            shape = at.constant(f"heads of {name}", [0, positions, self.groups, num // self.groups, width])
+            return at.step("Transpose", at.step("Reshape", values, shape), perm=(0, 2, 3, 1, 4))
+
+        q = heads(inputs[0], "q", self.heads)
+        k, v = (heads(values, name, self.groups) for values, name in zip(inputs[1:], "kv"))
+        if self.rotary:
+            angles = np.outer(np.arange(positions), self.rotary ** (-np.arange(0, width, 2) / width))
+            cos, sin = at.constant("cos", np.cos(angles)), at.constant("sin", np.sin(angles))
+            q, k = _onnx_turned(at, q, cos, sin), _onnx_turned(at, k, cos, sin)
+        # A group's one key and value meet all its queries by broadcasting.
+        scores = at.step("MatMul", q, at.step("Transpose", k, perm=(0, 1, 2, 4, 3)))
+        scores = at.step("Mul", scores, at.constant("scale", 1 / sqrt(width)))
+        mask = np.triu(np.full((positions, positions), -np.inf), k=1)
+        shares = at.step("Softmax", at.step("Add", scores, at.constant("mask", mask)), axis=-1)
+        mixed = at.step("Transpose", at.step("MatMul", shares, v), perm=(0, 3, 1, 2, 4))
+        at.last("Reshape", mixed, at.constant("shape", [0, positions, self.groups * times * width]))
+
+
+def _onnx_turned(at: LayerPlace, values: str, cos: str, sin: str) -> str:
+    """Turns pairs of the first and the second half of a head by their position."""
+    first, second = at.steps("Split", 2, values, axis=-1)
+    left = at.step("Sub", at.step("Mul", first, cos), at.step("Mul", second, sin))
+    right = at.step("Add", at.step("Mul", first, sin), at.step("Mul", second, cos))
+    return at.step("Concat", left, right, axis=-1)
+
+
+IN_PYTHON = '''\
+def attention(q: Tensor, k: Tensor, v: Tensor, heads: int, groups: int, rotary: float) -> Tensor:
+    """Causal. Query head i reads group i * groups // heads. Where `rotary` is not 0, it is the base by which
+    queries and keys are turned by their position."""
+    width = q.shape[2] // heads
+    q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in (q, k, v))
+    if rotary:
+        place = torch.arange(q.shape[2], dtype=torch.float64)
+        rate = rotary ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        angle = torch.outer(place, rate)
+        cos, sin = angle.cos().to(q), angle.sin().to(q)
+
+        def turned(part: Tensor) -> Tensor:
+            a, b = part.chunk(2, dim=-1)
+            return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+
+        q, k = turned(q), turned(k)
+    k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+'''

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import Footprint, Output, Read
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image
+from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
 class Add(Layer):
     """The sum of two or more inputs of one shape."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -26,11 +33,27 @@ class Add(Layer):
         sums = Ops(add=(len(inputs) - 1) * prod(inputs[0]))
         return {"add": Cost(forward=sums, evaluate=sums)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        width = max(read.width for read in reads)
+        in_place = reads[0].width == reads[1].width and len(reads) == 2
+        output = Output.OVER_FIRST if in_place else Output.NEW
+        return Footprint(width, output=output, passes_on=len({read.width for read in reads}) == 1)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(" + ".join(f"{{{place}}}" for place in range(len(inputs))))
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        total = inputs[0]
+        for other in inputs[1:-1]:
+            total = at.step("Add", total, other)
+        at.last("Add", total, inputs[-1])
+
 
 @dataclass(frozen=True)
 class Product(Layer):
     """The product of two inputs of one shape, element by element: of a branch and its gate."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -43,11 +66,21 @@ class Product(Layer):
         # dx of each input is dy times the other: mul x twice
         return {"product": Cost(Ops(mul=x), Ops(mul=2 * x), Ops(), Ops(mul=x))}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(max(read.width for read in reads), (0, 1))
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0} * {1}")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Mul", *inputs)
+
 
 @dataclass(frozen=True)
 class Concat(Layer):
     """The channels of two or more inputs, one after the other."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -59,6 +92,17 @@ class Concat(Layer):
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         return {"concat": Cost()}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """Each input's gradient is a part of the output's."""
+        return Footprint(max(read.width for read in reads), passes_on=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        parts = ", ".join(f"{{{place}}}" for place in range(len(inputs)))
+        return TorchLine(f"torch.cat(({parts}), dim=1)")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Concat", *inputs, axis=1)
 
 
 @dataclass(frozen=True)
@@ -72,3 +116,13 @@ class Flatten(Layer):
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         return {"flatten": Cost()}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        whole = prod(reads[0].shape[1:]) == 1
+        return Footprint(reads[0].width, output=Output.VIEW if whole else Output.NEW, passes_on=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0}.flatten(1)")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Flatten", *inputs)

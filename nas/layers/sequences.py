@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import WIDE, Footprint, Read, of_product
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence, symbols
+from nas.layers.start import Constant, Start, of_text
+from nas.layers.torch_line import TorchLine, options
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class Embedding(Layer):
     Symbols are whole numbers from 0 to `symbols` − 1.
     """
 
+    frees_output = True
     reads_symbols = True
     symbols: int
     features: int
@@ -39,11 +47,24 @@ class Embedding(Layer):
         # A row is read, not multiplied by; its gradient is added to that of its other positions: add d.
         return {"embedding": Cost(weight_grad=Ops(add=inputs[0][0] * self.features))}
 
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return of_text(tensor)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(WIDE)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{own}({0})", f"nn.Embedding({self.symbols}, {self.features})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Gather", at.weight("weight"), inputs[0])
+
 
 @dataclass(frozen=True)
 class Linear(Layer):
     """A fully connected layer at each position by itself. Weight: (features, features in)."""
 
+    frees_output = True
     features: int
     bias: bool = False
 
@@ -68,10 +89,28 @@ class Linear(Layer):
     def widened(self, width: int) -> Linear:
         return replace(self, features=width)
 
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return of_text(tensor)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return of_product(narrow, reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        bias = options((self.bias, True, "bias=False"))
+        return TorchLine("{own}({0})", f"nn.Linear({inputs[0][-1]}, {self.features}{bias})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        weight = at.constant("weight", at.weights["weight"].T)
+        if not self.bias:
+            return at.last("MatMul", inputs[0], weight)
+        return at.last("Add", at.step("MatMul", inputs[0], weight), at.weight("bias"))
+
 
 @dataclass(frozen=True)
 class Positions(Layer):
     """Learned numbers for each position, added to what stands there. Weight: (positions, features)."""
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return sequence(self, inputs)
@@ -83,11 +122,25 @@ class Positions(Layer):
         sums = Ops(add=prod(inputs[0]))
         return {"positions": Cost(forward=sums, weight_grad=sums, evaluate=sums)}
 
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return of_text(tensor)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(WIDE, passes_on=reads[0].width == WIDE)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        made = f"nn.Parameter(torch.empty({inputs[0][0]}, {inputs[0][1]}))"
+        return TorchLine("{0} + {own}[: {0}.shape[1]]", made)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Add", inputs[0], at.weight("weight"))
+
 
 @dataclass(frozen=True)
 class RMSNorm(Layer):
     """x / √(mean(x²) + ε), times a learned scale (Zhang and Sennrich, NeurIPS 2019). Weight: (features,)."""
 
+    frees_output = True
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -111,6 +164,22 @@ class RMSNorm(Layer):
         weight_grad = Ops(mul=d, add=d)
         return {"rms_norm": _each(positions, forward, input_grad, weight_grad)}
 
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return Constant(1)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """Step by step on a processor: what is normalised and not yet scaled is kept, too."""
+        wide = WIDE * reads[0].num
+        return Footprint(WIDE, (0,), inside=wide + WIDE * reads[0].shape[0], backward=wide)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{own}({0})", f"nn.RMSNorm({inputs[0][1]}, eps={self.epsilon!r})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        squares = at.step("ReduceMean", at.step("Mul", inputs[0], inputs[0]), axes=(-1,))
+        root = at.step("Sqrt", at.step("Add", squares, at.constant("epsilon", self.epsilon)))
+        at.last("Mul", at.step("Div", inputs[0], root), at.weight("weight"))
+
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
@@ -119,6 +188,7 @@ class LayerNorm(Layer):
     Weight and bias: (features,).
     """
 
+    frees_output = True
     epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -142,6 +212,19 @@ class LayerNorm(Layer):
         # Σ dy·x̂: mul d, add d; Σ dy: add d
         weight_grad = Ops(mul=d, add=2 * d)
         return {"layer_norm": _each(positions, forward, input_grad, weight_grad)}
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return Constant({"weight": 1, "bias": 0}[tensor])
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, (0,), inside=2 * WIDE * reads[0].shape[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{own}({0})", f"nn.LayerNorm({inputs[0][1]}, eps={self.epsilon!r})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        tensors = [at.weight("weight"), at.weight("bias")]
+        at.last("LayerNormalization", inputs[0], *tensors, epsilon=self.epsilon)
 
 
 def _each(positions: int, forward: Ops, input_grad: Ops, weight_grad: Ops) -> Cost:

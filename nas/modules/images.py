@@ -24,12 +24,12 @@ from nas.layers import (
     ReLU6,
     Shape,
 )
-from nas.layers.convolutions import TOO_FEW_CHANNELS
+from nas.layers.pointwise import BATCH_NORM_EPSILON
 from nas.modules.table import module_of
 
-# What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
-BATCH_NORM_EPSILON = 1e-5
+"""The weight of the newest batch in the running statistics: PyTorch's own value, and that of torchvision's
+and the published ResNets."""
 
 
 class Sum(nn.Module):
@@ -82,23 +82,19 @@ class _Gate(nn.Module):
 
 @module_of.register
 def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
-    (channels, *area), padding = inputs[0], layer.paddings
-    down, right = layer.windows(area)
-    kind: type[nn.Conv2d] = nn.Conv2d
-    # Where it is wider than the image, oneDNN on AVX-512 in bf16 reads gradients of taps that meet padding
-    # only from memory never written. Beyond the image a stride changes nothing, if there is one window.
-    stride = min(down.stride, down.side), min(right.stride, right.side)
-    if stride != layer.strides and layer.padding is not None:
-        # The last of two windows may be at the end of the padding, which then is made a part of the image.
-        kind, padding = _Padded, (0, 0)
-        stride = min(down.stride, down.padded), min(right.stride, right.padded)
-    elif layer.kernel == 1 and stride != (1, 1) and layer.groups == 1 and channels < TOO_FEW_CHANNELS:
-        kind = _StridedPixels
+    how = layer.executed(*inputs)
+    kind = _StridedPixels if how.by_pixels else nn.Conv2d if how.margin is None else _Padded
     module = kind(
-        channels, layer.channels, layer.kernels, stride, padding, groups=layer.groups, bias=layer.bias
+        inputs[0][0],
+        layer.channels,
+        layer.kernels,
+        how.stride,
+        how.padding,
+        groups=layer.groups,
+        bias=layer.bias,
     )
-    if isinstance(module, _Padded):
-        module.margin = layer.paddings
+    if isinstance(module, _Padded) and how.margin is not None:
+        module.margin = how.margin
     return module
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-import nas.layers
 from nas.graph import INPUT, Graph, Node
 from nas.head import Classes, Head
 from nas.layers import (
@@ -31,11 +30,8 @@ from nas.layers import (
 )
 
 IMAGE = (4, 6, 5)
-LAYERS = frozenset(
-    kind
-    for kind in vars(nas.layers).values()
-    if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer
-)
+LAYERS = frozenset(kind for kind in Layer.__subclasses__() if kind.__module__.startswith("nas.layers."))
+"""Every layer of this program: its class is its registration."""
 
 SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv": (Conv2d(8, 5), (IMAGE,)),

@@ -32,6 +32,7 @@ from nas.layers import (
     LayerNorm,
     Linear,
     MaxPool,
+    MissingReading,
     Positions,
     Product,
     ReLU,
@@ -215,8 +216,19 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
 
 
 def test_every_layer_has_a_sample_and_figures_by_hand() -> None:
-    assert {type(layer) for layer, _ in ALL.values()} == LAYERS
+    assert {type(layer).__name__ for layer, _ in ALL.values()} == {kind.__name__ for kind in LAYERS}
     assert BY_HAND.keys() == ALL.keys()
+
+
+@pytest.mark.parametrize("reading", ["shape", "costs", "footprint", "torch_line", "onnx"])
+def test_every_layer_states_every_reading(reading: str) -> None:
+    """Its module is held by test_modules, its starting values by test_weights. What is not stated is an error
+    when it is asked for, and never a default."""
+    nothing: Any = getattr(Layer, reading)
+    assert [kind.__name__ for kind in LAYERS if getattr(kind, reading) is nothing] == []
+    method = rf"^Layer does not state its .+; its class needs the method '{reading}'$"
+    with pytest.raises(MissingReading, match=method):
+        nothing(Layer(), 4)
 
 
 @pytest.mark.parametrize("name", ALL)

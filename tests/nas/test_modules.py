@@ -35,6 +35,7 @@ from nas.layers import (
     GlobalPool,
     Layer,
     MaxPool,
+    MissingReading,
     ReLU,
     ReLU6,
     Shape,
@@ -143,7 +144,7 @@ def test_every_layer_has_a_module_and_a_formula() -> None:
     ] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
-    with pytest.raises(NotImplementedError, match="no module is written for the layer object"):
+    with pytest.raises(MissingReading, match="^object has no torch module"):
         module_of(object(), (4,))  # type: ignore[arg-type]
 
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from aiperf.device import bind
+from aiperf.errors import WorldError
 from aiperf.profiling.memory import measure_memory, predict_memory
+from aiperf.profiling.work import of_seed, refuse_too_large
 from aiperf.proposing.memory import step_parts, training_bytes
 from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
-from nas.memory.footprint import Read, footprint
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
@@ -94,11 +95,12 @@ def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) ->
         assert sum(modelled.values()) == pytest.approx(measured.peak, rel=0.02)
 
 
-def test_a_layer_that_the_model_does_not_know_is_not_forgotten() -> None:
-    """What it reads and puts out is kept: as much as it can need without tensors of its own."""
-    reads = Read((4, 8, 8), 2)
-    found = footprint(Layer(), 2, reads)
-    assert (found.keeps, found.keeps_output, found.width) == ((0,), True, 2)
+def test_only_what_is_known_not_to_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = residual()
+    with pytest.raises(WorldError, match=r"use a smaller --batch$"):
+        refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
+    monkeypatch.setattr(ReLU, "footprint", Layer.footprint)
+    refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
 
 
 def test_experts_are_not_predicted() -> None:

@@ -6,7 +6,7 @@ what was chosen; what it reads is given by the graph. Closed forms use x element
 Padding is (kernel - 1) // 2 on every side unless it is stated, and padding taps count as operations.
 """
 
-from nas.layers.activations import GELU, SiLU, SquaredReLU
+from nas.layers.activations import GELU, HardSigmoid, HardSwish, SiLU, SquaredReLU
 from nas.layers.attention import Attention
 from nas.layers.convolutions import Conv2d, DepthwiseConv2d
 from nas.layers.dense import Dense, softmax_cross_entropy
@@ -37,6 +37,8 @@ __all__ = [
     "Flatten",
     "Gate",
     "GlobalPool",
+    "HardSigmoid",
+    "HardSwish",
     "Layer",
     "LayerNorm",
     "Linear",

@@ -1,4 +1,4 @@
-"""Activations of transformers: each takes every element by itself.
+"""Activations of transformers and of networks for small devices: each takes every element by itself.
 
 Closed forms: x elements. What the forward pass has put out on its way (Φ, σ, the rectified x) is not counted
 again in the backward pass.
@@ -100,6 +100,61 @@ class SquaredReLU(Layer):
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         positive = at.step("Relu", inputs[0])
         at.last("Mul", positive, positive)
+
+
+@dataclass(frozen=True)
+class HardSwish(Layer):
+    """x·min(max(x + 3, 0), 6)/6 (Howard et al., "Searching for MobileNetV3", ICCV 2019)."""
+
+    frees_output = True
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        # x + 3: add; with 0 and with 6: cmp 2; by 6: mul, as by a constant; times x: mul
+        forward = Ops(add=x, cmp=2 * x, mul=2 * x)
+        # 0 below −3 and dy above 3: cmp 2; between them dy·(x/3 + 1/2): mul, add, mul
+        return {"hard_swish": Cost(forward, Ops(add=x, cmp=2 * x, mul=2 * x), Ops(), forward)}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.hardswish({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("HardSwish", *inputs)
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Layer):
+    """min(max(x + 3, 0), 6)/6, as in `HardSwish`."""
+
+    frees_output = True
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return only(self, inputs)
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        x = prod(inputs[0])
+        # x + 3: add; with 0 and with 6: cmp 2; by 6: mul, as by a constant
+        forward = Ops(add=x, cmp=2 * x, mul=x)
+        # 0 outside −3 and 3: cmp 2; between them dy/6: mul
+        return {"hard_sigmoid": Cost(forward, Ops(cmp=2 * x, mul=x), Ops(), forward)}
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return True
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.hardsigmoid({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("HardSigmoid", *inputs, alpha=1 / 6, beta=0.5)
 
 
 def onnx_gelu(at: LayerPlace, values: str) -> str:

@@ -19,6 +19,8 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     MaxPool,
     ReLU,
     ReLU6,
@@ -124,6 +126,16 @@ def _(layer: ReLU, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: ReLU6, *inputs: Shape) -> nn.Module:
     return nn.ReLU6()
+
+
+@module_of.register
+def _(layer: HardSwish, *inputs: Shape) -> nn.Module:
+    return nn.Hardswish()
+
+
+@module_of.register
+def _(layer: HardSigmoid, *inputs: Shape) -> nn.Module:
+    return nn.Hardsigmoid()
 
 
 @module_of.register

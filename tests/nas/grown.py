@@ -26,6 +26,8 @@ from nas.layers import (
     Experts,
     Flatten,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     Linear,
     MaxPool,
     Product,
@@ -73,6 +75,15 @@ def biased() -> Graph:
         *(ReLU6(), MaxPool(3, 2, padding=0, ceil_mode=True), Conv2d(12, 3, padding=0), BatchNorm(), ReLU()),
         *(Conv2d(8, 1, bias=True), ReLU6(), AdaptiveAveragePool((3, 2)), Flatten(), Dense(5)),
         input=(3, 31, 27),
+    )
+
+
+def modern(side: int = 9) -> Graph:
+    """Layers of networks later than ResNet, between convolutions that can be widened, deepened and split."""
+    return chain(
+        *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
+        *(Conv2d(8, 3), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
+        input=(3, side, side),
     )
 
 
@@ -269,6 +280,7 @@ PARENTS: Mapping[str, Callable[[], Graph]] = {
     "plain": cache(plain),
     "biased": cache(biased),
     "joined": cache(joined),
+    "modern": cache(modern),
     "grown": cache(lambda: grown(1)),
 }
 TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {

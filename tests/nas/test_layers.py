@@ -102,6 +102,9 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "ReLU": (IMAGE, of("relu", Ops(cmp=120), Ops(cmp=120))),
     # with 0 and with 6
     "ReLU6": (IMAGE, of("relu6", Ops(cmp=240), Ops(cmp=240))),
+    # + 3, with 0 and with 6, by 6, times x; dy·(x/3 + 1/2) between −3 and 3
+    "hard-swish": (IMAGE, of("hard_swish", Ops(add=120, cmp=240, mul=240), Ops(add=120, cmp=240, mul=240))),
+    "hard-sigmoid": (IMAGE, of("hard_sigmoid", Ops(add=120, cmp=240, mul=120), Ops(cmp=240, mul=120))),
     # 8 comparisons for each of 4·9
     "max-pool": ((4, 3, 3), of("maxpool", Ops(cmp=288), Ops(add=36))),
     # 3 comparisons for each of 4·6

@@ -33,6 +33,8 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     Layer,
     MaxPool,
     MissingReading,
@@ -95,6 +97,10 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
                 y = x.clamp(min=0)
             case ReLU6():
                 y = x.clamp(0, 6)
+            case HardSwish():
+                y = x * (x + 3).clamp(0, 6) / 6
+            case HardSigmoid():
+                y = (x + 3).clamp(0, 6) / 6
             case MaxPool(kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil):
                 y = F.max_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=ceil)
             case AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
@@ -144,7 +150,7 @@ def test_every_layer_has_a_module_and_a_formula() -> None:
     ] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
-    with pytest.raises(MissingReading, match="^object has no torch module"):
+    with pytest.raises(MissingReading, match=r"^object has no torch module"):
         module_of(object(), (4,))  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Lin
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
+from tests.nas.grown import modern
 
 FP32 = 4
 EXAMPLES = 16
@@ -72,6 +73,7 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
 
 MODELLED = {
     "images": residual((3, 32, 32), widths=(8, 16)),
+    "modern images": modern(32),
     "weights": residual((3, 8, 8), widths=(64, 256)),
     "text": llama_2x64((64,)),
     "other text": gpt_4x128((32,)),

@@ -57,6 +57,7 @@ class Conv2d(Convolution, Layer):
     groups: int = 1
     padding: Sides | None = field(default=None, kw_only=True, metadata=LATER)
     bias: bool = field(default=False, kw_only=True, metadata=LATER)
+    dilation: Sides = field(default=1, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         refuse_no_sizes(self, "channels", "groups")
@@ -130,6 +131,7 @@ class Conv2d(Convolution, Layer):
         given = options(
             (stride, (1, 1), f"stride={side(stride)}"),
             (how.padding, (0, 0), f"padding={side(how.padding)}"),
+            (self.dilations, (1, 1), f"dilation={side(self.dilations)}"),
             (self.groups, 1, f"groups={self.groups}"),
             (self.bias, True, f"bias={self.bias}"),
         )
@@ -143,6 +145,7 @@ class Conv2d(Convolution, Layer):
             "Conv",
             *(inputs[0], *tensors),
             strides=self.strides,
+            dilations=self.dilations,
             pads=(height, width, height, width),
             group=self.groups,
         )
@@ -162,6 +165,7 @@ class DepthwiseConv2d(Windowed, Layer):
     stride: Sides = 1
     padding: Sides | None = field(default=None, kw_only=True, metadata=LATER)
     bias: bool = field(default=False, kw_only=True, metadata=LATER)
+    dilation: Sides = field(default=1, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         self.settle()
@@ -177,7 +181,15 @@ class DepthwiseConv2d(Windowed, Layer):
 
     def convolution(self, *inputs: Shape) -> Conv2d:
         channels = image(self, inputs)[0]
-        return Conv2d(channels, self.kernel, self.stride, channels, padding=self.padding, bias=self.bias)
+        return Conv2d(
+            channels,
+            self.kernel,
+            self.stride,
+            channels,
+            padding=self.padding,
+            bias=self.bias,
+            dilation=self.dilation,
+        )
 
     def start(self, tensor: str, *inputs: Shape) -> Start:
         return self.convolution(*inputs).start(tensor, *inputs)

@@ -92,6 +92,7 @@ def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
         layer.kernels,
         how.stride,
         how.padding,
+        layer.dilations,
         groups=layer.groups,
         bias=layer.bias,
     )

@@ -44,6 +44,8 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv, unpadded": (Conv2d(8, 3, groups=2, padding=0), (IMAGE,)),
     "conv, rectangular": (Conv2d(8, (1, 3), (2, 1), padding=(0, 2)), (IMAGE,)),
     "conv, even": (Conv2d(8, 2, 2, padding=0), (IMAGE,)),
+    "conv, dilated": (Conv2d(8, 3, 2, groups=2, dilation=2), (IMAGE,)),
+    "conv, depthwise, dilated": (DepthwiseConv2d(3, padding=1, dilation=(2, 1)), (IMAGE,)),
     "conv, depthwise, bias": (DepthwiseConv2d(3, 2, padding=0, bias=True), (IMAGE,)),
     "dense": (Dense(10), ((16,),)),
     "dense, no bias": (Dense(10, bias=False), ((16,),)),
@@ -144,13 +146,14 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         ),
         *([st.builds(DepthwiseConv2d, st.sampled_from([1, 3]), st.sampled_from([1, 2]))] if groups else []),
         st.builds(
-            lambda channels, kernel, stride, bias: Conv2d(
-                channels, kernel[0], stride, padding=kernel[1], bias=bias
+            lambda channels, kernel, stride, bias, dilation: Conv2d(
+                channels, kernel[0], stride, padding=kernel[1], bias=bias, dilation=dilation
             ),
             st.integers(1, 4).map(lambda number: 2 * number),
             st.sampled_from([((1, 3), (0, 1)), ((3, 1), 0), (3, 0), (2, 1), (4, (2, 0)), (1, None)]),
             st.sampled_from([1, 2, (1, 2), 9]),
             st.booleans(),
+            st.sampled_from([1, 1, 2, (1, 2)]),
         ),
         st.just(BatchNorm()),
         st.sampled_from([ReLU(), ReLU6(), HardSwish(), HardSigmoid()]),

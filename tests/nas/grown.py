@@ -82,6 +82,7 @@ def modern(side: int = 9) -> Graph:
     """Layers of networks later than ResNet, between convolutions that can be widened, deepened and split."""
     return chain(
         *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
+        *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
         *(Conv2d(8, 3), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
         input=(3, side, side),
     )

@@ -87,6 +87,10 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "conv, rectangular": ((8, 3, 7), alike("conv", Ops(mac=2_016))),
     # 2·2 taps of 4 channels for each of 8·6
     "conv, even": ((8, 3, 2), alike("conv", Ops(mac=768))),
+    # 3·3 taps of 2 channels for each of 8·9: they reach over 5 pixels, with a padding of 2
+    "conv, dilated": ((8, 3, 3), alike("conv", Ops(mac=1_296))),
+    # 3·3 taps of 1 channel for each of 4·20: they reach over (5, 3) pixels
+    "conv, depthwise, dilated": ((4, 4, 5), alike("conv", Ops(mac=720))),
     # 3·3 taps of 1 channel for each of 4·4
     "conv, depthwise, bias": ((4, 2, 2), {**alike("conv", Ops(mac=144)), **sums("bias", 16)}),
     "dense": ((10,), {**alike("dense", Ops(mac=160)), **sums("bias", 10)}),
@@ -285,6 +289,12 @@ def test_weights_and_statistics() -> None:
             "Conv2d(channels=8, kernel=(1, 3), stride=1, groups=1, padding=0, bias=True)",
         ),
         (DepthwiseConv2d(5, 2), "DepthwiseConv2d(kernel=5, stride=2)"),
+        (Conv2d(8, (1, 1), dilation=(3, 3)), "Conv2d(channels=8, kernel=1, stride=1, groups=1)"),
+        (
+            Conv2d(8, (3, 1), padding=(2, 0), dilation=2),
+            "Conv2d(channels=8, kernel=(3, 1), stride=1, groups=1, dilation=(2, 1))",
+        ),
+        (DepthwiseConv2d(3, dilation=(2, 2)), "DepthwiseConv2d(kernel=3, stride=1, dilation=2)"),
         (MaxPool(3, 2), "MaxPool(kernel=3, stride=2)"),
         (MaxPool(2, 2, padding=0), "MaxPool(kernel=2, stride=2)"),
         (Attention(4, 2, 10000), "Attention(heads=4, groups=2, rotary=10000.0)"),
@@ -314,7 +324,7 @@ def test_an_image_of_one_element_goes_through_every_window() -> None:
     ("kind", "fields"),
     [
         *((Conv2d, {"channels": value}) for value in (0, -8, True, 8.0, 2**31)),
-        *((Conv2d, {"channels": 8, field: 0}) for field in ("kernel", "stride", "groups")),
+        *((Conv2d, {"channels": 8, field: 0}) for field in ("kernel", "stride", "groups", "dilation")),
         *((Conv2d, {"channels": 8, "kernel": kernel}) for kernel in ((3, 0), (3, 3, 3))),
         *((kind, {"kernel": 2, "stride": 0}) for kind in (MaxPool, AveragePool)),
         *((kind, {"stride": 1, "kernel": 0}) for kind in (MaxPool, DepthwiseConv2d)),
@@ -367,6 +377,11 @@ TWO_OR_MORE = "needs two or more inputs of one"
         (lambda: DepthwiseConv2d(4), f"DepthwiseConv2d: kernel 4 {EVEN}"),
         (lambda: Conv2d(8, padding=-1), "Conv2d: padding is -1, not a whole number from 0 to 2^31 − 1"),
         (lambda: Conv2d(8, padding=3), "Conv2d: with padding 3, a kernel of 3 would see padding only"),
+        (
+            lambda: Conv2d(8, padding=5, dilation=2),
+            "Conv2d: with padding 5, a kernel of 3 would see padding only",
+        ),
+        (lambda: Conv2d(8, padding=0, dilation=3).shape(IMAGE), "Conv2d: kernel 3 on an area of [6, 5]"),
         (lambda: Conv2d(8, 5, padding=0).shape((4, 4, 9)), "Conv2d: kernel 5 on an area of [4, 9]"),
         (lambda: Conv2d(8, groups=3), "Conv2d: 8 channels in 3 groups"),
         (lambda: Conv2d(9, groups=3).shape(IMAGE), "Conv2d: 4 channels in, 3 groups"),
@@ -437,13 +452,15 @@ def test_refused_in_one_line(build: Callable[[], object], message: str) -> None:
 
 def test_windows_see_what_they_see_one_by_one() -> None:
     """Kernels, strides, padding and sides that a page of paper holds."""
-    for kernel, stride, side in product(range(1, 7), range(1, 7), range(1, 9)):
-        for padding in range(kernel):
-            windows = Windows(side, kernel, stride, padding)
-            if windows.padded < kernel:
+    sizes = product(range(1, 7), range(1, 7), range(1, 9), range(1, 4))
+    for kernel, stride, side, dilation in sizes:
+        taps = range(0, kernel * dilation, dilation)
+        for padding in range(taps[-1] + 1):
+            windows = Windows(side, kernel, stride, padding, dilation=dilation)
+            if windows.padded <= taps[-1]:
                 continue
-            starts = range(-padding, side + padding - kernel + 1, stride)
-            seen = [[0 <= start + tap < side for start in starts] for tap in range(kernel)]
+            starts = range(-padding, side + padding - taps[-1], stride)
+            seen = [[0 <= start + tap < side for start in starts] for tap in taps]
             assert windows.num == len(starts)
             assert windows.taps_on_image == sum(map(sum, seen))
             assert windows.all_taps_see == all(map(any, seen)), windows

@@ -68,8 +68,9 @@ def both(size: Any) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
-def margins(kernel: Any, padding: Any) -> tuple[int, ...]:
-    return tuple((side - 1) // 2 for side in both(kernel)) if padding is None else both(padding)
+def margins(kernel: Any, padding: Any, dilation: Any = 1) -> tuple[int, ...]:
+    halves = tuple(step * (side - 1) // 2 for side, step in zip(both(kernel), both(dilation)))
+    return halves if padding is None else both(padding)
 
 
 def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: bool) -> Tensor:
@@ -79,12 +80,12 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
         own = {name.removeprefix(f"{node.name}."): tensor for name, tensor in tensors.items()}
         x, *others = [values[name] for name in node.inputs]
         match node.layer:
-            case Conv2d(kernel=kernel, stride=stride, groups=groups, padding=padding):
-                y = F.conv2d(x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, groups)
-            case DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding):
-                y = F.conv2d(
-                    x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, x.shape[1]
-                )
+            case Conv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation) as layer:
+                margin = margins(kernel, padding, dilation)
+                y = F.conv2d(x, own["weight"], own.get("bias"), stride, margin, dilation, layer.groups)
+            case DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+                margin = margins(kernel, padding, dilation)
+                y = F.conv2d(x, own["weight"], own.get("bias"), stride, margin, dilation, x.shape[1])
             case Dense(bias=bias):
                 y = x @ own["weight"].T + (own["bias"] if bias else 0)
             case BatchNorm():

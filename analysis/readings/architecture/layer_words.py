@@ -48,12 +48,12 @@ def _(layer: RMSNorm | LayerNorm) -> str:
 @words.register
 def _(layer: Conv2d) -> str:
     groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
-    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}"
+    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}{_dilation(layer)}"
 
 
 @words.register
 def _(layer: DepthwiseConv2d) -> str:
-    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}"
+    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
 
 
 @words.register(MaxPool)
@@ -92,6 +92,13 @@ def _(layer: Experts) -> str:
 
 def _sides(sides: tuple[int, int]) -> str:
     return f"{sides[0]}×{sides[1]}"
+
+
+def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
+    if layer.dilations == (1, 1):
+        return ""
+    down, right = layer.dilations
+    return f" dilated {down}" if down == right else f" dilated {_sides(layer.dilations)}"
 
 
 def _stride(strides: tuple[int, int]) -> str:

@@ -112,6 +112,20 @@ def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
     }
 
 
+def test_a_kernel_with_gaps_grows_by_as_much_padding_as_it_reaches_further() -> None:
+    graph = chain(
+        Conv2d(4, dilation=2),
+        Conv2d(4, padding=0, dilation=(3, 1)),
+        GlobalPool(),
+        Dense(2),
+        input=(4, 17, 17),
+    )
+    child = EnlargeKernel("Conv2d.0", 5).apply(EnlargeKernel("Conv2d.1", 5).apply(graph))
+    assert child.shapes == graph.shapes
+    assert child.node["Conv2d.0"].layer == Conv2d(4, 5, padding=4, dilation=2)
+    assert child.node["Conv2d.1"].layer == Conv2d(4, 5, padding=(3, 1), dilation=(3, 1))
+
+
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
     graph = plain()
     assert not applies(WidenByCopies("Conv2d.0", 16, 0), graph)

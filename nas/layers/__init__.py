@@ -13,6 +13,7 @@ from nas.layers.dense import Dense, softmax_cross_entropy
 from nas.layers.experts import Experts
 from nas.layers.joins import Add, Concat, Flatten, Product
 from nas.layers.layer import Layer, MissingReading
+from nas.layers.norms import GroupNorm
 from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
 from nas.layers.sequences import Embedding, LayerNorm, Linear, Positions, RMSNorm
@@ -37,6 +38,7 @@ __all__ = [
     "Flatten",
     "Gate",
     "GlobalPool",
+    "GroupNorm",
     "HardSigmoid",
     "HardSwish",
     "Layer",

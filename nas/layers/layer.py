@@ -54,6 +54,8 @@ class Layer:
     """Whether channels that are equal may differ behind it, as in training behind a dropout."""
     reads_symbols: ClassVar[bool] = False
     """Whether it reads symbols, whole numbers from 0, and not what is computed with."""
+    fixes_width: ClassVar[bool] = False
+    """Whether its numbers are taken over several channels together, so that what it reads cannot get more."""
     frees_output: ClassVar[bool] = False
     """Whether the one layer that reads its output may write over it: its own backward pass does not need the
     output, which is no other tensor's memory either. Where this is not stated, nothing is overwritten."""

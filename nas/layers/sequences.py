@@ -144,7 +144,7 @@ class RMSNorm(Layer):
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        _refuse_no_epsilon(self, self.epsilon)
+        refuse_no_epsilon(self, self.epsilon)
 
     def shape(self, *inputs: Shape) -> Shape:
         return sequence(self, inputs)
@@ -192,7 +192,7 @@ class LayerNorm(Layer):
     epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        _refuse_no_epsilon(self, self.epsilon)
+        refuse_no_epsilon(self, self.epsilon)
 
     def shape(self, *inputs: Shape) -> Shape:
         return sequence(self, inputs)
@@ -202,16 +202,7 @@ class LayerNorm(Layer):
         return {"weight": features, "bias": features}
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        positions, d = inputs[0]
-        # mean: add d − 1, div; x − mean: add d; variance: mul d, add d − 1, div; + ε: add; root: sqrt; its
-        # inverse r: div; x̂: mul d; scale: mul d; shift: add d
-        forward = Ops(mul=3 * d, add=4 * d - 1, div=3, sqrt=1)
-        # dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w. g: mul d; mean(g): add d − 1, div; g·x̂: mul d; its
-        # mean: add d − 1, div; times x̂: mul d; differences: add 2d; times r: mul d
-        input_grad = Ops(mul=4 * d, add=4 * d - 2, div=2)
-        # Σ dy·x̂: mul d, add d; Σ dy: add d
-        weight_grad = Ops(mul=d, add=2 * d)
-        return {"layer_norm": _each(positions, forward, input_grad, weight_grad)}
+        return {"layer_norm": normalising(*inputs[0])}
 
     def start(self, tensor: str, *inputs: Shape) -> Start:
         return Constant({"weight": 1, "bias": 0}[tensor])
@@ -227,12 +218,26 @@ class LayerNorm(Layer):
         at.last("LayerNormalization", inputs[0], *tensors, epsilon=self.epsilon)
 
 
+def normalising(rows: int, d: int) -> Cost:
+    """What a norm with mean, variance, scale and shift makes of so many rows of d numbers each."""
+    # mean: add d − 1, div; x − mean: add d; variance: mul d, add d − 1, div; + ε: add; root: sqrt; its
+    # inverse r: div; x̂: mul d; scale: mul d; shift: add d
+    forward = Ops(mul=3 * d, add=4 * d - 1, div=3, sqrt=1)
+    # dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w. g: mul d; mean(g): add d − 1, div; g·x̂: mul d; its
+    # mean: add d − 1, div; times x̂: mul d; differences: add 2d; times r: mul d
+    input_grad = Ops(mul=4 * d, add=4 * d - 2, div=2)
+    # Σ dy·x̂: mul d, add d; Σ dy: add d
+    weight_grad = Ops(mul=d, add=2 * d)
+    return _each(rows, forward, input_grad, weight_grad)
+
+
 def _each(positions: int, forward: Ops, input_grad: Ops, weight_grad: Ops) -> Cost:
-    """Of one position, at all of them. Validation is as forward."""
+    """The cost of one position, at all of them. Validation is as forward."""
     once = (forward, input_grad, weight_grad, forward)
     return Cost(*[ops * positions for ops in once])
 
 
-def _refuse_no_epsilon(layer: object, epsilon: object) -> None:
+def refuse_no_epsilon(layer: object, epsilon: object) -> None:
+    """Raises ShapeError unless it is a number between 0 and 1."""
     if type(epsilon) is not float or not 0 < epsilon < 1:
         raise ShapeError(f"{type(layer).__name__}: epsilon {epsilon!r:.40} is not between 0 and 1")

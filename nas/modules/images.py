@@ -19,6 +19,7 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    GroupNorm,
     HardSigmoid,
     HardSwish,
     MaxPool,
@@ -117,6 +118,11 @@ def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
     # It matters only without a momentum, and counting is one more kernel a layer and step.
     module.num_batches_tracked = None
     return module
+
+
+@module_of.register
+def _(layer: GroupNorm, *inputs: Shape) -> nn.Module:
+    return nn.GroupNorm(layer.num_groups, inputs[0][0], layer.epsilon)
 
 
 @module_of.register

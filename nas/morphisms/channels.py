@@ -159,6 +159,8 @@ def _passed(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
     """
     if not all(read[0].agrees(other) for other in read[1:]):
         raise MorphismError("it reads channels that are widened differently")
+    if layer.fixes_width and not all(part.identical for part in read):
+        raise MorphismError("it takes numbers over all of its channels")
     if layer.tears_copies and not np.isin(read[0].share, (0, 1)).all():
         raise MorphismError("in training, it tears copies of a channel apart")
     return read[0]

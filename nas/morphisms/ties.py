@@ -40,6 +40,7 @@ def ties(graph: Graph) -> list[Tie]:
         for name in (node.name, *node.inputs[1:]):
             root[find(name)] = first
     stuck = {find(INPUT), find(graph.output)}
+    stuck.update(find(node.inputs[0]) for node in graph.nodes if node.layer.fixes_width)
     torn = {find(node.name) for node in graph.nodes if node.layer.tears_copies}
     groups: dict[str, int] = {}
     producers: dict[str, list[str]] = {}
@@ -84,4 +85,4 @@ def _takes_more(reader: Node, unmixed: set[str]) -> bool:
     if reader.layer.mixes_channels:
         return reader.layer.groups == 1
     ties = len(reader.inputs) > 1 and not isinstance(reader.layer, Concat)
-    return not ties and reader.name in unmixed
+    return not ties and not reader.layer.fixes_width and reader.name in unmixed

@@ -26,6 +26,7 @@ from nas.layers import (
     Experts,
     Flatten,
     GlobalPool,
+    GroupNorm,
     HardSigmoid,
     HardSwish,
     Linear,
@@ -83,7 +84,7 @@ def modern(side: int = 9) -> Graph:
     return chain(
         *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
         *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
-        *(Conv2d(8, 3), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
+        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
         input=(3, side, side),
     )
 
@@ -186,7 +187,7 @@ def randomised(graph: Graph, seed: int, scale: float = 1.0) -> dict[str, Array]:
 def _of_images(found: dict[str, Array], graph: Graph, rng: np.random.Generator) -> dict[str, Array]:
     for name, values in found.items():
         node, tensor = name.rsplit(".", 1)
-        if isinstance(graph.node[node].layer, BatchNorm):
+        if isinstance(graph.node[node].layer, (BatchNorm, GroupNorm)):
             drawn = {
                 "weight": rng.uniform(0.5, 1.5, values.shape) * rng.choice([1, 1, 1, -1], values.shape),
                 "bias": rng.normal(0, 0.3, values.shape),

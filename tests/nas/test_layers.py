@@ -28,6 +28,7 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    GroupNorm,
     Layer,
     LayerNorm,
     Linear,
@@ -102,6 +103,16 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
                 Ops(add=600, mul=360), Ops(add=360, mul=360), Ops(add=240, mul=120), Ops(add=240, mul=240)
             )
         },
+    ),
+    # 2 groups of 60 elements, as 2 positions of 60 features: "LayerNorm"
+    "group norm": (
+        IMAGE,
+        of(
+            "group_norm",
+            Ops(mul=360, add=478, div=6, sqrt=2),
+            Ops(mul=480, add=476, div=4),
+            Ops(mul=120, add=240),
+        ),
     ),
     "ReLU": (IMAGE, of("relu", Ops(cmp=120), Ops(cmp=120))),
     # with 0 and with 6
@@ -269,10 +280,11 @@ def test_weights_and_statistics() -> None:
     assert Experts(3, 2, 8, gated=False).weights(TEXT) == experts
     assert Experts(3, 2, 8).weights(TEXT) == {**experts, "gate": (3, 8, 12)}
     assert Experts(3, 2, 8).statistics(TEXT) == {"balance": (3,)}
-    trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear, RMSNorm, LayerNorm)
+    trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear)
+    norms = (RMSNorm, LayerNorm, GroupNorm)
     for layer, inputs in ALL.values():
         weights, statistics = layer.weights(*inputs), layer.statistics(*inputs)
-        assert bool(weights) == isinstance(layer, (*trained, Experts))
+        assert bool(weights) == isinstance(layer, (*trained, *norms, Experts))
         assert bool(statistics) == isinstance(layer, (BatchNorm, Experts))
         for tensor in (*weights, *statistics):  # torch.compile writes it into a program
             assert tensor.isidentifier()
@@ -333,6 +345,7 @@ def test_an_image_of_one_element_goes_through_every_window() -> None:
         (Embedding, {"features": 4, "symbols": 0}),
         (Embedding, {"symbols": 4, "features": 2**31}),
         (Attention, {"heads": 0}),
+        (GroupNorm, {"num_groups": 0}),
     ],
 )
 def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, Any]) -> None:
@@ -343,7 +356,10 @@ def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, 
     assert str(raised.value) == f"{name}: {field} is {value}, not a whole number from 1 to 2^31 − 1"
 
 
-OF_IMAGES = (Conv2d(8), DepthwiseConv2d(), BatchNorm(), MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool())
+OF_IMAGES = (
+    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2)),
+    *(MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool()),
+)
 OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
 
 
@@ -412,6 +428,8 @@ TWO_OR_MORE = "needs two or more inputs of one"
             )
             for shapes in ((IMAGE, (5,)), ((4,), (4,)), (TEXT, (5,)))
         ),
+        (lambda: GroupNorm(3).shape(IMAGE), "GroupNorm: 4 channels in 3 groups"),
+        (lambda: GroupNorm(2, 1.0), "GroupNorm: epsilon 1.0 is not between 0 and 1"),
         (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from nas.graph import INPUT, Graph, Node
-from nas.layers import Add, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, GlobalPool, ReLU, ShapeError
+from nas.layers import (
+    Add,
+    Concat,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Dropout,
+    GlobalPool,
+    GroupNorm,
+    ReLU,
+    ShapeError,
+)
 from nas.morphisms import (
     BranchSplit,
     ConcatSkip,
@@ -124,6 +135,15 @@ def test_a_kernel_with_gaps_grows_by_as_much_padding_as_it_reaches_further() -> 
     assert child.shapes == graph.shapes
     assert child.node["Conv2d.0"].layer == Conv2d(4, 5, padding=4, dilation=2)
     assert child.node["Conv2d.1"].layer == Conv2d(4, 5, padding=(3, 1), dilation=(3, 1))
+
+
+def test_what_a_norm_over_channels_reads_keeps_its_width() -> None:
+    """New channels would change the mean of the others. What only such a norm reads is fixed with it."""
+    norm = chain(Conv2d(4), ReLU(), GroupNorm(2), Conv2d(4), GlobalPool(), Dense(2))
+    assert [name for name in ("Conv2d.0", "Conv2d.3") if applies(Widen(name, 8, 0), norm)] == ["Conv2d.3"]
+    assert not applies(ConcatSkip("Conv2d.0", "ReLU.1", 0), norm)
+    with pytest.raises(MorphismError, match=r"^GroupNorm\.2: it takes numbers over all of its channels$"):
+        follow(norm, norm, {"ReLU.1": Channels(np.arange(4)[::-1], np.ones(4))})
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:

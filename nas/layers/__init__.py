@@ -13,7 +13,7 @@ from nas.layers.dense import Dense, softmax_cross_entropy
 from nas.layers.experts import Experts
 from nas.layers.joins import Add, Concat, Flatten, Product
 from nas.layers.layer import Layer, MissingReading
-from nas.layers.norms import GroupNorm
+from nas.layers.norms import ChannelNorm, GroupNorm
 from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
 from nas.layers.sequences import Embedding, LayerNorm, Linear, Positions, RMSNorm
@@ -27,6 +27,7 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNorm",
+    "ChannelNorm",
     "Concat",
     "Conv2d",
     "Convolution",

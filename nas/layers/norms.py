@@ -69,3 +69,47 @@ class GroupNorm(Layer):
         whole = at.step("Reshape", normal, at.constant("shape", [0, channels, *area]))
         weight, bias = (at.constant(name, at.weights[name][:, None, None]) for name in ("weight", "bias"))
         at.last("Add", at.step("Mul", whole, weight), bias)
+
+
+@dataclass(frozen=True)
+class ChannelNorm(Layer):
+    """(x − mean) / √(variance + ε) over the channels of each pixel, with learned scale and shift of each
+    channel: the layer norm of ConvNeXt (Liu et al., CVPR 2022). Weight and bias: (channels,).
+
+    As of a group norm, the width of what it reads cannot grow.
+    """
+
+    frees_output = True
+    fixes_width = True
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        refuse_no_epsilon(self, self.epsilon)
+
+    def shape(self, *inputs: Shape) -> Shape:
+        return image(self, inputs)
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        return {"weight": inputs[0][:1], "bias": inputs[0][:1]}
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        # As a layer norm of each pixel, whose features are the channels.
+        channels, *area = inputs[0]
+        return {"channel_norm": normalising(prod(area), channels)}
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return Constant({"weight": 1, "bias": 0}[tensor])
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """The mean and the inverse root of each pixel are kept."""
+        return Footprint(reads[0].width, (0,), inside=2 * WIDE * prod(reads[0].shape[1:]))
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        made = f"nn.LayerNorm({inputs[0][0]}, eps={self.epsilon!r})"
+        return TorchLine("{own}({0}.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)", made)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        pixels = at.step("Transpose", inputs[0], perm=(0, 2, 3, 1))
+        tensors = [at.weight("weight"), at.weight("bias")]
+        normal = at.step("LayerNormalization", pixels, *tensors, epsilon=self.epsilon)
+        at.last("Transpose", normal, perm=(0, 3, 1, 2))

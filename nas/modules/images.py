@@ -11,6 +11,7 @@ from nas.layers import (
     Add,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
     Concat,
     Conv2d,
     Dense,
@@ -78,6 +79,13 @@ class _Mean(nn.Module):
         return images.mean(dim=(2, 3))
 
 
+class _ChannelNorm(nn.LayerNorm):
+    """A layer norm of images. With the channels last in memory both permutations are views."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 class _Gate(nn.Module):
     def forward(self, images: Tensor, z: Tensor) -> Tensor:
         return images * (2 * torch.sigmoid(z))[:, :, None, None]
@@ -123,6 +131,11 @@ def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: GroupNorm, *inputs: Shape) -> nn.Module:
     return nn.GroupNorm(layer.num_groups, inputs[0][0], layer.epsilon)
+
+
+@module_of.register
+def _(layer: ChannelNorm, *inputs: Shape) -> nn.Module:
+    return _ChannelNorm(inputs[0][0], layer.epsilon)
 
 
 @module_of.register

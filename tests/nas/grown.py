@@ -17,6 +17,7 @@ from nas.layers import (
     Attention,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
     Concat,
     Conv2d,
     Dense,
@@ -80,11 +81,14 @@ def biased() -> Graph:
 
 
 def modern(side: int = 9) -> Graph:
-    """Layers of networks later than ResNet, between convolutions that can be widened, deepened and split."""
+    """Layers of networks later than ResNet, between convolutions that can be widened, deepened and split. The
+    depthwise convolution of 7 begins a block of ConvNeXt."""
     return chain(
         *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
         *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
-        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
+        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3), BatchNorm(), ReLU()),
+        *(DepthwiseConv2d(7, bias=True), ChannelNorm(), Conv2d(16, 1, bias=True), GELU()),
+        *(Conv2d(8, 1, bias=True), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
         input=(3, side, side),
     )
 
@@ -187,7 +191,7 @@ def randomised(graph: Graph, seed: int, scale: float = 1.0) -> dict[str, Array]:
 def _of_images(found: dict[str, Array], graph: Graph, rng: np.random.Generator) -> dict[str, Array]:
     for name, values in found.items():
         node, tensor = name.rsplit(".", 1)
-        if isinstance(graph.node[node].layer, (BatchNorm, GroupNorm)):
+        if isinstance(graph.node[node].layer, (BatchNorm, GroupNorm, ChannelNorm)):
             drawn = {
                 "weight": rng.uniform(0.5, 1.5, values.shape) * rng.choice([1, 1, 1, -1], values.shape),
                 "bias": rng.normal(0, 0.3, values.shape),

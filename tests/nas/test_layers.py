@@ -18,6 +18,7 @@ from nas.layers import (
     Attention,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
     Concat,
     Conv2d,
     Dense,
@@ -111,6 +112,16 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
             "group_norm",
             Ops(mul=360, add=478, div=6, sqrt=2),
             Ops(mul=480, add=476, div=4),
+            Ops(mul=120, add=240),
+        ),
+    ),
+    # 30 pixels of 4 channels, as 30 positions of 4 features
+    "channel norm": (
+        IMAGE,
+        of(
+            "channel_norm",
+            Ops(mul=360, add=450, div=90, sqrt=30),
+            Ops(mul=480, add=420, div=60),
             Ops(mul=120, add=240),
         ),
     ),
@@ -281,7 +292,7 @@ def test_weights_and_statistics() -> None:
     assert Experts(3, 2, 8).weights(TEXT) == {**experts, "gate": (3, 8, 12)}
     assert Experts(3, 2, 8).statistics(TEXT) == {"balance": (3,)}
     trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear)
-    norms = (RMSNorm, LayerNorm, GroupNorm)
+    norms = (RMSNorm, LayerNorm, GroupNorm, ChannelNorm)
     for layer, inputs in ALL.values():
         weights, statistics = layer.weights(*inputs), layer.statistics(*inputs)
         assert bool(weights) == isinstance(layer, (*trained, *norms, Experts))
@@ -357,7 +368,7 @@ def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, 
 
 
 OF_IMAGES = (
-    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2)),
+    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm()),
     *(MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool()),
 )
 OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
@@ -430,6 +441,7 @@ TWO_OR_MORE = "needs two or more inputs of one"
         ),
         (lambda: GroupNorm(3).shape(IMAGE), "GroupNorm: 4 channels in 3 groups"),
         (lambda: GroupNorm(2, 1.0), "GroupNorm: epsilon 1.0 is not between 0 and 1"),
+        (lambda: ChannelNorm(0.0), "ChannelNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),

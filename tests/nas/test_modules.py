@@ -25,6 +25,7 @@ from nas.layers import (
     Add,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
     Concat,
     Conv2d,
     Dense,
@@ -100,6 +101,10 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
                 runs = runs - runs.mean(2, keepdim=True)
                 runs = runs / (runs.square().mean(2, keepdim=True) + epsilon).sqrt()
                 y = runs.reshape(x.shape) * own["weight"][:, None, None] + own["bias"][:, None, None]
+            case ChannelNorm(epsilon=epsilon):
+                away = x - x.mean(1, keepdim=True)
+                normal = away / (away.square().mean(1, keepdim=True) + epsilon).sqrt()
+                y = normal * own["weight"][:, None, None] + own["bias"][:, None, None]
             case ReLU():
                 y = x.clamp(min=0)
             case ReLU6():

@@ -8,6 +8,7 @@ import pytest
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
     Add,
+    ChannelNorm,
     Concat,
     Conv2d,
     Dense,
@@ -139,11 +140,12 @@ def test_a_kernel_with_gaps_grows_by_as_much_padding_as_it_reaches_further() -> 
 
 def test_what_a_norm_over_channels_reads_keeps_its_width() -> None:
     """New channels would change the mean of the others. What only such a norm reads is fixed with it."""
-    norm = chain(Conv2d(4), ReLU(), GroupNorm(2), Conv2d(4), GlobalPool(), Dense(2))
-    assert [name for name in ("Conv2d.0", "Conv2d.3") if applies(Widen(name, 8, 0), norm)] == ["Conv2d.3"]
-    assert not applies(ConcatSkip("Conv2d.0", "ReLU.1", 0), norm)
-    with pytest.raises(MorphismError, match=r"^GroupNorm\.2: it takes numbers over all of its channels$"):
-        follow(norm, norm, {"ReLU.1": Channels(np.arange(4)[::-1], np.ones(4))})
+    for norm in (GroupNorm(2), ChannelNorm()):
+        graph = chain(Conv2d(4), ReLU(), norm, Conv2d(4), GlobalPool(), Dense(2))
+        assert [name for name in graph.node if applies(Widen(name, 8, 0), graph)] == ["Conv2d.3"]
+        assert not applies(ConcatSkip("Conv2d.0", "ReLU.1", 0), graph)
+        with pytest.raises(MorphismError, match=r"Norm\.2: it takes numbers over all of its channels$"):
+            follow(graph, graph, {"ReLU.1": Channels(np.arange(4)[::-1], np.ones(4))})
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:

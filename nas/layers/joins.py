@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import Footprint, Output, Read
 from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image
+from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
 from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
 
@@ -126,3 +126,44 @@ class Flatten(Layer):
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         at.last("Flatten", *inputs)
+
+
+@dataclass(frozen=True)
+class ChannelShuffle(Layer):
+    """The channels of `num_groups` runs in turn: the first of each, then the second of each, and so on, so that
+    grouped convolutions behind it read from all runs (Zhang et al., "ShuffleNet", CVPR 2018)."""
+
+    keeps_sign = True
+    frees_output = True
+    num_groups: int
+
+    def __post_init__(self) -> None:
+        refuse_no_sizes(self, "num_groups")
+
+    @property
+    def runs(self) -> int:
+        return self.num_groups
+
+    def shape(self, *inputs: Shape) -> Shape:
+        if image(self, inputs)[0] % self.num_groups:
+            raise ShapeError(f"ChannelShuffle: {inputs[0][0]} channels in {self.num_groups} groups")
+        return inputs[0]
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        return {"shuffle": Cost()}
+
+    def order(self, channels: int) -> Sequence[int]:
+        each = channels // self.num_groups
+        return [group * each + place for place in range(each) for group in range(self.num_groups)]
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.channel_shuffle({{0}}, {self.num_groups})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        channels, *area = at.reads[0]
+        runs = at.constant("runs", [0, self.num_groups, channels // self.num_groups, *area])
+        turned = at.step("Transpose", at.step("Reshape", inputs[0], runs), perm=(0, 2, 1, 3, 4))
+        at.last("Reshape", turned, at.constant("shape", [0, channels, *area]))

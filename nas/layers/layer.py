@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
@@ -64,6 +64,15 @@ class Layer:
     def groups(self) -> int:
         """The runs of channels that it mixes each by itself."""
         return 1
+
+    @property
+    def runs(self) -> int:
+        """The runs of channels that it keeps apart or takes in turn. What it reads grows in each of them."""
+        return self.groups
+
+    def order(self, channels: int) -> Sequence[int] | None:
+        """For each of so many channels out, the channel in that it is; None: each stays where it is."""
+        return None
 
     def widened(self, width: int) -> Layer:
         """The layer with so many channels or features. Needed where it mixes channels."""

@@ -12,6 +12,7 @@ from nas.layers import (
     AveragePool,
     BatchNorm,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -84,6 +85,18 @@ class _ChannelNorm(nn.LayerNorm):
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class _Shuffle(nn.Module):
+    """As `torch.nn.ChannelShuffle`, which would lay out its images with the channels first."""
+
+    def __init__(self, num_groups: int) -> None:
+        super().__init__()
+        self.num_groups = num_groups
+
+    def forward(self, images: Tensor) -> Tensor:
+        runs = torch.unflatten(images.permute(0, 2, 3, 1), 3, (self.num_groups, -1))
+        return runs.transpose(3, 4).flatten(3).permute(0, 3, 1, 2)
 
 
 class _Gate(nn.Module):
@@ -191,6 +204,11 @@ def _(layer: Concat, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: Flatten, *inputs: Shape) -> nn.Module:
     return nn.Flatten()
+
+
+@module_of.register
+def _(layer: ChannelShuffle, *inputs: Shape) -> nn.Module:
+    return _Shuffle(layer.num_groups)
 
 
 @module_of.register

@@ -14,6 +14,7 @@ from nas.layers import (
     AveragePool,
     BatchNorm,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -73,6 +74,7 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "concat": (Concat(), (IMAGE, (3, 6, 5))),
     "concat of vectors": (Concat(), ((4,), (3,))),
     "flatten": (Flatten(), (IMAGE,)),
+    "shuffle": (ChannelShuffle(2), ((6, 6, 5),)),
     "dropout": (Dropout(0.25), (IMAGE,)),
     "gate": (Gate(), (IMAGE, (4,))),
 }
@@ -173,6 +175,7 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         ),
         st.builds(AdaptiveAveragePool, st.tuples(st.integers(1, 5), st.integers(1, 5))),
         st.just(Dropout(0.5)),
+        *([st.just(ChannelShuffle(2))] if groups else []),
     )
     for _ in range(draw(st.integers(1, 9))):
         images = [name for name, shape in shapes.items() if len(shape) == 3]

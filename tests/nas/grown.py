@@ -18,6 +18,7 @@ from nas.layers import (
     AveragePool,
     BatchNorm,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -86,7 +87,8 @@ def modern(side: int = 9) -> Graph:
     return chain(
         *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
         *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
-        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3), BatchNorm(), ReLU()),
+        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3, groups=2), BatchNorm(), ReLU()),
+        *(ChannelShuffle(2), DepthwiseConv2d(), BatchNorm(), Conv2d(8, 1, groups=2), BatchNorm(), ReLU()),
         *(DepthwiseConv2d(7, bias=True), ChannelNorm(), Conv2d(16, 1, bias=True), GELU()),
         *(Conv2d(8, 1, bias=True), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
         input=(3, side, side),

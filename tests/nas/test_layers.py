@@ -19,6 +19,7 @@ from nas.layers import (
     AveragePool,
     BatchNorm,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -156,6 +157,7 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "concat": ((7, 6, 5), {"concat": Cost()}),
     "concat of vectors": ((7,), {"concat": Cost()}),
     "flatten": ((120,), {"flatten": Cost()}),
+    "shuffle": ((6, 6, 5), {"shuffle": Cost()}),
     "dropout": (IMAGE, {"dropout": Cost(Ops(mul=120), Ops(mul=120))}),
     # dx: mul 2·120 + 3·4; add 29·4 + 4
     "gate": (IMAGE, of("gate", Ops(exp=4, add=4, div=4, mul=124), Ops(mul=252, add=120))),
@@ -356,7 +358,7 @@ def test_an_image_of_one_element_goes_through_every_window() -> None:
         (Embedding, {"features": 4, "symbols": 0}),
         (Embedding, {"symbols": 4, "features": 2**31}),
         (Attention, {"heads": 0}),
-        (GroupNorm, {"num_groups": 0}),
+        *((kind, {"num_groups": 0}) for kind in (GroupNorm, ChannelShuffle)),
     ],
 )
 def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, Any]) -> None:
@@ -368,7 +370,7 @@ def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, 
 
 
 OF_IMAGES = (
-    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm()),
+    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm(), ChannelShuffle(2)),
     *(MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool()),
 )
 OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
@@ -442,6 +444,7 @@ TWO_OR_MORE = "needs two or more inputs of one"
         (lambda: GroupNorm(3).shape(IMAGE), "GroupNorm: 4 channels in 3 groups"),
         (lambda: GroupNorm(2, 1.0), "GroupNorm: epsilon 1.0 is not between 0 and 1"),
         (lambda: ChannelNorm(0.0), "ChannelNorm: epsilon 0.0 is not between 0 and 1"),
+        (lambda: ChannelShuffle(3).shape(IMAGE), "ChannelShuffle: 4 channels in 3 groups"),
         (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),

@@ -26,6 +26,7 @@ from nas.layers import (
     AveragePool,
     BatchNorm,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -145,6 +146,8 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
                 y = sum(others, x)
             case Concat():
                 y = torch.cat([x, *others], 1)
+            case ChannelShuffle(num_groups=num):
+                y = F.channel_shuffle(x, num)
             case Flatten():
                 y = x.reshape(len(x), -1)
             case Dropout(rate=rate):

@@ -9,6 +9,7 @@ from nas.graph import INPUT, Graph, Node
 from nas.layers import (
     Add,
     ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -146,6 +147,23 @@ def test_what_a_norm_over_channels_reads_keeps_its_width() -> None:
         assert not applies(ConcatSkip("Conv2d.0", "ReLU.1", 0), graph)
         with pytest.raises(MorphismError, match=r"Norm\.2: it takes numbers over all of its channels$"):
             follow(graph, graph, {"ReLU.1": Channels(np.arange(4)[::-1], np.ones(4))})
+
+
+def test_runs_that_are_shuffled_grow_so_that_groups_behind_them_see_the_same() -> None:
+    """Two groups behind a shuffle of three runs need six runs before it. What is added to channels that were
+    not shuffled cannot grow, nor can what has no such runs."""
+    graph = chain(Conv2d(12, 1), ChannelShuffle(3), Conv2d(6, 1, groups=2), GlobalPool(), Dense(2))
+    found = {width for width in range(13, 40) if applies(Widen("Conv2d.0", width, 0), graph)}
+    assert found == {18, 24, 30, 36}
+    for width in found:
+        given = Widen("Conv2d.0", width, 0).edit(graph)
+        assert follow(graph, given.child, given.channels)["ChannelShuffle.1"].source.max() == 11
+    few = chain(Conv2d(4, 1), ChannelShuffle(4), Conv2d(4, 1, groups=2), GlobalPool(), Dense(2))
+    assert not applies(Widen("Conv2d.0", 24, 0), few)
+    nodes = [Node("a", Conv2d(4, 1), (INPUT,)), Node("shuffle", ChannelShuffle(2), ("a",))]
+    nodes += [Node("add", Add(), ("a", "shuffle")), Node("pool", GlobalPool(), ("add",))]
+    nodes.append(Node("classifier", Dense(2), ("pool",)))
+    assert not applies(Widen("a", 8, 0), Graph((2, 4, 4), tuple(nodes)))
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:

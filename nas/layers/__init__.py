@@ -11,7 +11,7 @@ from nas.layers.attention import Attention
 from nas.layers.convolutions import Conv2d, DepthwiseConv2d
 from nas.layers.dense import Dense, softmax_cross_entropy
 from nas.layers.experts import Experts
-from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Product
+from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Product, Upsample
 from nas.layers.layer import Layer, MissingReading
 from nas.layers.norms import ChannelNorm, GroupNorm
 from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
@@ -57,6 +57,7 @@ __all__ = [
     "ShapeError",
     "SiLU",
     "SquaredReLU",
+    "Upsample",
     "Windowed",
     "Windows",
     "is_size",

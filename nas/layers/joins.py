@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from nas.layers.footprint import Footprint, Output, Read
 from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
+from nas.layers.shapes import Shape, ShapeError, image, is_size, refuse_no_sizes
 from nas.layers.torch_line import TorchLine
+from nas.layers.windows import Sides, both, settle_sides
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class ChannelShuffle(Layer):
-    """The channels of `num_groups` runs in turn: the first of each, then the second of each, and so on, so that
+    """The channels of `num_groups` runs in turn: the first of each, then the second of each, and so on. So
     grouped convolutions behind it read from all runs (Zhang et al., "ShuffleNet", CVPR 2018)."""
 
     keeps_sign = True
@@ -167,3 +168,43 @@ class ChannelShuffle(Layer):
         runs = at.constant("runs", [0, self.num_groups, channels // self.num_groups, *area])
         turned = at.step("Transpose", at.step("Reshape", inputs[0], runs), perm=(0, 2, 1, 3, 4))
         at.last("Reshape", turned, at.constant("shape", [0, channels, *area]))
+
+
+@dataclass(frozen=True)
+class Upsample(Layer):
+    """Each pixel `factor` times along each side, as the nearest of those that are there."""
+
+    keeps_sign = True
+    frees_output = True
+    factor: Sides
+    """One number for both sides, or (height, width)."""
+
+    def __post_init__(self) -> None:
+        settle_sides(self, "factor")
+
+    def shape(self, *inputs: Shape) -> Shape:
+        (channels, *area), factors = image(self, inputs), both(self.factor)
+        found = (channels, *[along * times for along, times in zip(area, factors)])
+        if not all(is_size(along) for along in found):
+            raise ShapeError(f"Upsample: {area} by {self.factor} has a side of more than 2^31 − 1 pixels")
+        return found
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        # A pixel is copied; its gradient is the sum of those of its copies: add y − x.
+        return {"upsample": Cost(input_grad=Ops(add=prod(self.shape(*inputs)) - prod(inputs[0])))}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.interpolate({{0}}, scale_factor={self.factor})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        scales = at.constant("scales", [1.0, 1.0, *map(float, both(self.factor))])
+        at.last(
+            "Resize",
+            *(inputs[0], "", scales),
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )

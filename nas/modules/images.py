@@ -28,6 +28,7 @@ from nas.layers import (
     ReLU,
     ReLU6,
     Shape,
+    Upsample,
 )
 from nas.layers.pointwise import BATCH_NORM_EPSILON
 from nas.modules.table import module_of
@@ -209,6 +210,11 @@ def _(layer: Flatten, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: ChannelShuffle, *inputs: Shape) -> nn.Module:
     return _Shuffle(layer.num_groups)
+
+
+@module_of.register
+def _(layer: Upsample, *inputs: Shape) -> nn.Module:
+    return nn.Upsample(scale_factor=layer.factor)
 
 
 @module_of.register

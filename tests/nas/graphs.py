@@ -32,6 +32,7 @@ from nas.layers import (
     ReLU6,
     Shape,
     ShapeError,
+    Upsample,
 )
 
 IMAGE = (4, 6, 5)
@@ -75,6 +76,7 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "concat of vectors": (Concat(), ((4,), (3,))),
     "flatten": (Flatten(), (IMAGE,)),
     "shuffle": (ChannelShuffle(2), ((6, 6, 5),)),
+    "upsample": (Upsample((2, 3)), (IMAGE,)),
     "dropout": (Dropout(0.25), (IMAGE,)),
     "gate": (Gate(), (IMAGE, (4,))),
 }
@@ -175,6 +177,7 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         ),
         st.builds(AdaptiveAveragePool, st.tuples(st.integers(1, 5), st.integers(1, 5))),
         st.just(Dropout(0.5)),
+        st.just(Upsample((1, 2))),
         *([st.just(ChannelShuffle(2))] if groups else []),
     )
     for _ in range(draw(st.integers(1, 9))):

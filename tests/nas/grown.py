@@ -40,6 +40,7 @@ from nas.layers import (
     ShapeError,
     SiLU,
     SquaredReLU,
+    Upsample,
 )
 from nas.morphisms import MIX, TEXT_MIX, DeepenBottleneck, Morphism, MorphismError
 from nas.morphisms.text import DeepenPlain, Nonlinearity, Upcycle
@@ -89,6 +90,7 @@ def modern(side: int = 9) -> Graph:
         *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
         *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3, groups=2), BatchNorm(), ReLU()),
         *(ChannelShuffle(2), DepthwiseConv2d(), BatchNorm(), Conv2d(8, 1, groups=2), BatchNorm(), ReLU()),
+        *(Upsample(2), Conv2d(8, 3, 2), BatchNorm(), ReLU()),
         *(DepthwiseConv2d(7, bias=True), ChannelNorm(), Conv2d(16, 1, bias=True), GELU()),
         *(Conv2d(8, 1, bias=True), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
         input=(3, side, side),

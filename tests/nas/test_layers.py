@@ -42,6 +42,7 @@ from nas.layers import (
     RMSNorm,
     Shape,
     ShapeError,
+    Upsample,
     Windows,
     softmax_cross_entropy,
 )
@@ -158,6 +159,8 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "concat of vectors": ((7,), {"concat": Cost()}),
     "flatten": ((120,), {"flatten": Cost()}),
     "shuffle": ((6, 6, 5), {"shuffle": Cost()}),
+    # 6 copies of each of 120: 5 sums of gradients
+    "upsample": ((4, 12, 15), {"upsample": Cost(input_grad=Ops(add=600))}),
     "dropout": (IMAGE, {"dropout": Cost(Ops(mul=120), Ops(mul=120))}),
     # dx: mul 2·120 + 3·4; add 29·4 + 4
     "gate": (IMAGE, of("gate", Ops(exp=4, add=4, div=4, mul=124), Ops(mul=252, add=120))),
@@ -355,6 +358,7 @@ def test_an_image_of_one_element_goes_through_every_window() -> None:
         *((kind, {"stride": 1, "kernel": 0}) for kind in (MaxPool, DepthwiseConv2d)),
         *((kind, {"features": 0}) for kind in (Dense, Linear)),
         (AdaptiveAveragePool, {"size": 0}),
+        (Upsample, {"factor": 0}),
         (Embedding, {"features": 4, "symbols": 0}),
         (Embedding, {"symbols": 4, "features": 2**31}),
         (Attention, {"heads": 0}),
@@ -370,7 +374,7 @@ def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, 
 
 
 OF_IMAGES = (
-    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm(), ChannelShuffle(2)),
+    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm(), ChannelShuffle(2), Upsample(2)),
     *(MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool()),
 )
 OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
@@ -445,6 +449,10 @@ TWO_OR_MORE = "needs two or more inputs of one"
         (lambda: GroupNorm(2, 1.0), "GroupNorm: epsilon 1.0 is not between 0 and 1"),
         (lambda: ChannelNorm(0.0), "ChannelNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: ChannelShuffle(3).shape(IMAGE), "ChannelShuffle: 4 channels in 3 groups"),
+        (
+            lambda: Upsample(2**30).shape(IMAGE),
+            "Upsample: [6, 5] by 1073741824 has a side of more than 2^31 − 1 pixels",
+        ),
         (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),

@@ -45,6 +45,7 @@ from nas.layers import (
     ReLU6,
     Shape,
     ShapeError,
+    Upsample,
 )
 from nas.modules import Network, module_of
 from nas.seeds import residual
@@ -148,6 +149,9 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: 
                 y = torch.cat([x, *others], 1)
             case ChannelShuffle(num_groups=num):
                 y = F.channel_shuffle(x, num)
+            case Upsample(factor=factor):
+                down, right = both(factor)
+                y = x.repeat_interleave(down, 2).repeat_interleave(right, 3)
             case Flatten():
                 y = x.reshape(len(x), -1)
             case Dropout(rate=rate):

@@ -113,7 +113,7 @@ class Experts(Layer):
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
         sizes = f"{inputs[0][1]}, {self.experts}, {self.chosen}, {self.hidden}, gated={self.gated}"
-        return TorchLine("{own}({0})", f"Experts({sizes})", IN_PYTHON)
+        return TorchLine("{own}({0})", f"Experts({sizes})", (IN_PYTHON,))
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         """Every expert makes something of every position, and the shares of those not chosen are 0. ONNX

@@ -57,6 +57,8 @@ class Footprint:
     """Whether the backward pass needs the output."""
     inside: int = 0
     """Bytes that it makes besides its output and keeps for the backward pass."""
+    once: int = 0
+    """Bytes that it makes and keeps for the backward pass, however many examples there are."""
     forward: int = 0
     """Bytes that it needs for a moment of the forward pass."""
     backward: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -59,6 +59,16 @@ class Layer:
     frees_output: ClassVar[bool] = False
     """Whether the one layer that reads its output may write over it: its own backward pass does not need the
     output, which is no other tensor's memory either. Where this is not stated, nothing is overwritten."""
+
+    def __repr__(self) -> str:
+        """The text of which keys are made, for layers with fields that are LATER (`repr=False`): that of a
+        dataclass, without those of these fields that hold their default."""
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if "later" not in field.metadata or getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def groups(self) -> int:

@@ -153,16 +153,7 @@ class RMSNorm(Layer):
         return {"weight": inputs[0][1:]}
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        positions, d = inputs[0]
-        # x²: mul d; their mean: add d − 1, div; + ε: add; root: sqrt; its inverse r: div; x̂ = x·r: mul d;
-        # scale: mul d
-        forward = Ops(mul=3 * d, add=d, div=2, sqrt=1)
-        # dx = r·(g − x̂·mean(g·x̂)) with g = dy·w. g: mul d; g·x̂: mul d; mean: add d − 1, div; times x̂: mul d;
-        # difference: add d; times r: mul d
-        input_grad = Ops(mul=4 * d, add=2 * d - 1, div=1)
-        # Σ dy·x̂: mul d, add d
-        weight_grad = Ops(mul=d, add=d)
-        return {"rms_norm": _each(positions, forward, input_grad, weight_grad)}
+        return {"rms_norm": scaling(*inputs[0])}
 
     def start(self, tensor: str, *inputs: Shape) -> Start:
         return Constant(1)
@@ -216,6 +207,19 @@ class LayerNorm(Layer):
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         tensors = [at.weight("weight"), at.weight("bias")]
         at.last("LayerNormalization", inputs[0], *tensors, epsilon=self.epsilon)
+
+
+def scaling(rows: int, d: int) -> Cost:
+    """What a norm by the mean of squares, with a scale, makes of so many rows of d numbers each."""
+    # x²: mul d; their mean: add d − 1, div; + ε: add; root: sqrt; its inverse r: div; x̂ = x·r: mul d;
+    # scale: mul d
+    forward = Ops(mul=3 * d, add=d, div=2, sqrt=1)
+    # dx = r·(g − x̂·mean(g·x̂)) with g = dy·w. g: mul d; g·x̂: mul d; mean: add d − 1, div; times x̂: mul d;
+    # difference: add d; times r: mul d
+    input_grad = Ops(mul=4 * d, add=2 * d - 1, div=1)
+    # Σ dy·x̂: mul d, add d
+    weight_grad = Ops(mul=d, add=d)
+    return _each(rows, forward, input_grad, weight_grad)
 
 
 def normalising(rows: int, d: int) -> Cost:

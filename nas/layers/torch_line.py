@@ -16,14 +16,14 @@ class TorchLine:
 
     computed: str
     made: str = ""
-    helper: str = ""
-    """A function or class that the lines use, written into the file once. No node's name begins with an
-    underscore, so a name that does is never taken."""
+    helpers: tuple[str, ...] = ()
+    """Functions and classes that the lines use, each written into the file once. No node's name begins with
+    an underscore, so a name that does is never taken."""
 
     @property
     def is_parameter(self) -> bool:
         """Whether what is made is the one tensor itself, and not a module that holds tensors."""
-        return self.made.startswith("nn.Parameter")
+        return self.made.startswith("nn.Parameter(")
 
 
 def window(layer: Windowed) -> str:

@@ -6,15 +6,15 @@ Sizes of windows are one number for both sides, or (height, width).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from nas.layers.shapes import ShapeError, is_size, refuse_size
 
 Sides = int | tuple[int, int]
 
 LATER: dict[str, bool] = {"later": True}
-"""Of a field that a layer got after its first networks were recorded: it is left out of the layer's text,
-of which keys of architectures are made, where it holds its default."""
+"""Metadata of a field that a layer got after its first networks were recorded. It is left out of the layer's
+text, of which keys of architectures are made, where it holds its default: `Layer.__repr__`."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,6 @@ class Windowed:
     """From one tap of the kernel to the next, in pixels."""
     centred = False
     """Whether each window stands around a pixel, so that the padding of an even kernel must be stated."""
-
-    def __repr__(self) -> str:
-        """As a dataclass has it, less what is LATER."""
-        shown = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if "later" not in field.metadata or getattr(self, field.name) != field.default
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def kernels(self) -> tuple[int, int]:

@@ -94,7 +94,7 @@ class _Passes:
         place = self._lies[first] if shares else self._new(graph.shapes[node.name], own.width)
         self._lies[node.name] = place
         self._hold(place)
-        inside = own.inside * self.examples + self._narrow_weights(node, own)
+        inside = own.inside * self.examples + own.once + self._narrow_weights(node, own)
         self._look(inside + own.forward * self.examples, self._blocked_weights(node, own))
         if node.name in graph.trained:
             tensors = [self._lies[node.inputs[index]] for index in own.keeps]

@@ -21,7 +21,7 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
     lines = {node.name: node.layer.torch_line(*graph.reads(node)) for node in graph.nodes}
     made = [f"self.{names[name]} = {line.made}" for name, line in lines.items() if line.made]
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
-    helpers = list(dict.fromkeys(line.helper for line in lines.values() if line.helper))
+    helpers = list(dict.fromkeys(text for line in lines.values() for text in line.helpers))
     example = "torch.zeros(1, {}{})".format(
         ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -127,8 +128,9 @@ FORMS: Mapping[str, tuple[int, int, int, int, int, bool]] = {
 }
 
 
-def standard(form: str) -> Graph:
-    """One block of attention and MLP. `plain`: squared ReLU, biases; `gated`: SiLU, none."""
+def standard(form: str, **options: Any) -> Graph:
+    """One block of attention, with these options, and MLP. `plain`: squared ReLU, biases; `gated`: SiLU, no
+    biases."""
     width, heads, groups, each, features, bias = FORMS[form]
     draft = Draft()
     put = draft.put
@@ -138,7 +140,7 @@ def standard(form: str) -> Graph:
         put(f"block1.attention.{part}", Linear(number * each, bias), norm)
         for part, number in (("query", heads), ("key", groups), ("value", groups))
     ]
-    put("block1.attention", Attention(heads, groups), *reads)
+    put("block1.attention", Attention(heads, groups, **options), *reads)
     trunk = put("block1.add1", Add(), trunk, put("block1.attention.out", Linear(width, bias)))
     norm = put("block1.norm2", RMSNorm(), trunk)
     put("block1.mlp.in", Linear(features, bias))
@@ -213,7 +215,7 @@ def _of_text(graph: Graph, rng: np.random.Generator, scale: float) -> dict[str, 
     found = {}
     for name, shape in graph.weights.items():
         node, tensor = graph.node[name.rsplit(".", 1)[0]], name.rsplit(".", 1)[1]
-        if isinstance(node.layer, RMSNorm):
+        if isinstance(node.layer, RMSNorm) or tensor in ("query_norm", "key_norm"):
             values = rng.uniform(0.5, 1.5, shape) * rng.choice([1, 1, 1, -1], shape)
         elif tensor == "bias":
             values = rng.normal(0, 0.3, shape)
@@ -300,5 +302,6 @@ TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {
     "grown plain": cache(lambda: grown(3, 6, standard("plain"))),
     "grown gated": cache(lambda: grown(2, 6, standard("gated"))),
     "mixed": cache(mixed),
+    "windowed": cache(lambda: standard("gated", window=3, head_norm=True)),
     "llama": cache(lambda: TEXT_SEEDS["llama-2x64"]((POSITIONS,), SYMBOLS)),
 }

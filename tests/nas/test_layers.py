@@ -208,6 +208,36 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
             **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
         },
     ),
+    # 1 + 2 + 2 + 2 + 2 pairs in each of 3 heads: 27 in 15 rows; the rest as before
+    "attention, windowed": (
+        TEXT,
+        {
+            **of(
+                "attention",
+                Ops(mac=216, mul=27, cmp=12, add=39, exp=27, div=27),
+                Ops(mac=432, mul=81, add=119),
+            ),
+            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
+        },
+    ),
+    # 4 heads at 5 positions are 20 rows of 4 features: "RMSNorm"
+    "attention, head norm": (
+        TEXT,
+        {
+            **of(
+                "attention",
+                Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45),
+                Ops(mac=720, mul=135, add=155),
+            ),
+            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
+            **of(
+                "head_norm",
+                Ops(mul=240, add=80, div=40, sqrt=20),
+                Ops(mul=320, add=140, div=20),
+                Ops(mul=80, add=80),
+            ),
+        },
+    ),
     # Router of 60: 5 + 3 add, 4 + 3 cmp, 2 exp, 2 div; 4 mul, 3 add. Experts of 3 · 6 · 12: 24 mul, 12 add;
     # 48 mul, 22 + 48 add; SiLU and product of 12: 12 exp, 12 add, 12 div, 24 mul; 60 mul, 24 add.
     "experts": (
@@ -300,7 +330,8 @@ def test_weights_and_statistics() -> None:
     norms = (RMSNorm, LayerNorm, GroupNorm, ChannelNorm)
     for layer, inputs in ALL.values():
         weights, statistics = layer.weights(*inputs), layer.statistics(*inputs)
-        assert bool(weights) == isinstance(layer, (*trained, *norms, Experts))
+        normed = isinstance(layer, Attention) and layer.head_norm
+        assert bool(weights) == (normed or isinstance(layer, (*trained, *norms, Experts)))
         assert bool(statistics) == isinstance(layer, (BatchNorm, Experts))
         for tensor in (*weights, *statistics):  # torch.compile writes it into a program
             assert tensor.isidentifier()
@@ -327,6 +358,10 @@ def test_weights_and_statistics() -> None:
         (MaxPool(2, 2, padding=0), "MaxPool(kernel=2, stride=2)"),
         (Attention(4, 2, 10000), "Attention(heads=4, groups=2, rotary=10000.0)"),
         (Attention(4, 2), "Attention(heads=4, groups=2, rotary=10000.0)"),
+        (
+            Attention(4, 2, window=8, head_norm=True),
+            "Attention(heads=4, groups=2, rotary=10000.0, window=8, head_norm=True)",
+        ),
     ],
 )
 def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was(layer: Layer, text: str) -> None:
@@ -457,6 +492,7 @@ TWO_OR_MORE = "needs two or more inputs of one"
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),
         (lambda: Attention(4, 3), "Attention: 4 heads in 3 groups"),
+        (lambda: Attention(4, window=-1), "Attention: window is -1, not a whole number from 0 to 2^31 − 1"),
         (lambda: Attention(2, rotary=0.5), f"Attention: rotary 0.5 {ROTARY}"),
         (lambda: Attention(2, rotary=inf), f"Attention: rotary inf {ROTARY}"),
         (lambda: Attention(2, rotary=True), f"Attention: rotary True {ROTARY}"),

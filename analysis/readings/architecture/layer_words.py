@@ -82,7 +82,8 @@ def _(layer: Embedding) -> str:
 @words.register
 def _(layer: Attention) -> str:
     groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
-    return f"attention {layer.heads} heads{groups}"
+    window = f", window {layer.window}" if layer.window else ""
+    return f"attention {layer.heads} heads{groups}{window}{', head norm' if layer.head_norm else ''}"
 
 
 @words.register

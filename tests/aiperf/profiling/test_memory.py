@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
+from nas.morphisms.sites import replaced
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
@@ -71,12 +74,20 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
         assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
 
 
+def windowed(graph: Graph) -> Graph:
+    attentions = {name: graph.node[name].layer for name in graph.node if name.endswith("attention")}
+    return replaced(
+        graph, {name: replace(layer, window=16, head_norm=True) for name, layer in attentions.items()}
+    )
+
+
 MODELLED = {
     "images": residual((3, 32, 32), widths=(8, 16)),
     "modern images": modern(32),
     "weights": residual((3, 8, 8), widths=(64, 256)),
     "text": llama_2x64((64,)),
     "other text": gpt_4x128((32,)),
+    "windowed text": windowed(llama_2x64((64,))),
 }
 
 MORE = {"modern images": 4 * EXAMPLES}

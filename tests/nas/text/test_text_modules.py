@@ -101,6 +101,20 @@ def test_no_position_sees_what_follows(heads: int, rotary: float) -> None:
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
+def test_a_window_hides_what_is_far_behind() -> None:
+    """And a text that is shorter than the network's is masked alike."""
+    layer, inputs = Attention(2, 2, rotary=0.0, window=3), ((7, 8),) * 3
+    q, k, v = [torch.randn(1, *shape) for shape in inputs]
+    module = module_of(layer, *inputs)
+    before = module(q, k, v)
+    torch.testing.assert_close(module(q[:, :5], k[:, :5], v[:, :5]), before[:, :5])
+    for tensor in (k, v):
+        tensor[:, 1] = 100.0
+    after = module(q, k, v)
+    changed = (before != after).flatten(2).any(2)[0].tolist()
+    assert changed == [False, True, True, True, False, False, False]
+
+
 @pytest.mark.parametrize("build", [gpt_4x128, llama_4x128])
 def test_channels_last_in_memory_changes_nothing(build: Callable[..., Graph]) -> None:
     graph = build((12,))

@@ -66,7 +66,7 @@ class Experts(Layer):
         return positions * (self.experts + self.chosen * inside + d)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        """Of the experts that are chosen. Those that are not make nothing."""
+        """The operations of the router and of the experts that are chosen; the others make nothing."""
         (positions, d), k, all_of = inputs[0], self.chosen, self.experts
         products = Ops(mac=positions * all_of * d)
         # balance: add E; the k greatest: cmp (E − 1) + … + (E − k); differences from the greatest: add k,

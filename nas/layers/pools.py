@@ -130,7 +130,7 @@ class AdaptiveAveragePool(Layer):
     frees_output = True
     keeps_sign = True
     size: Sides
-    """Of the area out: one number for both sides, or (height, width)."""
+    """The area that it puts out: one number for both sides, or (height, width)."""
 
     def __post_init__(self) -> None:
         settle_sides(self, "size")
@@ -196,8 +196,8 @@ class GlobalPool(Layer):
 
 
 def _means(x: int, y: int, taps: int, overlap: bool) -> Cost:
-    """Of `taps` elements in all windows together. Where these overlap, an input element gathers its gradient
-    from several of them."""
+    """The cost of means over `taps` elements in all windows together. Where these overlap, an input element
+    gathers its gradient from several of them."""
     mean = Ops(add=taps - y, div=y)
     return Cost(mean, Ops(mul=x, add=taps if overlap else 0), Ops(), mean)
 

@@ -157,7 +157,7 @@ class Convolution(Windowed):
 
 
 def both(sides: Sides) -> tuple[int, int]:
-    """Of the height and of the width."""
+    """The size along the height and the one along the width."""
     return sides if isinstance(sides, tuple) else (sides, sides)
 
 

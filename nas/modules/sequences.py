@@ -25,7 +25,8 @@ from nas.modules.table import module_of
 
 
 class _Positions(nn.Module):
-    """Of a shorter text those of its positions, so that one network is timed on texts of several lengths."""
+    """Adds the learned numbers of the positions that there are: one network is timed on texts of several
+    lengths."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

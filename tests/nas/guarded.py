@@ -41,7 +41,7 @@ class Case:
 
 
 def convolutions(share: int) -> Iterator[Case]:
-    """Of all combinations that the search can produce one in `share`, the same ones each time."""
+    """One in `share` of all combinations that the search can produce, the same ones each time."""
     kernels, strides, formats = (1, 3, 5, 7), (1, 2, 4), ("fp32", "bf16")
     every = itertools.product(WIDTHS, WIDTHS, kernels, strides, SIDES, (1, 2, 5), formats, (1, 2))
     drawn = random.Random(share)

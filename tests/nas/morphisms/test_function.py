@@ -145,7 +145,7 @@ def test_state_follows_the_gradient_and_what_is_new_learns_in_two_steps(kind: ty
 
 @every_kind
 def test_squares_and_steps_follow_from_the_same_factor(kind: type[Morphism]) -> None:
-    """Of a share s of the gradient Adam's v has s². A tensor of which a part is taken goes on with its steps,
+    """Adam's v has s² of a share s of the gradient. A tensor of which a part is taken goes on with its steps,
     one that is wholly new begins at 0."""
     scaled = 0
     for _, parent, morphism in cases(kind, 2):
@@ -204,7 +204,7 @@ def of_the_space(graph: Graph) -> Graph:
 @settings(max_examples=60)
 @given(graphs() | texts().map(of_the_space), st.data())
 def test_any_child_keeps_the_function(graph: Graph, data: st.DataObject) -> None:
-    """Of networks of any form, and at places that nothing would propose: what applies must be right."""
+    """What applies must be right, in networks of any form and at places that nothing would propose."""
     kinds = data.draw(st.lists(st.sampled_from(kinds_for(graph)), min_size=4, max_size=4, unique=True))
     found = [morphism for kind in kinds for morphism in proposals(graph, kind, 1)]
     assume(found)
@@ -356,7 +356,7 @@ def logits(graph: Graph, weights: Weights, dtype: torch.dtype, train: bool = Fal
 
 
 def gradients(found: Network) -> dict[str, Array]:
-    """Of the loss of one training step."""
+    """The gradients of the loss of one training step."""
     graph, tensors = found.graph, found.tensors()
     read = examples(graph, 64)
     right = 3 * read + 1 if graph.head.symbols_in else torch.arange(len(read))

@@ -21,14 +21,22 @@ if TYPE_CHECKING:
     from nas.layers.onnx_place import LayerPlace
 
 
-@dataclass(frozen=True)
-class GELU(Layer):
-    """x·Φ(x) with Φ(x) = (1 + erf(x/√2))/2, exactly (Hendrycks and Gimpel, arXiv:1606.08415)."""
+class Elementwise:
+    """What layers share that take every element by itself, and whose backward pass needs what they read
+    unless they say otherwise. No layer itself: a record could name it."""
 
     frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return only(self, inputs)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+
+@dataclass(frozen=True)
+class GELU(Elementwise, Layer):
+    """x·Φ(x) with Φ(x) = (1 + erf(x/√2))/2, exactly (Hendrycks and Gimpel, arXiv:1606.08415)."""
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x = prod(inputs[0])
@@ -38,9 +46,6 @@ class GELU(Layer):
         # Φ + : add; times dy: mul
         return {"gelu": Cost(forward, Ops(mul=5 * x, add=x, exp=x), Ops(), forward)}
 
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        return keeps_input(reads[0])
-
     def torch_line(self, *inputs: Shape) -> TorchLine:
         return TorchLine("F.gelu({0})")
 
@@ -49,22 +54,14 @@ class GELU(Layer):
 
 
 @dataclass(frozen=True)
-class SiLU(Layer):
+class SiLU(Elementwise, Layer):
     """x·σ(x) with σ(x) = 1/(1 + exp(−x)) (Elfwing et al., arXiv:1702.03118)."""
-
-    frees_output = True
-
-    def shape(self, *inputs: Shape) -> Shape:
-        return only(self, inputs)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x = prod(inputs[0])
         forward = Ops(exp=x, add=x, div=x, mul=x)
         # dy·σ·(1 + x·(1 − σ)). 1 − σ: add; times x: mul; 1 + : add; times σ: mul; times dy: mul
         return {"silu": Cost(forward, Ops(mul=3 * x, add=2 * x), Ops(), forward)}
-
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        return keeps_input(reads[0])
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
         return TorchLine("F.silu({0})")
@@ -74,13 +71,8 @@ class SiLU(Layer):
 
 
 @dataclass(frozen=True)
-class SquaredReLU(Layer):
+class SquaredReLU(Elementwise, Layer):
     """max(x, 0)² (So et al., "Primer", NeurIPS 2021)."""
-
-    frees_output = True
-
-    def shape(self, *inputs: Shape) -> Shape:
-        return only(self, inputs)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x = prod(inputs[0])
@@ -103,13 +95,8 @@ class SquaredReLU(Layer):
 
 
 @dataclass(frozen=True)
-class HardSwish(Layer):
+class HardSwish(Elementwise, Layer):
     """x·min(max(x + 3, 0), 6)/6 (Howard et al., "Searching for MobileNetV3", ICCV 2019)."""
-
-    frees_output = True
-
-    def shape(self, *inputs: Shape) -> Shape:
-        return only(self, inputs)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x = prod(inputs[0])
@@ -117,9 +104,6 @@ class HardSwish(Layer):
         forward = Ops(add=x, cmp=2 * x, mul=2 * x)
         # 0 below −3 and dy above 3: cmp 2; between them dy·(x/3 + 1/2): mul, add, mul
         return {"hard_swish": Cost(forward, Ops(add=x, cmp=2 * x, mul=2 * x), Ops(), forward)}
-
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        return keeps_input(reads[0])
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
         return TorchLine("F.hardswish({0})")
@@ -129,13 +113,8 @@ class HardSwish(Layer):
 
 
 @dataclass(frozen=True)
-class HardSigmoid(Layer):
+class HardSigmoid(Elementwise, Layer):
     """min(max(x + 3, 0), 6)/6, as in `HardSwish`."""
-
-    frees_output = True
-
-    def shape(self, *inputs: Shape) -> Shape:
-        return only(self, inputs)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x = prod(inputs[0])
@@ -146,9 +125,6 @@ class HardSigmoid(Layer):
 
     def is_non_negative(self, *inputs: bool) -> bool:
         return True
-
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        return keeps_input(reads[0])
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
         return TorchLine("F.hardsigmoid({0})")

@@ -116,6 +116,10 @@ class Layer:
         """Shapes of the tensors that are kept but not trained, by name."""
         return {}
 
+    def table(self, *inputs: Shape) -> Shape | None:
+        """The shape (symbols, features) of the embedding whose weight it computes with; None: its own."""
+        return None
+
     def start(self, tensor: str, *inputs: Shape) -> Start:
         """What the tensor of that name, one of `weights` or `statistics`, is filled with before training."""
         raise self.missing(f"starting values of {tensor!r}", "start")

@@ -48,6 +48,8 @@ class LayerPlace:
     weights: Mapping[str, Array]
     """The layer's tensors, by name."""
     reads: tuple[Shape, ...]
+    table: str = ""
+    """The name of the weight of the embedding that the layer computes with, if it does."""
 
     def weight(self, tensor: str) -> str:
         """The name of one of the layer's tensors, which is written into the file."""

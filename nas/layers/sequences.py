@@ -7,7 +7,7 @@ are counted, unlike those of a batch norm, which are made once for a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence, symbols
 from nas.layers.start import Constant, Start, of_text
 from nas.layers.torch_line import TorchLine, options
+from nas.layers.windows import LATER
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -60,13 +61,18 @@ class Embedding(Layer):
         at.last("Gather", at.weight("weight"), inputs[0])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Linear(Layer):
-    """A fully connected layer at each position by itself. Weight: (features, features in)."""
+    """A fully connected layer at each position by itself. Weight: (features, features in).
+
+    If it is `tied`, it is the output, and has no weight: it computes with that of the one embedding of the
+    network that has as many symbols as it has features (Press and Wolf, EACL 2017).
+    """
 
     frees_output = True
     features: int
     bias: bool = False
+    tied: bool = field(default=False, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         refuse_no_sizes(self, "features")
@@ -74,8 +80,11 @@ class Linear(Layer):
     def shape(self, *inputs: Shape) -> Shape:
         return (sequence(self, inputs)[0], self.features)
 
+    def table(self, *inputs: Shape) -> Shape | None:
+        return (self.features, inputs[0][1]) if self.tied else None
+
     def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
-        weight = {"weight": (self.features, inputs[0][1])}
+        weight = {} if self.tied else {"weight": (self.features, inputs[0][1])}
         return {**weight, "bias": (self.features,)} if self.bias else weight
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
@@ -96,11 +105,18 @@ class Linear(Layer):
         return of_product(narrow, reads[0])
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
+        if self.tied:
+            bias = ", {own}" if self.bias else ""
+            made = f"nn.Parameter(torch.empty({self.features}))" if self.bias else ""
+            return TorchLine(f"F.linear({{0}}, {{table}}.weight{bias})", made)
         bias = options((self.bias, True, "bias=False"))
         return TorchLine("{own}({0})", f"nn.Linear({inputs[0][-1]}, {self.features}{bias})")
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
-        weight = at.constant("weight", at.weights["weight"].T)
+        if self.tied:
+            weight = at.step("Transpose", at.table, perm=(1, 0))
+        else:
+            weight = at.constant("weight", at.weights["weight"].T)
         if not self.bias:
             return at.last("MatMul", inputs[0], weight)
         return at.last("Add", at.step("MatMul", inputs[0], weight), at.weight("bias"))

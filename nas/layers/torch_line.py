@@ -11,7 +11,8 @@ from nas.layers.windows import Sides, Windowed
 class TorchLine:
     """What computes a node: `made` once where it has weights, `computed` at each pass.
 
-    "{own}" in them stands for its module, "{0}", "{1}" for what it reads.
+    "{own}" in them stands for its module, "{table}" for that of the embedding whose weight it computes with,
+    "{0}", "{1}" for what it reads.
     """
 
     computed: str

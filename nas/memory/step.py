@@ -64,9 +64,16 @@ class _Passes:
     _weights: Counter[str] = field(default_factory=Counter)
     """Numbers in the weights of each node."""
 
+    _summed: set[str] = field(default_factory=set)
+    """Embeddings whose weight another node computes with, too: their gradient is added to that of this node,
+    which comes first."""
+
     def __post_init__(self) -> None:
         for name, shape in self.graph.weights.items():
             self._weights[name.rsplit(".", 1)[0]] += prod(shape)
+        for name, embedding in self.graph.tables.items():
+            self._weights[name] += prod(self.graph.weights[f"{embedding}.weight"])
+        self._summed.update(self.graph.tables.values())
 
     @property
     def all_gradients(self) -> int:
@@ -145,7 +152,7 @@ class _Passes:
         for tensor in tensors:
             self._give_back(tensor)
         self._look(narrow + weights)  # the narrow gradient becomes that in fp32
-        if not self.keeps_gradients:
+        if not self.keeps_gradients and node.name not in self._summed:
             self.gradients += weights
         for name, place in found:
             towards[name] = self._sum(towards[name], place) if name in towards else place

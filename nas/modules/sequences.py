@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention
 
 from nas.layers import (
     GELU,
@@ -34,6 +34,21 @@ class _Positions(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return values + self.weight[: values.shape[1]]
+
+
+class Tied(nn.Module):
+    """Computes with the weight of an embedding, which remains that module's own."""
+
+    embedding: tuple[nn.Module] | None = None
+    """Set by the network. In a tuple, so that its weight is not a parameter of two modules."""
+
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(layer.features)) if layer.bias else None
+
+    def forward(self, values: Tensor) -> Tensor:
+        assert self.embedding is not None, "a tied layer belongs to a network"
+        return linear(values, self.embedding[0].weight, self.bias)  # type: ignore[arg-type]
 
 
 class _Squares(nn.Module):
@@ -123,7 +138,7 @@ def _(layer: Embedding, *inputs: Shape) -> nn.Module:
 
 @module_of.register
 def _(layer: Linear, *inputs: Shape) -> nn.Module:
-    return nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
+    return Tied(layer) if layer.tied else nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
 
 
 @module_of.register

@@ -24,7 +24,8 @@ def operators(graph: Graph, weights: Weights) -> Written:
         reads = graph.reads(node)
         tensors = (*node.layer.weights(*reads), *node.layer.statistics(*reads))
         own = {tensor: weights[f"{node.name}.{tensor}"] for tensor in tensors}
-        place = LayerPlace(draft, names[node.name], own, reads)
+        table = f"{names[graph.tables[node.name]]}.weight" if node.name in graph.tables else ""
+        place = LayerPlace(draft, names[node.name], own, reads, table)
         node.layer.onnx(place, *[names[name] for name in node.inputs])
     return draft
 

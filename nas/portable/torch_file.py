@@ -53,7 +53,9 @@ def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
 
 def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str]) -> str:
     own = names[node.name]
-    text = line.computed.format(*[names[name] for name in node.inputs], own=f"self.{own}")
+    table = names.get(graph.tables.get(node.name, ""), "")
+    read = [names[name] for name in node.inputs]
+    text = line.computed.format(*read, own=f"self.{own}", table=f"self.{table}")
     shape = graph.shapes[node.name]
     changed = shape != graph.shapes[node.inputs[0]]
     return f"{own} = {text}" + (f"  # {_shown(shape)}" if changed else "")

@@ -128,7 +128,7 @@ FORMS: Mapping[str, tuple[int, int, int, int, int, bool]] = {
 }
 
 
-def standard(form: str, **options: Any) -> Graph:
+def standard(form: str, tied: bool = False, **options: Any) -> Graph:
     """One block of attention, with these options, and MLP. `plain`: squared ReLU, biases; `gated`: SiLU, no
     biases."""
     width, heads, groups, each, features, bias = FORMS[form]
@@ -149,7 +149,7 @@ def standard(form: str, **options: Any) -> Graph:
         inside = put("block1.mlp.product", Product(), inside, put("block1.mlp.gate", Linear(features), norm))
     put("block1.add2", Add(), trunk, put("block1.mlp.out", Linear(width, bias), inside))
     put("norm", RMSNorm())
-    put("symbols", Linear(SYMBOLS))
+    put("symbols", Linear(SYMBOLS, tied=tied))
     return draft.graph(POSITIONS, head=NextSymbol())
 
 
@@ -302,6 +302,7 @@ TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {
     "grown plain": cache(lambda: grown(3, 6, standard("plain"))),
     "grown gated": cache(lambda: grown(2, 6, standard("gated"))),
     "mixed": cache(mixed),
+    "tied": cache(lambda: standard("plain", tied=True)),
     "windowed": cache(lambda: standard("gated", window=3, head_norm=True)),
     "llama": cache(lambda: TEXT_SEEDS["llama-2x64"]((POSITIONS,), SYMBOLS)),
 }

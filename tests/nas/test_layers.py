@@ -358,6 +358,8 @@ def test_weights_and_statistics() -> None:
         (MaxPool(2, 2, padding=0), "MaxPool(kernel=2, stride=2)"),
         (Attention(4, 2, 10000), "Attention(heads=4, groups=2, rotary=10000.0)"),
         (Attention(4, 2), "Attention(heads=4, groups=2, rotary=10000.0)"),
+        (Linear(8), "Linear(features=8, bias=False)"),
+        (Linear(8, tied=True), "Linear(features=8, bias=False, tied=True)"),
         (
             Attention(4, 2, window=8, head_norm=True),
             "Attention(heads=4, groups=2, rotary=10000.0, window=8, head_norm=True)",

@@ -71,7 +71,8 @@ def _(layer: AdaptiveAveragePool) -> str:
 @words.register(Dense)
 @words.register(Linear)
 def _(layer: Dense | Linear) -> str:
-    return f"{kind_of(layer)} {layer.features}"
+    tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
+    return f"{kind_of(layer)} {layer.features}{tied}"
 
 
 @words.register

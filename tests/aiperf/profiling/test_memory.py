@@ -15,7 +15,7 @@ from aiperf.proposing.memory import step_parts, training_bytes
 from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
-from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
+from nas.layers import Attention, Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
 from nas.morphisms.sites import replaced
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
@@ -75,10 +75,10 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
 
 
 def windowed(graph: Graph) -> Graph:
-    attentions = {name: graph.node[name].layer for name in graph.node if name.endswith("attention")}
-    return replaced(
-        graph, {name: replace(layer, window=16, head_norm=True) for name, layer in attentions.items()}
-    )
+    """With a window and a norm in each attention, and its embedding and its output tied."""
+    attentions = [node for node in graph.nodes if isinstance(node.layer, Attention)]
+    layers = {node.name: replace(node.layer, window=16, head_norm=True) for node in attentions}
+    return replaced(graph, {**layers, "symbols": Linear(graph.classes, tied=True)})
 
 
 MODELLED = {

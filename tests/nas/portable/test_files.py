@@ -41,6 +41,7 @@ from nas.seeds import residual
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import Array
 from tests.nas.graphs import chain, graphs, grouped
+from tests.nas.grown import standard
 from tests.nas.networks import examples, network, random_weights
 from tests.nas.text.samples import texts
 
@@ -125,6 +126,7 @@ WIDE_STRIDES = chain(
     [
         grouped(5, 12),
         *(TEXT_SEEDS[name]((16,)) for name in ("gpt-4x128", "llama-4x128")),
+        standard("gated", tied=True),
         WIDE_STRIDES,
         # The last window may end beyond the padding. Its mean is over what lies before that end: torch
         # divides by fewer taps there.

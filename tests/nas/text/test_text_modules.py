@@ -20,6 +20,7 @@ from nas.modules import Network, module_of
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128, llama_4x128
 from nas.weights import initial
 from tests.nas.graphs import Draft
+from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network
 from tests.nas.text.naive import Tallies, naive
 from tests.nas.text.samples import TEXT_SAMPLES, texts
@@ -113,6 +114,23 @@ def test_a_window_hides_what_is_far_behind() -> None:
     after = module(q, k, v)
     changed = (before != after).flatten(2).any(2)[0].tolist()
     assert changed == [False, True, True, True, False, False, False]
+
+
+def test_a_tied_network_is_the_other_with_one_weight_twice() -> None:
+    """The gradient of that weight is the sum of both."""
+    tied, apart = (standard("gated", tied=tied) for tied in (True, False))
+    assert apart.num_parameters - tied.num_parameters == apart.shapes["embedding"][1] * apart.classes
+    one, other = network(tied, torch.float64), Network(apart).double()
+    values = {name: tensor.detach().numpy() for name, tensor in one.tensors().items()}
+    other.load({**values, "symbols.weight": values["embedding.weight"]})
+    read = examples(tied)
+    torch.testing.assert_close(one(read), other(read))
+    for found in (one, other):
+        loss(found(read)).backward()
+    gradients = {name: tensor.grad for name, tensor in other.tensors().items()}
+    gradients["embedding.weight"] += gradients.pop("symbols.weight")
+    for name, tensor in one.tensors().items():
+        torch.testing.assert_close(tensor.grad, gradients[name])
 
 
 @pytest.mark.parametrize("build", [gpt_4x128, llama_4x128])

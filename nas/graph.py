@@ -106,6 +106,36 @@ class Graph:
                 if INPUT in node.inputs and not node.layer.reads_symbols:
                     kind = type(node.layer).__name__
                     raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of {INPUT!r}")
+        for node, found in zip(self.nodes, facts):
+            if found.table:
+                self._check_tied(node, found.table)
+
+    def _check_tied(self, node: Node, table: Shape) -> None:
+        if node.name != self.output:
+            raise ShapeError(f"{node.name}: it is tied to an embedding; only the output can be")
+        if (num := len(self._embeddings(table))) != 1:
+            symbols, features = table
+            raise ShapeError(
+                f"{node.name}: it is tied to the embedding of {symbols} symbols and {features} features; the "
+                f"graph has {num} of these, and needs one"
+            )
+
+    def _embeddings(self, table: Shape) -> list[str]:
+        """The nodes that embed symbols with a weight of this shape."""
+        return [
+            node.name
+            for node, facts in zip(self.nodes, self._facts)
+            if node.layer.reads_symbols and facts.weights.get("weight") == table
+        ]
+
+    @cached_property
+    def tables(self) -> Mapping[str, str]:
+        """For each node that computes with the weight of an embedding, the node that has it."""
+        return {
+            node.name: self._embeddings(facts.table)[0]
+            for node, facts in zip(self.nodes, self._facts)
+            if facts.table
+        }
 
     @property
     def output(self) -> str:
@@ -286,6 +316,10 @@ class _Facts:
     @cached_property
     def weights(self) -> Mapping[str, Shape]:
         return self.layer.weights(*self.inputs)
+
+    @cached_property
+    def table(self) -> Shape | None:
+        return self.layer.table(*self.inputs)
 
     @cached_property
     def num_parameters(self) -> int:

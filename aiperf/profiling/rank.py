@@ -96,7 +96,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
         validated=tally.of,
         validate_seconds=seconds,
         memory=memory,
-        modelled=step_parts(graph, training, examples, work.ranks, device.kind),
+        modelled=step_parts(graph, training, examples, work.ranks, device.kind) or {},
         predicted=predict_memory(graph, work, device, examples) if position == 0 else None,
         ceilings=ceilings,
         trace=TRACE if work.trace else "",

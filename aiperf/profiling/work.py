@@ -89,11 +89,13 @@ def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
 
 
 def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
-    """Raises WorldError if the step would need more memory than the device has, by the model of
+    """Raises WorldError if the step is known to need more memory than the device has, by the model of
     `run --dry-run`. All ranks share the memory of a CPU."""
     format = "bf16" if work.training.format == AUTO else work.training.format
     own = work.hyper.batch_size // work.ranks
     parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)
+    if parts is None:
+        return
     needed = work.ranks * sum(parts.values())
     if needed > device_bytes:
         examples = f"{work.hyper.batch_size} {graph.head.example}s"

@@ -29,8 +29,8 @@ class Forecast:
     """Upper bound on the disk space of kept weights: living parents, trials in flight and the best network,
     all at the bound on parameters."""
     journal_bytes: int
-    memory_bytes: int
-    """Memory of a device that trains the seed (`aiperf.proposing.memory`)."""
+    memory_bytes: int | None
+    """Memory of a device that trains the seed (`aiperf.proposing.memory`); None where it is unknown."""
 
 
 def forecast(

@@ -29,11 +29,12 @@ class Memory:
     def bounded(
         self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
     ) -> Point:
-        """`chosen`, with the configured batch if a larger one would not fit."""
+        """`chosen`, with the configured batch unless a larger one is known to fit."""
         if chosen.batch <= 1:
             return chosen
         examples = int(-(-chosen.batch * training.batch_size // ranks))
-        fits = training_bytes(graph, training, examples, ranks) <= SHARE * device_bytes
+        needed = training_bytes(graph, training, examples, ranks)
+        fits = needed is not None and needed <= SHARE * device_bytes
         if fits and graph.num_activations * examples < self._overflow:
             return chosen
         return replace(chosen, batch=1.0)

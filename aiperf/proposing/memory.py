@@ -7,32 +7,41 @@ from math import prod
 
 from aiperf.config import TrainingConfig
 from nas.graph import Graph
+from nas.layers import MissingReading
+from nas.layers.footprint import INDEX
 from nas.matrices import hidden_matrices
 from nas.memory import step_memory
-from nas.memory.footprint import INDEX
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
 
 
-def training_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = "") -> int:
+def training_bytes(
+    graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
+) -> int | None:
     """Memory in bytes of a trial on one of `ranks` devices of a kind, with `examples` per step on that
     device: the step itself, and the copy of the best network so far that each rank holds, with its optimizer
-    state."""
-    best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
-    return sum(step_parts(graph, training, examples, ranks, kind).values()) + best
+    state. None: unknown, because a layer does not state its memory."""
+    parts = step_parts(graph, training, examples, ranks, kind)
+    if parts is None:
+        return None
+    return sum(parts.values()) + FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
 
 
 def step_parts(
     graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
-) -> dict[str, int]:
+) -> dict[str, int] | None:
     """Memory in bytes of an eager step at its peak, by what it holds; the sum is the peak.
 
     The part of oneDNN exists on a CPU only. Memory that cuDNN and other libraries allocate is not included.
+    None: unknown, because a layer does not state its memory.
     """
     weights = FP32_BYTES * graph.num_parameters
-    step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
+    try:
+        step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
+    except MissingReading:
+        return None
     highest = max(step.highest, step.gradients + _update_bytes(graph, training))
     by_onednn = {"onednn": max(0, step.highest_by_onednn - highest)} if kind == PROCESSOR else {}
     return {

@@ -86,13 +86,19 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         _rank(config, manifest, seen.least_ranked_hours),
         *([("tuning", told)] if told else []),
         *_energy(devices),
-        ("memory of a device", f"about {bytes_text(seen.memory_bytes)} for the seed (modelled)"),
+        ("memory of a device", _memory_text(seen.memory_bytes)),
         (
             "disk",
             f"up to {bytes_text(seen.weights_bytes)} of weights, {bytes_text(seen.journal_bytes)} of journal",
         ),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
+
+
+def _memory_text(amount: int | None) -> str:
+    if amount is None:
+        return "unknown: a layer of the seed does not state its memory"
+    return f"about {bytes_text(amount)} for the seed (modelled)"
 
 
 def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[str, str]:

@@ -101,7 +101,8 @@ class Recorded:
     validate_seconds: float
     memory: MeasuredMemory
     modelled: Mapping[str, int]
-    """Memory in bytes by what it holds, as the model of `run --dry-run` computes it."""
+    """Memory in bytes by what it holds, as the model of `run --dry-run` computes it; empty where a layer does
+    not state its memory."""
     predicted: PredictedMemory | None = None
     """None if torch cannot predict the step without a device."""
     ceilings: Ceilings | None = None

@@ -128,7 +128,7 @@ def _memory(found: Profile) -> Picture:
         f"memory-{found.size}",
         f"Memory of a rank, examples of {shape_text(found)}",
         f"The peak is {bytes_text(peak.measured or 0)}; `run --dry-run` predicts "
-        f"{bytes_text(peak.modelled or 0)}.",
+        f"{'an unknown amount' if peak.modelled is None else bytes_text(peak.modelled)}.",
         [row.name for row in rows],
         {
             "measured": ("blue", [row.measured for row in rows]),

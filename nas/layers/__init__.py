@@ -1,4 +1,4 @@
-"""Every layer: its shape, its weights and its operations, stated once and derived everywhere else.
+"""Every layer: its shape, weights, operations, memory and exported forms, stated once in its class.
 
 Shapes are (channels, height, width) or (features,), of sequences (positions,) or (positions, features), all
 without a batch dimension. A layer stores only
@@ -6,13 +6,14 @@ what was chosen; what it reads is given by the graph. Closed forms use x element
 Padding is (kernel - 1) // 2 on every side unless it is stated, and padding taps count as operations.
 """
 
-from nas.layers.activations import GELU, SiLU, SquaredReLU
+from nas.layers.activations import GELU, HardSigmoid, HardSwish, SiLU, SquaredReLU
 from nas.layers.attention import Attention
 from nas.layers.convolutions import Conv2d, DepthwiseConv2d
 from nas.layers.dense import Dense, softmax_cross_entropy
 from nas.layers.experts import Experts
-from nas.layers.joins import Add, Concat, Flatten, Product
-from nas.layers.layer import Layer
+from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Product, Upsample
+from nas.layers.layer import Layer, MissingReading
+from nas.layers.norms import ChannelNorm, GroupNorm
 from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
 from nas.layers.sequences import Embedding, LayerNorm, Linear, Positions, RMSNorm
@@ -26,6 +27,8 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNorm",
+    "ChannelNorm",
+    "ChannelShuffle",
     "Concat",
     "Conv2d",
     "Convolution",
@@ -37,10 +40,14 @@ __all__ = [
     "Flatten",
     "Gate",
     "GlobalPool",
+    "GroupNorm",
+    "HardSigmoid",
+    "HardSwish",
     "Layer",
     "LayerNorm",
     "Linear",
     "MaxPool",
+    "MissingReading",
     "Positions",
     "Product",
     "RMSNorm",
@@ -50,6 +57,7 @@ __all__ = [
     "ShapeError",
     "SiLU",
     "SquaredReLU",
+    "Upsample",
     "Windowed",
     "Windows",
     "is_size",

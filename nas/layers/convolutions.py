@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import prod, sqrt
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import Footprint, Read, of_product
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
+from nas.layers.start import Constant, Normal, Start
+from nas.layers.torch_line import TorchLine, options, side
 from nas.layers.windows import LATER, Convolution, Sides, Windowed
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 TOO_FEW_CHANNELS = 16
 """On a CPU, oneDNN's gradient of the weights of a strided 1x1 convolution writes past its scratch memory
@@ -23,10 +30,25 @@ where the layer reads fewer channels than a vector register holds numbers of 32 
 https://github.com/uxlfoundation/oneDNN/issues/6035"""
 
 
+@dataclass(frozen=True)
+class Executed:
+    """How torch is asked for a convolution, so that it meets no fault of oneDNN. The numbers are those of the
+    layer; modules, exported files and the model of memory all read it here."""
+
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    margin: tuple[int, int] | None = None
+    """The padding that is made a part of the image first, in place of the convolution's own."""
+    by_pixels: bool = False
+    """Whether, on a processor, the pixels at each stride are taken first: TOO_FEW_CHANNELS. What then is
+    computed has no stride."""
+
+
 @dataclass(frozen=True, repr=False)
 class Conv2d(Convolution, Layer):
     """A convolution. Weight: (channels, channels in / groups, kernel, kernel); bias: (channels,)."""
 
+    frees_output = True
     mixes_channels = True
     centred = True
     channels: int
@@ -35,6 +57,7 @@ class Conv2d(Convolution, Layer):
     groups: int = 1
     padding: Sides | None = field(default=None, kw_only=True, metadata=LATER)
     bias: bool = field(default=False, kw_only=True, metadata=LATER)
+    dilation: Sides = field(default=1, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         refuse_no_sizes(self, "channels", "groups")
@@ -67,6 +90,66 @@ class Conv2d(Convolution, Layer):
     def convolution(self, *inputs: Shape) -> Conv2d:
         return self
 
+    def executed(self, *inputs: Shape) -> Executed:
+        """How torch is asked for it; see `Executed`."""
+        (channels, *area) = inputs[0]
+        down, right = self.windows(area)
+        # Where a stride is wider than the image, oneDNN on AVX-512 in bf16 reads gradients of taps that meet
+        # padding only from memory never written. Beyond the image a stride changes nothing, if there is one
+        # window.
+        stride = min(down.stride, down.side), min(right.stride, right.side)
+        if stride != self.strides and self.padding is not None:
+            # The last of two windows may be at the end of the padding, so this becomes a part of the image.
+            stride = min(down.stride, down.padded), min(right.stride, right.padded)
+            return Executed(stride, (0, 0), margin=self.paddings)
+        few = self.groups == 1 and channels < TOO_FEW_CHANNELS
+        return Executed(stride, self.paddings, by_pixels=few and self.kernel == 1 and stride != (1, 1))
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        """He et al., "Delving Deep into Rectifiers", ICCV 2015, by the fan out, as torchvision's ResNet."""
+        if tensor == "bias":
+            return Constant(0)
+        return Normal(sqrt(2 / (self.channels * prod(self.kernels))))
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        found = of_product(narrow, reads[0])
+        (channels, *area) = reads[0].shape
+        if self.executed(reads[0].shape).by_pixels:
+            # The pool that takes the pixels keeps what it reads.
+            pixels = channels * prod(along.num for along in self.windows(area)) * narrow
+            found = replace(found, keeps=(0,), inside=found.inside + pixels, backward=found.backward + pixels)
+        return replace(found, blocked_weights=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        how, read = self.executed(*inputs), "{0}"
+        stride = how.stride
+        if how.margin is not None:
+            height, width = how.margin
+            read = f"F.pad({{0}}, ({width}, {width}, {height}, {height}))"
+        elif how.by_pixels:
+            read, stride = f"{{0}}[:, :, ::{stride[0]}, ::{stride[1]}]", (1, 1)
+        given = options(
+            (stride, (1, 1), f"stride={side(stride)}"),
+            (how.padding, (0, 0), f"padding={side(how.padding)}"),
+            (self.dilations, (1, 1), f"dilation={side(self.dilations)}"),
+            (self.groups, 1, f"groups={self.groups}"),
+            (self.bias, True, f"bias={self.bias}"),
+        )
+        made = f"nn.Conv2d({inputs[0][0]}, {self.channels}, {self.kernel}{given})"
+        return TorchLine(f"{{own}}({read})", made)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        height, width = self.paddings
+        tensors = [at.weight(name) for name in ("weight", "bias") if name in at.weights]
+        at.last(
+            "Conv",
+            *(inputs[0], *tensors),
+            strides=self.strides,
+            dilations=self.dilations,
+            pads=(height, width, height, width),
+            group=self.groups,
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class DepthwiseConv2d(Windowed, Layer):
@@ -76,11 +159,13 @@ class DepthwiseConv2d(Windowed, Layer):
     groups as channels. Weight: (channels, 1, kernel, kernel); bias: (channels,).
     """
 
+    frees_output = True
     centred = True
     kernel: Sides = 3
     stride: Sides = 1
     padding: Sides | None = field(default=None, kw_only=True, metadata=LATER)
     bias: bool = field(default=False, kw_only=True, metadata=LATER)
+    dilation: Sides = field(default=1, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         self.settle()
@@ -96,4 +181,24 @@ class DepthwiseConv2d(Windowed, Layer):
 
     def convolution(self, *inputs: Shape) -> Conv2d:
         channels = image(self, inputs)[0]
-        return Conv2d(channels, self.kernel, self.stride, channels, padding=self.padding, bias=self.bias)
+        return Conv2d(
+            channels,
+            self.kernel,
+            self.stride,
+            channels,
+            padding=self.padding,
+            bias=self.bias,
+            dilation=self.dilation,
+        )
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return self.convolution(*inputs).start(tensor, *inputs)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return self.convolution(reads[0].shape).footprint(narrow, *reads)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return self.convolution(*inputs).torch_line(*inputs)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        self.convolution(*at.reads).onnx(at, *inputs)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nas.layers.activations import GELU, SiLU
+from nas.layers.activations import GELU, SiLU, onnx_gelu, onnx_silu
+from nas.layers.footprint import INDEX, WIDE, Footprint, Read
 from nas.layers.joins import Product
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence
+from nas.layers.start import Start, of_text
+from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,7 @@ class Experts(Layer):
     hidden).
     """
 
+    frees_output = True
     experts: int
     chosen: int
     hidden: int
@@ -58,7 +66,7 @@ class Experts(Layer):
         return positions * (self.experts + self.chosen * inside + d)
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        """Of the experts that are chosen. Those that are not make nothing."""
+        """The operations of the router and of the experts that are chosen; the others make nothing."""
         (positions, d), k, all_of = inputs[0], self.chosen, self.experts
         products = Ops(mac=positions * all_of * d)
         # balance: add E; the k greatest: cmp (E − 1) + … + (E − k); differences from the greatest: add k,
@@ -80,3 +88,88 @@ class Experts(Layer):
             for cost in layer.costs(*[(positions * k, self.hidden)] * reads).values():
                 experts += cost
         return {"router": router, "experts": experts}
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return of_text(tensor)
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """The rows of each expert in each of its products, what its layers put out, and the order of the
+        rows."""
+        (positions, features), chosen = reads[0].shape, self.chosen
+        copied = reads[0].width != narrow
+        rows = positions * chosen * features
+        matrices, hidden = (2, 4) if self.gated else (1, 2)
+        inside = rows * narrow * ((matrices if copied else 1) + 1) + narrow * positions * features * copied
+        inside += positions * chosen * (hidden * self.hidden * narrow + 3 * INDEX + WIDE + narrow)
+        inside += positions * self.experts * narrow
+        return Footprint(
+            narrow,
+            () if copied else (0,),
+            inside=inside,
+            forward=rows * narrow,
+            backward=2 * rows * reads[0].width,
+            narrow_weights=narrow < WIDE,
+        )
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        sizes = f"{inputs[0][1]}, {self.experts}, {self.chosen}, {self.hidden}, gated={self.gated}"
+        return TorchLine("{own}({0})", f"Experts({sizes})", (IN_PYTHON,))
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        """Every expert makes something of every position, and the shares of those not chosen are 0. ONNX
+        cannot sort rows by their expert, so that this does experts / chosen times the work."""
+        positions, features = at.reads[0]
+        rows = at.step("Reshape", inputs[0], at.constant("rows", [-1, features]))
+        scores = at.step("MatMul", rows, at.constant("router", at.weights["router"].T))
+        balanced = at.step("Add", scores, at.weight("balance"))
+        _, which = at.steps("TopK", 2, balanced, at.constant("chosen", [self.chosen]), axis=1)
+        shares = at.step("Softmax", at.step("GatherElements", scores, which, axis=1), axis=1)
+        none = at.step("ConstantOfShape", at.step("Shape", scores))
+        shares = at.step("Transpose", at.step("ScatterElements", none, which, shares, axis=1), perm=(1, 0))
+
+        def by_expert(values: str, tensor: str) -> str:
+            """(experts, rows, features out)"""
+            return at.step("MatMul", values, at.constant(tensor, at.weights[tensor].swapaxes(1, 2)))
+
+        hidden = by_expert(rows, "up")
+        if self.gated:
+            hidden = at.step("Mul", onnx_silu(at, by_expert(rows, "gate")), hidden)
+        else:
+            hidden = onnx_gelu(at, hidden)
+        weighed = at.step(
+            "Mul", by_expert(hidden, "down"), at.step("Unsqueeze", shares, at.constant("features", [2]))
+        )
+        mixed = at.step("ReduceSum", weighed, at.constant("experts", [0]), keepdims=0)
+        at.last("Reshape", mixed, at.constant("shape", [-1, positions, features]))
+
+
+IN_PYTHON = '''\
+class Experts(nn.Module):
+    """At each position the `chosen` experts with the greatest scores, weighed by the softmax of these. The
+    balance is added for the choice alone; the run that trained the network changed it, this file does not."""
+
+    def __init__(self, features: int, experts: int, chosen: int, hidden: int, gated: bool) -> None:
+        super().__init__()
+        self.chosen, self.gated = chosen, gated
+        self.router = nn.Parameter(torch.empty(experts, features))
+        self.up = nn.Parameter(torch.empty(experts, hidden, features))
+        self.down = nn.Parameter(torch.empty(experts, features, hidden))
+        self.register_buffer("balance", torch.empty(experts))
+        if gated:
+            self.gate = nn.Parameter(torch.empty(experts, hidden, features))
+
+    def forward(self, values: Tensor) -> Tensor:
+        rows = values.flatten(0, -2)
+        scores = F.linear(rows, self.router)
+        which = (scores + self.balance).topk(self.chosen).indices
+        shares = scores.gather(1, which).softmax(1)
+        result = torch.zeros_like(rows)
+        for expert in range(len(self.router)):
+            row, place = (which == expert).nonzero(as_tuple=True)
+            hidden = F.linear(rows[row], self.up[expert])
+            hidden = F.silu(F.linear(rows[row], self.gate[expert])) * hidden if self.gated else F.gelu(hidden)
+            result = result.index_add(0, row, F.linear(hidden, self.down[expert]) * shares[row, place, None])
+        return result.view_as(values)
+
+
+'''

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import Footprint, Output, Read
 from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image
+from nas.layers.shapes import Shape, ShapeError, image, is_size, refuse_no_sizes
+from nas.layers.torch_line import TorchLine
+from nas.layers.windows import Sides, both, settle_sides
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)
 class Add(Layer):
     """The sum of two or more inputs of one shape."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -26,11 +34,27 @@ class Add(Layer):
         sums = Ops(add=(len(inputs) - 1) * prod(inputs[0]))
         return {"add": Cost(forward=sums, evaluate=sums)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        width = max(read.width for read in reads)
+        in_place = reads[0].width == reads[1].width and len(reads) == 2
+        output = Output.OVER_FIRST if in_place else Output.NEW
+        return Footprint(width, output=output, passes_on=len({read.width for read in reads}) == 1)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(" + ".join(f"{{{place}}}" for place in range(len(inputs))))
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        total = inputs[0]
+        for other in inputs[1:-1]:
+            total = at.step("Add", total, other)
+        at.last("Add", total, inputs[-1])
+
 
 @dataclass(frozen=True)
 class Product(Layer):
     """The product of two inputs of one shape, element by element: of a branch and its gate."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -43,11 +67,21 @@ class Product(Layer):
         # dx of each input is dy times the other: mul x twice
         return {"product": Cost(Ops(mul=x), Ops(mul=2 * x), Ops(), Ops(mul=x))}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(max(read.width for read in reads), (0, 1))
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0} * {1}")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Mul", *inputs)
+
 
 @dataclass(frozen=True)
 class Concat(Layer):
     """The channels of two or more inputs, one after the other."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -59,6 +93,17 @@ class Concat(Layer):
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         return {"concat": Cost()}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """Each input's gradient is a part of the output's."""
+        return Footprint(max(read.width for read in reads), passes_on=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        parts = ", ".join(f"{{{place}}}" for place in range(len(inputs)))
+        return TorchLine(f"torch.cat(({parts}), dim=1)")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Concat", *inputs, axis=1)
 
 
 @dataclass(frozen=True)
@@ -72,3 +117,94 @@ class Flatten(Layer):
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         return {"flatten": Cost()}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        whole = prod(reads[0].shape[1:]) == 1
+        return Footprint(reads[0].width, output=Output.VIEW if whole else Output.NEW, passes_on=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0}.flatten(1)")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Flatten", *inputs)
+
+
+@dataclass(frozen=True)
+class ChannelShuffle(Layer):
+    """The channels of `num_groups` runs in turn: the first of each, then the second of each, and so on. So
+    grouped convolutions behind it read from all runs (Zhang et al., "ShuffleNet", CVPR 2018)."""
+
+    keeps_sign = True
+    frees_output = True
+    num_groups: int
+
+    def __post_init__(self) -> None:
+        refuse_no_sizes(self, "num_groups")
+
+    @property
+    def runs(self) -> int:
+        return self.num_groups
+
+    def shape(self, *inputs: Shape) -> Shape:
+        if image(self, inputs)[0] % self.num_groups:
+            raise ShapeError(f"ChannelShuffle: {inputs[0][0]} channels in {self.num_groups} groups")
+        return inputs[0]
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        return {"shuffle": Cost()}
+
+    def order(self, channels: int) -> Sequence[int]:
+        each = channels // self.num_groups
+        return [group * each + place for place in range(each) for group in range(self.num_groups)]
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.channel_shuffle({{0}}, {self.num_groups})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        channels, *area = at.reads[0]
+        runs = at.constant("runs", [0, self.num_groups, channels // self.num_groups, *area])
+        turned = at.step("Transpose", at.step("Reshape", inputs[0], runs), perm=(0, 2, 1, 3, 4))
+        at.last("Reshape", turned, at.constant("shape", [0, channels, *area]))
+
+
+@dataclass(frozen=True)
+class Upsample(Layer):
+    """Each pixel `factor` times along each side, as the nearest of those that are there."""
+
+    keeps_sign = True
+    frees_output = True
+    factor: Sides
+    """One number for both sides, or (height, width)."""
+
+    def __post_init__(self) -> None:
+        settle_sides(self, "factor")
+
+    def shape(self, *inputs: Shape) -> Shape:
+        (channels, *area), factors = image(self, inputs), both(self.factor)
+        found = (channels, *[along * times for along, times in zip(area, factors)])
+        if not all(is_size(along) for along in found):
+            raise ShapeError(f"Upsample: {area} by {self.factor} has a side of more than 2^31 − 1 pixels")
+        return found
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        # A pixel is copied; its gradient is the sum of those of its copies: add y − x.
+        return {"upsample": Cost(input_grad=Ops(add=prod(self.shape(*inputs)) - prod(inputs[0])))}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.interpolate({{0}}, scale_factor={self.factor})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        scales = at.constant("scales", [1.0, 1.0, *map(float, both(self.factor))])
+        at.last(
+            "Resize",
+            *(inputs[0], "", scales),
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import Footprint, Output, Read, keeps_input
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image, only
+from nas.layers.start import Constant, Start
+from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import LayerPlace
+
+BATCH_NORM_EPSILON = 1e-5
+"""Added to the variance: PyTorch's own value, and that of torchvision's and the published ResNets."""
 
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
     """Batch normalisation with learnt scale and shift, and running statistics for validation."""
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         return image(self, inputs)
@@ -42,6 +54,19 @@ class BatchNorm(Layer):
             )
         }
 
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        return Constant({"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1}[tensor])
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{own}({0})", f"nn.BatchNorm2d({inputs[0][0]})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        tensors = [at.weight(name) for name in ("weight", "bias", "running_mean", "running_var")]
+        at.last("BatchNormalization", inputs[0], *tensors, epsilon=BATCH_NORM_EPSILON)
+
 
 @dataclass(frozen=True)
 class ReLU(Layer):
@@ -56,6 +81,15 @@ class ReLU(Layer):
 
     def is_non_negative(self, *inputs: bool) -> bool:
         return True
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, keeps_output=True, output=Output.OVER_FIRST)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.relu({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Relu", *inputs)
 
 
 @dataclass(frozen=True)
@@ -72,6 +106,16 @@ class ReLU6(Layer):
 
     def is_non_negative(self, *inputs: bool) -> bool:
         return True
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """Its backward pass needs what it read; in place, torch keeps a copy of that."""
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("F.relu6({0})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Clip", inputs[0], at.constant("least", 0.0), at.constant("greatest", 6.0))
 
 
 @dataclass(frozen=True)
@@ -93,6 +137,15 @@ class Dropout(Layer):
         scale = Ops(mul=prod(inputs[0]))
         return {"dropout": Cost(forward=scale, input_grad=scale)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, inside=reads[0].bytes)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.dropout({{0}}, {self.rate!r}, self.training)")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Identity", *inputs)  # it is a step of training alone
+
 
 @dataclass(frozen=True)
 class Gate(Layer):
@@ -101,6 +154,8 @@ class Gate(Layer):
     The factor 2 makes z = 0 the identity, so that squeeze-excite can be added to a trained network
     (Hu et al., "Squeeze-and-Excitation Networks", CVPR 2018, without the factor).
     """
+
+    frees_output = True
 
     def shape(self, *inputs: Shape) -> Shape:
         if len(inputs) != 2 or len(inputs[0]) != 3 or inputs[1] != inputs[0][:1]:
@@ -116,3 +171,13 @@ class Gate(Layer):
 
     def is_non_negative(self, *inputs: bool) -> bool:
         return inputs[0]  # a sigmoid is positive, whatever z is
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, (0,), backward=reads[0].bytes)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0} * (2 * torch.sigmoid({1}))[:, :, None, None]")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        gate = at.step("Mul", at.step("Sigmoid", inputs[1]), at.constant("two", 2.0))
+        at.last("Mul", inputs[0], at.step("Unsqueeze", gate, at.constant("area", [2, 3])))

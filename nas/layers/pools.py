@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd, prod
+from typing import TYPE_CHECKING
 
+from nas.layers.footprint import INDEX, WIDE, Footprint, Read, keeps_input
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image
+from nas.layers.torch_line import TorchLine, window
 from nas.layers.windows import LATER, Sides, Windowed, both, settle_sides
 from nas.ops import Cost, Ops
+
+if TYPE_CHECKING:
+    from nas.layers.onnx_place import Array, LayerPlace
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +52,7 @@ class _Pool(Windowed):
 class MaxPool(_Pool, Layer):
     """The greatest of each window."""
 
+    frees_output = True
     keeps_sign = True
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
@@ -53,17 +60,63 @@ class MaxPool(_Pool, Layer):
         compare = Ops(cmp=(prod(self.kernels) - 1) * y)
         return {"maxpool": Cost(forward=compare, input_grad=Ops(add=y), evaluate=compare)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, (0,), inside=INDEX * prod(self.shape(reads[0].shape)))
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.max_pool2d({{0}}, {window(self)})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        # A last window that ends beyond the padding is given the padding that it needs: programs differ in
+        # what they make of `ceil_mode`.
+        along = self.windows(at.reads[0][1:])
+        ends = [(one.num - 1) * one.stride + one.kernel - one.side - one.padding for one in along]
+        pads = (*self.paddings, *[max(end, one.padding) for end, one in zip(ends, along)])
+        at.last("MaxPool", inputs[0], kernel_shape=self.kernels, strides=self.strides, pads=pads)
+
 
 @dataclass(frozen=True, repr=False)
 class AveragePool(_Pool, Layer):
     """The mean of each window, padding included."""
 
+    frees_output = True
     keeps_sign = True
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         x, y = prod(inputs[0]), prod(self.shape(*inputs))
         overlap = any(stride < kernel for stride, kernel in zip(self.strides, self.kernels))
         return {"avgpool": _means(x, y, prod(self.kernels) * y, overlap)}
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.avg_pool2d({{0}}, {window(self)})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        import numpy as np
+
+        along = self.windows(at.reads[0][1:])
+        if all((one.num - 1) * one.stride + one.kernel <= one.padded for one in along):
+            pads = self.paddings * 2
+            at.last(
+                "AveragePool",
+                inputs[0],
+                kernel_shape=self.kernels,
+                strides=self.strides,
+                pads=pads,
+                count_include_pad=1,
+            )
+            return
+        # The last window ends beyond the padding, and its mean is over what lies before that end.
+        parts = []
+        for one in along:
+            matrix = np.zeros((one.num, one.side))
+            for row, start in enumerate(range(-one.padding, one.num * one.stride - one.padding, one.stride)):
+                end = min(start + one.kernel, one.side + one.padding)
+                matrix[row, max(0, start) : min(one.side, end)] = 1 / (end - start)
+            parts.append(matrix)
+        _onnx_means(at, inputs[0], *parts)
 
 
 @dataclass(frozen=True)
@@ -74,9 +127,10 @@ class AdaptiveAveragePool(Layer):
     as in PyTorch; where o does not divide n, they overlap.
     """
 
+    frees_output = True
     keeps_sign = True
     size: Sides
-    """Of the area out: one number for both sides, or (height, width)."""
+    """The area that it puts out: one number for both sides, or (height, width)."""
 
     def __post_init__(self) -> None:
         settle_sides(self, "size")
@@ -92,11 +146,35 @@ class AdaptiveAveragePool(Layer):
         overlap = any(side % num for side, num in zip(area, size))
         return {"avgpool": _means(prod(inputs[0]), prod(self.shape(*inputs)), taps, overlap)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return keeps_input(reads[0])
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine(f"F.adaptive_avg_pool2d({{0}}, {self.size})")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        import numpy as np
+
+        area, size = at.reads[0][1:], both(self.size)
+        if not any(side % num for side, num in zip(area, size)):
+            kernel = tuple(side // num for side, num in zip(area, size))
+            at.last("AveragePool", inputs[0], kernel_shape=kernel, strides=kernel)
+            return
+        parts = []
+        for side, num in zip(area, size):
+            matrix = np.zeros((num, side))
+            for row in range(num):
+                begin, end = row * side // num, -(-(row + 1) * side // num)
+                matrix[row, begin:end] = 1 / (end - begin)
+            parts.append(matrix)
+        _onnx_means(at, inputs[0], *parts)
+
 
 @dataclass(frozen=True)
 class GlobalPool(Layer):
     """The mean of each channel: (channels, height, width) to (channels,)."""
 
+    frees_output = True
     keeps_sign = True
 
     def shape(self, *inputs: Shape) -> Shape:
@@ -106,9 +184,25 @@ class GlobalPool(Layer):
         x = prod(inputs[0])
         return {"avgpool": _means(x, inputs[0][0], x, overlap=False)}
 
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        """Narrow numbers are added up as a copy in fp32."""
+        return Footprint(reads[0].width, forward=0 if reads[0].width == WIDE else WIDE * reads[0].num)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0}.mean(dim=(2, 3))")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        at.last("Flatten", at.step("GlobalAveragePool", inputs[0]))
+
 
 def _means(x: int, y: int, taps: int, overlap: bool) -> Cost:
-    """Of `taps` elements in all windows together. Where these overlap, an input element gathers its gradient
-    from several of them."""
+    """The cost of means over `taps` elements in all windows together. Where these overlap, an input element
+    gathers its gradient from several of them."""
     mean = Ops(add=taps - y, div=y)
     return Cost(mean, Ops(mul=x, add=taps if overlap else 0), Ops(), mean)
+
+
+def _onnx_means(at: LayerPlace, images: str, down: Array, right: Array) -> None:
+    """Writes means along each side as products: ONNX has no pool whose windows differ in size."""
+    lines = at.step("MatMul", at.constant("down", down), images)
+    at.last("MatMul", lines, at.constant("right", right.T))

@@ -1,4 +1,4 @@
-"""Windows of an image: their kernel, stride and padding, how many there are, and what they see.
+"""Windows of an image: their kernel, stride, padding and dilation, how many there are, and what they see.
 
 Sizes of windows are one number for both sides, or (height, width).
 """
@@ -6,15 +6,15 @@ Sizes of windows are one number for both sides, or (height, width).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from nas.layers.shapes import ShapeError, is_size, refuse_size
 
 Sides = int | tuple[int, int]
 
 LATER: dict[str, bool] = {"later": True}
-"""Of a field that a layer got after its first networks were recorded: it is left out of the layer's text,
-of which keys of architectures are made, where it holds its default."""
+"""Metadata of a field that a layer got after its first networks were recorded. It is left out of the layer's
+text, of which keys of architectures are made, where it holds its default: `Layer.__repr__`."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,13 @@ class Windows:
     stride: int
     padding: int
     ceil: bool = False
+    dilation: int = 1
+    """From one tap of the kernel to the next, in pixels."""
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first tap to the last, both included."""
+        return self.dilation * (self.kernel - 1) + 1
 
     @property
     def padded(self) -> int:
@@ -33,7 +40,7 @@ class Windows:
 
     @property
     def num(self) -> int:
-        room = self.padded - self.kernel
+        room = self.padded - self.reach
         if not self.ceil:
             return room // self.stride + 1
         found = -(-room // self.stride) + 1
@@ -41,20 +48,31 @@ class Windows:
 
     @property
     def taps_on_image(self) -> int:
-        """Of all taps of all windows those that do not fall on the padding."""
-        starts = range(-self.padding, self.num * self.stride - self.padding, self.stride)
-        return sum(min(self.side, start + self.kernel) - max(0, start) for start in starts)
+        """How many taps of all windows together do not fall on the padding."""
+        step = self.dilation
+        return sum(
+            max(0, min(self.kernel, (self.side - 1 - start) // step + 1) - max(0, -(start // step)))
+            for start in self._starts
+        )
 
     @property
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 
-        In window i the image lies under the taps from padding − i·stride on, `side` of them.
+        Without dilation, the image lies in window i under the `side` taps from padding − i·stride on.
         """
+        if self.dilation > 1:
+            taps = range(0, self.reach, self.dilation)
+            return all(any(0 <= start + tap < self.side for start in self._starts) for tap in taps)
         if self.stride <= self.side:  # what lies under one window and the next leaves no gap
             return (self.num - 1) * self.stride >= self.padding > self.kernel - 1 - self.side
         first = -(-self.padding // self.stride)  # the first window with the image under tap 0
         return first < self.num and self.padding - first * self.stride + self.side >= self.kernel
+
+    @property
+    def _starts(self) -> range:
+        """Where the first tap of each window is, from the first pixel of the image on."""
+        return range(-self.padding, self.num * self.stride - self.padding, self.stride)
 
 
 class Windowed:
@@ -63,19 +81,12 @@ class Windowed:
     kernel: Sides
     stride: Sides
     padding: Sides | None
-    """On every side of the image; None: (kernel − 1) // 2."""
+    """On every side of the image; None: (reach − 1) // 2. Without dilation a kernel's reach is its size."""
     ceil_mode = False
+    dilation: Sides = 1
+    """From one tap of the kernel to the next, in pixels."""
     centred = False
     """Whether each window stands around a pixel, so that the padding of an even kernel must be stated."""
-
-    def __repr__(self) -> str:
-        """As a dataclass has it, less what is LATER."""
-        shown = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if "later" not in field.metadata or getattr(self, field.name) != field.default
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def kernels(self) -> tuple[int, int]:
@@ -87,14 +98,26 @@ class Windowed:
 
     @property
     def paddings(self) -> tuple[int, int]:
-        height, width = self.kernels
+        height, width = self.reaches
         return ((height - 1) // 2, (width - 1) // 2) if self.padding is None else both(self.padding)
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        return both(self.dilation)
+
+    @property
+    def reaches(self) -> tuple[int, int]:
+        """Pixels from the first tap of the kernel to the last, along the height and the width."""
+        (height, width), (down, right) = self.kernels, self.dilations
+        return down * (height - 1) + 1, right * (width - 1) + 1
 
     def windows(self, area: Sequence[int]) -> tuple[Windows, Windows]:
         """Along the height and the width. Raises ShapeError when there are none."""
         found = tuple(
-            Windows(side, kernel, stride, padding, self.ceil_mode)
-            for side, kernel, stride, padding in zip(area, self.kernels, self.strides, self.paddings)
+            Windows(side, kernel, stride, padding, self.ceil_mode, dilation)
+            for side, kernel, stride, padding, dilation in zip(
+                area, self.kernels, self.strides, self.paddings, self.dilations
+            )
         )
         if any(each.num < 1 for each in found):
             raise ShapeError(f"{type(self).__name__}: kernel {self.kernel} on an area of {list(area)}")
@@ -103,7 +126,13 @@ class Windowed:
     def settle(self) -> None:
         """Refuses what cannot be, and writes what is the same in one way, so that it has one key."""
         settle_sides(self, "kernel", "stride")
-        name, halves = type(self).__name__, tuple((kernel - 1) // 2 for kernel in self.kernels)
+        if self.dilation != 1:
+            settle_sides(self, "dilation")
+            # One tap has no next one.
+            apart = [step if kernel > 1 else 1 for step, kernel in zip(self.dilations, self.kernels)]
+            object.__setattr__(self, "dilation", (apart[0], apart[1]))
+            settle_sides(self, "dilation")
+        name, halves = type(self).__name__, tuple((reach - 1) // 2 for reach in self.reaches)
         even = self.centred and not all(kernel % 2 for kernel in self.kernels)
         if self.padding is None:
             if even:
@@ -112,7 +141,7 @@ class Windowed:
                 )
             return
         settle_sides(self, "padding", least=0)
-        if any(padding >= kernel for padding, kernel in zip(self.paddings, self.kernels)):
+        if any(padding >= reach for padding, reach in zip(self.paddings, self.reaches)):
             raise ShapeError(
                 f"{name}: with padding {self.padding}, a kernel of {self.kernel} would see padding only"
             )
@@ -128,7 +157,7 @@ class Convolution(Windowed):
 
 
 def both(sides: Sides) -> tuple[int, int]:
-    """Of the height and of the width."""
+    """The size along the height and the one along the width."""
     return sides if isinstance(sides, tuple) else (sides, sides)
 
 

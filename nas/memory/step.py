@@ -8,7 +8,7 @@ from math import prod
 
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Shape
-from nas.memory.footprint import WIDE, Footprint, Output, Read, footprint
+from nas.layers.footprint import WIDE, Footprint, Output, Read
 from nas.memory.in_place import may_overwrite
 
 
@@ -19,7 +19,7 @@ class StepMemory:
     kept: int
     """What the forward pass and the loss leave for the backward pass."""
     gradients: int
-    """Of all weights. Those of the step before are there until the backward pass begins."""
+    """The gradients of all weights. Those of the step before are there until the backward pass begins."""
     highest: int
     """The most at any moment, gradients included."""
     highest_by_onednn: int
@@ -27,7 +27,11 @@ class StepMemory:
 
 
 def step_memory(graph: Graph, narrow: int, examples: int, ranks: int = 1) -> StepMemory:
-    """Of a step on so many examples, its products in numbers of `narrow` bytes, of one of so many ranks."""
+    """The memory of a step of one rank of `ranks`, on so many examples, its products in numbers of `narrow`
+    bytes.
+
+    Raises MissingReading where a layer does not state its memory: then the whole is unknown.
+    """
     passes = _Passes(graph, narrow, examples, keeps_gradients=ranks > 1)
     passes.forward()
     passes.loss()
@@ -44,10 +48,10 @@ class _Passes:
     narrow: int
     examples: int
     keeps_gradients: bool
-    """A group's are parts of DDP's buckets, which stay; a new one is copied there."""
+    """Whether gradients stay from step to step: those of a group are parts of DDP's buckets."""
     live: int = 0
     gradients: int = 0
-    """Of weights."""
+    """Bytes of the gradients of weights that are there now."""
     highest: int = 0
     highest_by_onednn: int = 0
     _sizes: list[int] = field(default_factory=lambda: [0])
@@ -56,13 +60,20 @@ class _Passes:
     """The memory of each tensor; that of the examples is not counted here."""
     _widths: dict[str, int] = field(default_factory=lambda: {INPUT: WIDE})
     _kept: dict[str, tuple[Footprint, int, list[int]]] = field(default_factory=dict)
-    """Of each node what its backward pass gives back: bytes of its own, and tensors."""
+    """What the backward pass of each node gives back: bytes of its own, and tensors."""
     _weights: Counter[str] = field(default_factory=Counter)
     """Numbers in the weights of each node."""
+
+    _summed: set[str] = field(default_factory=set)
+    """Embeddings whose weight another node computes with, too: their gradient is added to that of this node,
+    which comes first."""
 
     def __post_init__(self) -> None:
         for name, shape in self.graph.weights.items():
             self._weights[name.rsplit(".", 1)[0]] += prod(shape)
+        for name, embedding in self.graph.tables.items():
+            self._weights[name] += prod(self.graph.weights[f"{embedding}.weight"])
+        self._summed.update(self.graph.tables.values())
 
     @property
     def all_gradients(self) -> int:
@@ -81,7 +92,7 @@ class _Passes:
 
     def _compute(self, node: Node) -> None:
         graph, reads = self.graph, self._reads(node)
-        own = footprint(node.layer, self.narrow, *reads)
+        own = node.layer.footprint(self.narrow, *reads)
         first = node.inputs[0]
         shares = own.output is Output.VIEW or (
             own.output is Output.OVER_FIRST and may_overwrite(graph, first)
@@ -90,7 +101,7 @@ class _Passes:
         place = self._lies[first] if shares else self._new(graph.shapes[node.name], own.width)
         self._lies[node.name] = place
         self._hold(place)
-        inside = own.inside * self.examples + self._narrow_weights(node, own)
+        inside = own.inside * self.examples + own.once + self._narrow_weights(node, own)
         self._look(inside + own.forward * self.examples, self._blocked_weights(node, own))
         if node.name in graph.trained:
             tensors = [self._lies[node.inputs[index]] for index in own.keeps]
@@ -141,13 +152,13 @@ class _Passes:
         for tensor in tensors:
             self._give_back(tensor)
         self._look(narrow + weights)  # the narrow gradient becomes that in fp32
-        if not self.keeps_gradients:
+        if not self.keeps_gradients and node.name not in self._summed:
             self.gradients += weights
         for name, place in found:
             towards[name] = self._sum(towards[name], place) if name in towards else place
 
     def _sum(self, first: int, second: int) -> int:
-        """Of two gradients of one tensor: in the memory of the first, unless that is another's, too."""
+        """Adds up two gradients of one tensor, in the memory of the first unless that is another's, too."""
         if self._holders[first] > 1:
             total = len(self._sizes)
             self._sizes.append(self._sizes[first])

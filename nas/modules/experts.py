@@ -10,7 +10,8 @@ from nas.layers import Experts, Shape
 from nas.modules.table import module_of
 
 BALANCE_STEP = 1e-3
-"""Of the balance, in a training step: Wang et al., arXiv:2408.15664, who use sigmoid routers."""
+"""What is added to or taken from the balance of an expert in a training step: Wang et al., arXiv:2408.15664,
+who use sigmoid routers."""
 
 
 class _Mixture(nn.Module):
@@ -49,7 +50,7 @@ class _Mixture(nn.Module):
         return torch.unflatten(mixed, 0, values.shape[:-1])
 
     def _numbers(self, load: Tensor, rows: int) -> list[int]:
-        """Of the rows of each expert. The meta device knows none, and then the first has them all."""
+        """How many rows each expert has. The meta device knows none, and then the first has them all."""
         return [rows] + [0] * (len(load) - 1) if load.is_meta else load.tolist()
 
     def _made(self, rows: Tensor, load: list[int]) -> Tensor:

@@ -11,6 +11,8 @@ from nas.layers import (
     Add,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -19,17 +21,21 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    GroupNorm,
+    HardSigmoid,
+    HardSwish,
     MaxPool,
     ReLU,
     ReLU6,
     Shape,
+    Upsample,
 )
-from nas.layers.convolutions import TOO_FEW_CHANNELS
+from nas.layers.pointwise import BATCH_NORM_EPSILON
 from nas.modules.table import module_of
 
-# What PyTorch, torchvision and the published ResNets use.
 BATCH_NORM_MOMENTUM = 0.1
-BATCH_NORM_EPSILON = 1e-5
+"""The weight of the newest batch in the running statistics: PyTorch's own value, and that of torchvision's
+and the published ResNets."""
 
 
 class Sum(nn.Module):
@@ -75,6 +81,25 @@ class _Mean(nn.Module):
         return images.mean(dim=(2, 3))
 
 
+class _ChannelNorm(nn.LayerNorm):
+    """A layer norm of images. With the channels last in memory both permutations are views."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class _Shuffle(nn.Module):
+    """As `torch.nn.ChannelShuffle`, which would lay out its images with the channels first."""
+
+    def __init__(self, num_groups: int) -> None:
+        super().__init__()
+        self.num_groups = num_groups
+
+    def forward(self, images: Tensor) -> Tensor:
+        runs = torch.unflatten(images.permute(0, 2, 3, 1), 3, (self.num_groups, -1))
+        return runs.transpose(3, 4).flatten(3).permute(0, 3, 1, 2)
+
+
 class _Gate(nn.Module):
     def forward(self, images: Tensor, z: Tensor) -> Tensor:
         return images * (2 * torch.sigmoid(z))[:, :, None, None]
@@ -82,23 +107,20 @@ class _Gate(nn.Module):
 
 @module_of.register
 def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
-    (channels, *area), padding = inputs[0], layer.paddings
-    down, right = layer.windows(area)
-    kind: type[nn.Conv2d] = nn.Conv2d
-    # Where it is wider than the image, oneDNN on AVX-512 in bf16 reads gradients of taps that meet padding
-    # only from memory never written. Beyond the image a stride changes nothing, if there is one window.
-    stride = min(down.stride, down.side), min(right.stride, right.side)
-    if stride != layer.strides and layer.padding is not None:
-        # The last of two windows may be at the end of the padding, which then is made a part of the image.
-        kind, padding = _Padded, (0, 0)
-        stride = min(down.stride, down.padded), min(right.stride, right.padded)
-    elif layer.kernel == 1 and stride != (1, 1) and layer.groups == 1 and channels < TOO_FEW_CHANNELS:
-        kind = _StridedPixels
+    how = layer.executed(*inputs)
+    kind = _StridedPixels if how.by_pixels else nn.Conv2d if how.margin is None else _Padded
     module = kind(
-        channels, layer.channels, layer.kernels, stride, padding, groups=layer.groups, bias=layer.bias
+        inputs[0][0],
+        layer.channels,
+        layer.kernels,
+        how.stride,
+        how.padding,
+        layer.dilations,
+        groups=layer.groups,
+        bias=layer.bias,
     )
-    if isinstance(module, _Padded):
-        module.margin = layer.paddings
+    if isinstance(module, _Padded) and how.margin is not None:
+        module.margin = how.margin
     return module
 
 
@@ -121,6 +143,16 @@ def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
 
 
 @module_of.register
+def _(layer: GroupNorm, *inputs: Shape) -> nn.Module:
+    return nn.GroupNorm(layer.num_groups, inputs[0][0], layer.epsilon)
+
+
+@module_of.register
+def _(layer: ChannelNorm, *inputs: Shape) -> nn.Module:
+    return _ChannelNorm(inputs[0][0], layer.epsilon)
+
+
+@module_of.register
 def _(layer: ReLU, *inputs: Shape) -> nn.Module:
     return nn.ReLU()
 
@@ -128,6 +160,16 @@ def _(layer: ReLU, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: ReLU6, *inputs: Shape) -> nn.Module:
     return nn.ReLU6()
+
+
+@module_of.register
+def _(layer: HardSwish, *inputs: Shape) -> nn.Module:
+    return nn.Hardswish()
+
+
+@module_of.register
+def _(layer: HardSigmoid, *inputs: Shape) -> nn.Module:
+    return nn.Hardsigmoid()
 
 
 @module_of.register
@@ -163,6 +205,16 @@ def _(layer: Concat, *inputs: Shape) -> nn.Module:
 @module_of.register
 def _(layer: Flatten, *inputs: Shape) -> nn.Module:
     return nn.Flatten()
+
+
+@module_of.register
+def _(layer: ChannelShuffle, *inputs: Shape) -> nn.Module:
+    return _Shuffle(layer.num_groups)
+
+
+@module_of.register
+def _(layer: Upsample, *inputs: Shape) -> nn.Module:
+    return nn.Upsample(scale_factor=layer.factor)
 
 
 @module_of.register

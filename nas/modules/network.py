@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nas.graph import Graph
 from nas.memory.in_place import may_overwrite
 from nas.modules.images import Sum
+from nas.modules.sequences import Tied
 from nas.modules.table import module_of
 
 
@@ -34,6 +35,11 @@ class Network(nn.Module):
         for node, module in zip(graph.nodes, modules):
             if isinstance(module, (nn.ReLU, nn.ReLU6, Sum)):
                 module.inplace = may_overwrite(graph, node.inputs[0])
+        module_named = {node.name: module for node, module in zip(graph.nodes, modules)}
+        for name, embedding in graph.tables.items():
+            module = module_named[name]
+            assert isinstance(module, Tied)
+            module.embedding = (module_named[embedding],)
         self.plan: tuple[Step, ...] = tuple(_plan(graph, modules))
         """What `forward` runs, in order. It may be replaced by steps that compute the same."""
 

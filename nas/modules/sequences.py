@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu, scaled_dot_product_attention
+from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention
 
 from nas.layers import (
     GELU,
@@ -20,11 +20,13 @@ from nas.layers import (
     SiLU,
     SquaredReLU,
 )
+from nas.layers.attention import HEAD_NORM_EPSILON
 from nas.modules.table import module_of
 
 
 class _Positions(nn.Module):
-    """Of a shorter text those of its positions, so that one network is timed on texts of several lengths."""
+    """Adds the learned numbers of the positions that there are: one network is timed on texts of several
+    lengths."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -32,6 +34,21 @@ class _Positions(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return values + self.weight[: values.shape[1]]
+
+
+class Tied(nn.Module):
+    """Computes with the weight of an embedding, which remains that module's own."""
+
+    embedding: tuple[nn.Module] | None = None
+    """Set by the network. In a tuple, so that its weight is not a parameter of two modules."""
+
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(layer.features)) if layer.bias else None
+
+    def forward(self, values: Tensor) -> Tensor:
+        assert self.embedding is not None, "a tied layer belongs to a network"
+        return linear(values, self.embedding[0].weight, self.bias)  # type: ignore[arg-type]
 
 
 class _Squares(nn.Module):
@@ -51,9 +68,15 @@ class _CausalAttention(nn.Module):
         self.positions = positions
         self.width = width
         self._turns: Tensor | None = None
+        self._seen: Tensor | None = None
+        if layer.head_norm:
+            self.query_norm = nn.Parameter(torch.empty(width))
+            self.key_norm = nn.Parameter(torch.empty(width))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         q, k, v = self._heads(queries), self._heads(keys), self._heads(values)
+        if self.layer.head_norm:
+            q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
         if self.layer.rotary:
             turns = self._turns_like(q)
             q, k = _turned(q, turns), _turned(k, turns)
@@ -61,8 +84,24 @@ class _CausalAttention(nn.Module):
             # Not enable_gqa: where a fused kernel lacks it, torch takes one that writes T² numbers per head.
             times = self.layer.heads // self.layer.groups
             k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.layer.window:
+            mixed = scaled_dot_product_attention(q, k, v, self._seen_by(q))
+        else:
+            mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         return mixed.transpose(1, 2).flatten(2)
+
+    def _normed(self, values: Tensor, scale: Tensor) -> Tensor:
+        """In the wider of both formats, and rounded once."""
+        wide = values.to(torch.promote_types(values.dtype, scale.dtype))
+        return rms_norm(wide, (self.width,), scale, HEAD_NORM_EPSILON).to(values.dtype)
+
+    def _seen_by(self, values: Tensor) -> Tensor:
+        """Which positions each position reads, (positions, positions); made once for a device."""
+        if self._seen is None or self._seen.device != values.device:
+            place = torch.arange(self.positions, device=values.device)
+            back = place[:, None] - place
+            self._seen = (back >= 0) & (back < self.layer.window)
+        return self._seen[: values.shape[2], : values.shape[2]]
 
     def _heads(self, values: Tensor) -> Tensor:
         """(batch, heads, positions, features of a head)"""
@@ -99,7 +138,7 @@ def _(layer: Embedding, *inputs: Shape) -> nn.Module:
 
 @module_of.register
 def _(layer: Linear, *inputs: Shape) -> nn.Module:
-    return nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
+    return Tied(layer) if layer.tied else nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
 
 
 @module_of.register

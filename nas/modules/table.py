@@ -6,13 +6,15 @@ from functools import singledispatch
 
 from torch import nn
 
-from nas.layers import Layer, Shape
+from nas.layers import Layer, MissingReading, Shape
 
 
 @singledispatch
 def module_of(layer: Layer, *inputs: Shape) -> nn.Module:
     """The module that computes `layer`; `inputs` are the shapes it reads, without the batch.
 
-    Its parameters and buffers carry the names of `layer.weights` and `layer.statistics`.
+    Its parameters and buffers carry the names of `layer.weights` and `layer.statistics`. Raises
+    MissingReading where none is registered.
     """
-    raise NotImplementedError(f"no module is written for the layer {type(layer).__name__}")
+    kind = type(layer).__name__
+    raise MissingReading(f"{kind} has no torch module; register one with nas.modules.module_of")

@@ -159,9 +159,20 @@ def _passed(layer: Layer, read: list[Channels], shapes: tuple[Shape, ...]) -> Ch
     """
     if not all(read[0].agrees(other) for other in read[1:]):
         raise MorphismError("it reads channels that are widened differently")
+    if layer.fixes_width and not all(part.identical for part in read):
+        raise MorphismError("it takes numbers over all of its channels")
     if layer.tears_copies and not np.isin(read[0].share, (0, 1)).all():
         raise MorphismError("in training, it tears copies of a channel apart")
-    return read[0]
+    order = layer.order(len(read[0].source))
+    return read[0] if order is None else _reordered(layer, read[0], np.asarray(order), shapes[0][0])
+
+
+def _reordered(layer: Layer, read: Channels, order: Index, was: int) -> Channels:
+    """Each channel out is the channel `order` of those read; what the parent's is called, its order says."""
+    place = np.empty(was, np.intp)
+    place[np.asarray(layer.order(was))] = np.arange(was)
+    source = read.source[order]
+    return Channels(np.where(source < 0, NEW, place[source]), read.share[order])
 
 
 @_passed.register(Concat)

@@ -87,8 +87,8 @@ def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d |
         raise MorphismError(f"{name} has a kernel of {layer.kernel}, to which {kernel} adds no whole margin")
     if layer.padding is None:
         return replace(layer, kernel=kernel)
-    height, width = layer.paddings
-    return replace(layer, kernel=kernel, padding=(height + more // 2, width + more // 2))
+    (height, width), (down, right) = layer.paddings, layer.dilations
+    return replace(layer, kernel=kernel, padding=(height + down * more // 2, width + right * more // 2))
 
 
 def _area(graph: Graph, name: str) -> tuple[int, ...]:

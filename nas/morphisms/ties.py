@@ -16,7 +16,7 @@ class Tie:
     producers: tuple[str, ...]
     width: int
     groups: int
-    """The number of runs of channels that grouped convolutions keep apart on either side."""
+    """The number of runs of channels that grouped convolutions and shuffles keep apart on either side."""
     torn: bool
     """Whether a layer that tears copies apart, a dropout, reads them before another mixes them."""
 
@@ -40,6 +40,7 @@ def ties(graph: Graph) -> list[Tie]:
         for name in (node.name, *node.inputs[1:]):
             root[find(name)] = first
     stuck = {find(INPUT), find(graph.output)}
+    stuck.update(find(node.inputs[0]) for node in graph.nodes if node.layer.fixes_width)
     torn = {find(node.name) for node in graph.nodes if node.layer.tears_copies}
     groups: dict[str, int] = {}
     producers: dict[str, list[str]] = {}
@@ -53,6 +54,16 @@ def ties(graph: Graph) -> list[Tie]:
             if node.layer.groups > 1:
                 for tied in (own, find(node.inputs[0])):
                     groups[tied] = lcm(groups.get(tied, 1), node.layer.groups)
+    # Channels that were taken in turn from some runs lie in fewer runs: each shuffle needs so many times the
+    # runs of the groups behind it. They lie over no others that were not shuffled.
+    shuffled = [node for node in graph.nodes if node.layer.runs > node.layer.groups]
+    for node in shuffled:
+        groups[find(node.name)] = groups.get(find(node.name), 1) * node.layer.runs
+    joined = {find(node.name) for node in graph.nodes if len(node.inputs) > 1}
+    for node in shuffled:
+        own = find(node.name)
+        if own in joined or graph.shapes[node.name][0] % groups[own]:
+            stuck.add(own)
     # The width of a concatenation is a sum. What ties it to another width, or to groups, fixes its parts.
     stuck.update(tied for tied, num in sums.items() if num > 1 or tied in producers or tied in groups)
     for node in reversed(graph.nodes):
@@ -81,7 +92,7 @@ def unmixed(graph: Graph) -> set[str]:
 
 
 def _takes_more(reader: Node, unmixed: set[str]) -> bool:
-    if reader.layer.mixes_channels:
-        return reader.layer.groups == 1
+    if reader.layer.mixes_channels or reader.layer.runs > 1:
+        return reader.layer.runs == 1
     ties = len(reader.inputs) > 1 and not isinstance(reader.layer, Concat)
-    return not ties and reader.name in unmixed
+    return not ties and not reader.layer.fixes_width and reader.name in unmixed

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 
 from nas.graph import INPUT, Graph
-from nas.layers import Layer
 
 # What every `torch.nn.Module` has already.
 OF_MODULES = """
@@ -25,17 +24,11 @@ TAKEN = frozenset([*OF_MODULES.split(), *OF_THE_FILE.split(), *keyword.kwlist, *
 
 
 class PortableError(ValueError):
-    """A network that the other program has no words for."""
-
-
-def refused(layer: Layer, program: str) -> PortableError:
-    return PortableError(
-        f"{type(layer).__name__} is not known to nas.portable: it cannot be written for {program}"
-    )
+    """A network that the other program has no room for."""
 
 
 def identifiers(graph: Graph) -> Mapping[str, str]:
-    """For each tensor of the graph a name of its own in Python: of "block1.1.conv" block1_1_conv.
+    """A name in Python for each tensor of the graph: block1_1_conv for "block1.1.conv".
 
     They have ASCII letters, digits and underscores only, so that a file made of anybody's graph holds nothing
     but names.

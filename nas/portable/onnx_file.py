@@ -6,31 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from nas.graph import Graph
-from nas.portable import onnx_images, onnx_text
+from nas.layers.onnx_place import OPERATOR_SET, LayerPlace, Written
 from nas.portable.names import PortableError, identifiers
-from nas.portable.onnx_draft import OPERATOR_SET, LayerPlace, Written, write
 from nas.weights import Weights
 
-WRITERS = (onnx_images, onnx_text)
-"""Each registers its layers with `write`."""
 FORM = 8
 """Version of the file's form (IR): the one that came with operator set 17, in ONNX 1.12."""
 LARGEST_BYTES = (1 << 31) - (1 << 24)
-"""Of the tensors in one file: protocol buffers end at 2 GiB, and the operators need a little."""
+"""The most that the tensors in one file may have: protocol buffers end at 2 GiB, and the operators need a
+little."""
 
 
 def operators(graph: Graph, weights: Weights) -> Written:
-    """Raises PortableError for a layer that has no words in ONNX."""
+    """The network in operators of ONNX. Raises MissingReading for a layer that does not state its own."""
     draft, names = Written(), identifiers(graph)
     for node in graph.nodes:
         reads = graph.reads(node)
         tensors = (*node.layer.weights(*reads), *node.layer.statistics(*reads))
         own = {tensor: weights[f"{node.name}.{tensor}"] for tensor in tensors}
-        write(
-            node.layer,
-            LayerPlace(draft, names[node.name], own, reads),
-            *[names[name] for name in node.inputs],
-        )
+        table = f"{names[graph.tables[node.name]]}.weight" if node.name in graph.tables else ""
+        place = LayerPlace(draft, names[node.name], own, reads, table)
+        node.layer.onnx(place, *[names[name] for name in node.inputs])
     return draft
 
 
@@ -38,8 +34,8 @@ def onnx_file(graph: Graph, weights: Weights, told: Mapping[str, str]) -> bytes:
     """The file. It reads `images` (batch, channels, height, width) of fp32 or `symbols` (batch, positions) of
     int64, and puts out `logits`. `told` becomes its metadata.
 
-    Raises PortableError for what ONNX has no words or no room for, ModuleNotFoundError without the
-    library onnx.
+    Raises MissingReading for a layer that does not state its operators, PortableError for more weights than
+    a file has room for, ModuleNotFoundError without the library onnx.
     """
     import onnx
     from onnx import TensorProto, helper, numpy_helper

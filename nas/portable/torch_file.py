@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nas.graph import Graph, Node
-from nas.layers import Attention, Experts, Positions, Shape
+from nas.layers import Shape
+from nas.layers.torch_line import TorchLine
 from nas.portable.names import identifiers
-from nas.portable.torch_lines import TorchLine, line_of
-from nas.portable.torch_parts import ATTENTION, EXPERTS, FILE
+from nas.portable.torch_parts import FILE
 from nas.weights import Array, Weights
 
 
 def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
     """The file's text. `told` stands in its docstring, a line for each.
 
-    Raises PortableError for a layer that it has no words for.
+    Raises MissingReading for a layer that does not state its line.
     """
     names = identifiers(graph)
-    lines = {node.name: line_of(node.layer, *graph.reads(node)) for node in graph.nodes}
+    lines = {node.name: node.layer.torch_line(*graph.reads(node)) for node in graph.nodes}
     made = [f"self.{names[name]} = {line.made}" for name, line in lines.items() if line.made]
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
-    layers = {type(node.layer) for node in graph.nodes}
-    helpers = [text for kind, text in ((Attention, ATTENTION), (Experts, EXPERTS)) if kind in layers]
+    helpers = list(dict.fromkeys(text for line in lines.values() for text in line.helpers))
     example = "torch.zeros(1, {}{})".format(
         ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
     )
@@ -43,17 +42,20 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
 def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
     """The weights under the names by which `load_state_dict` of that file knows them."""
     names = identifiers(graph)
+    lines = {node.name: node.layer.torch_line(*graph.reads(node)) for node in graph.nodes}
     found = {}
     for name in (*graph.weights, *graph.statistics):
         node, tensor = name.rsplit(".", 1)
-        own = names[node] if isinstance(graph.node[node].layer, Positions) else f"{names[node]}.{tensor}"
+        own = names[node] if lines[node].is_parameter else f"{names[node]}.{tensor}"
         found[own] = weights[name]
     return found
 
 
 def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str]) -> str:
     own = names[node.name]
-    text = line.computed.format(*[names[name] for name in node.inputs], own=f"self.{own}")
+    table = names.get(graph.tables.get(node.name, ""), "")
+    read = [names[name] for name in node.inputs]
+    text = line.computed.format(*read, own=f"self.{own}", table=f"self.{table}")
     shape = graph.shapes[node.name]
     changed = shape != graph.shapes[node.inputs[0]]
     return f"{own} = {text}" + (f"  # {_shown(shape)}" if changed else "")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-import nas.layers
 from nas.graph import INPUT, Graph, Node
 from nas.head import Classes, Head
 from nas.layers import (
@@ -14,6 +13,8 @@ from nas.layers import (
     Add,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -22,20 +23,21 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    GroupNorm,
+    HardSigmoid,
+    HardSwish,
     Layer,
     MaxPool,
     ReLU,
     ReLU6,
     Shape,
     ShapeError,
+    Upsample,
 )
 
 IMAGE = (4, 6, 5)
-LAYERS = frozenset(
-    kind
-    for kind in vars(nas.layers).values()
-    if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer
-)
+LAYERS = frozenset(kind for kind in Layer.__subclasses__() if kind.__module__.startswith("nas.layers."))
+"""Every layer of this program: its class is its registration."""
 
 SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv": (Conv2d(8, 5), (IMAGE,)),
@@ -46,12 +48,18 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "conv, unpadded": (Conv2d(8, 3, groups=2, padding=0), (IMAGE,)),
     "conv, rectangular": (Conv2d(8, (1, 3), (2, 1), padding=(0, 2)), (IMAGE,)),
     "conv, even": (Conv2d(8, 2, 2, padding=0), (IMAGE,)),
+    "conv, dilated": (Conv2d(8, 3, 2, groups=2, dilation=2), (IMAGE,)),
+    "conv, depthwise, dilated": (DepthwiseConv2d(3, padding=1, dilation=(2, 1)), (IMAGE,)),
     "conv, depthwise, bias": (DepthwiseConv2d(3, 2, padding=0, bias=True), (IMAGE,)),
     "dense": (Dense(10), ((16,),)),
     "dense, no bias": (Dense(10, bias=False), ((16,),)),
     "batch norm": (BatchNorm(), (IMAGE,)),
+    "group norm": (GroupNorm(2, 0.01), (IMAGE,)),
+    "channel norm": (ChannelNorm(0.01), (IMAGE,)),
     "ReLU": (ReLU(), (IMAGE,)),
     "ReLU6": (ReLU6(), (IMAGE,)),
+    "hard-swish": (HardSwish(), (IMAGE,)),
+    "hard-sigmoid": (HardSigmoid(), (IMAGE,)),
     "max-pool": (MaxPool(3, 2), (IMAGE,)),
     "max-pool, even": (MaxPool(2, 2), (IMAGE,)),
     "max-pool, unpadded": (MaxPool(3, 2, padding=0), (IMAGE,)),
@@ -67,6 +75,8 @@ SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "concat": (Concat(), (IMAGE, (3, 6, 5))),
     "concat of vectors": (Concat(), ((4,), (3,))),
     "flatten": (Flatten(), (IMAGE,)),
+    "shuffle": (ChannelShuffle(2), ((6, 6, 5),)),
+    "upsample": (Upsample((2, 3)), (IMAGE,)),
     "dropout": (Dropout(0.25), (IMAGE,)),
     "gate": (Gate(), (IMAGE, (4,))),
 }
@@ -144,16 +154,19 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         ),
         *([st.builds(DepthwiseConv2d, st.sampled_from([1, 3]), st.sampled_from([1, 2]))] if groups else []),
         st.builds(
-            lambda channels, kernel, stride, bias: Conv2d(
-                channels, kernel[0], stride, padding=kernel[1], bias=bias
+            lambda channels, kernel, stride, bias, dilation: Conv2d(
+                channels, kernel[0], stride, padding=kernel[1], bias=bias, dilation=dilation
             ),
             st.integers(1, 4).map(lambda number: 2 * number),
             st.sampled_from([((1, 3), (0, 1)), ((3, 1), 0), (3, 0), (2, 1), (4, (2, 0)), (1, None)]),
             st.sampled_from([1, 2, (1, 2), 9]),
             st.booleans(),
+            st.sampled_from([1, 1, 2, (1, 2)]),
         ),
         st.just(BatchNorm()),
-        st.sampled_from([ReLU(), ReLU6()]),
+        st.builds(GroupNorm, st.sampled_from([1, 2]), st.just(0.01)),
+        st.just(ChannelNorm(0.01)),
+        st.sampled_from([ReLU(), ReLU6(), HardSwish(), HardSigmoid()]),
         st.builds(MaxPool, st.integers(1, 3), st.integers(1, 2)),
         st.builds(AveragePool, st.integers(1, 3), st.integers(1, 2)),
         st.builds(
@@ -164,6 +177,8 @@ def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
         ),
         st.builds(AdaptiveAveragePool, st.tuples(st.integers(1, 5), st.integers(1, 5))),
         st.just(Dropout(0.5)),
+        st.just(Upsample((1, 2))),
+        *([st.just(ChannelShuffle(2))] if groups else []),
     )
     for _ in range(draw(st.integers(1, 9))):
         images = [name for name, shape in shapes.items() if len(shape) == 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from nas.layers import (
     Attention,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -26,6 +29,9 @@ from nas.layers import (
     Experts,
     Flatten,
     GlobalPool,
+    GroupNorm,
+    HardSigmoid,
+    HardSwish,
     Linear,
     MaxPool,
     Product,
@@ -35,6 +41,7 @@ from nas.layers import (
     ShapeError,
     SiLU,
     SquaredReLU,
+    Upsample,
 )
 from nas.morphisms import MIX, TEXT_MIX, DeepenBottleneck, Morphism, MorphismError
 from nas.morphisms.text import DeepenPlain, Nonlinearity, Upcycle
@@ -76,6 +83,21 @@ def biased() -> Graph:
     )
 
 
+def modern(side: int = 9) -> Graph:
+    """Layers of networks later than ResNet, between convolutions that can be widened, deepened and split. The
+    depthwise convolution of 7 begins a block of ConvNeXt."""
+    return chain(
+        *(Conv2d(8, 3), BatchNorm(), HardSwish(), Conv2d(8, 3, 2), BatchNorm(), HardSigmoid()),
+        *(Conv2d(8, 3, dilation=2), BatchNorm(), ReLU(), DepthwiseConv2d(3, padding=1, dilation=(1, 2))),
+        *(Conv2d(8, 3), GroupNorm(2), Conv2d(8, 3, groups=2), BatchNorm(), ReLU()),
+        *(ChannelShuffle(2), DepthwiseConv2d(), BatchNorm(), Conv2d(8, 1, groups=2), BatchNorm(), ReLU()),
+        *(Upsample(2), Conv2d(8, 3, 2), BatchNorm(), ReLU()),
+        *(DepthwiseConv2d(7, bias=True), ChannelNorm(), Conv2d(16, 1, bias=True), GELU()),
+        *(Conv2d(8, 1, bias=True), BatchNorm(), ReLU(), GlobalPool(), Dense(5)),
+        input=(3, side, side),
+    )
+
+
 def joined() -> Graph:
     """Concatenations one in the other, one read twice, one tied by an addition, and a global pool of one."""
     draft = Draft()
@@ -106,8 +128,9 @@ FORMS: Mapping[str, tuple[int, int, int, int, int, bool]] = {
 }
 
 
-def standard(form: str) -> Graph:
-    """One block of attention and MLP. `plain`: squared ReLU, biases; `gated`: SiLU, none."""
+def standard(form: str, tied: bool = False, **options: Any) -> Graph:
+    """One block of attention, with these options, and MLP. `plain`: squared ReLU, biases; `gated`: SiLU, no
+    biases."""
     width, heads, groups, each, features, bias = FORMS[form]
     draft = Draft()
     put = draft.put
@@ -117,7 +140,7 @@ def standard(form: str) -> Graph:
         put(f"block1.attention.{part}", Linear(number * each, bias), norm)
         for part, number in (("query", heads), ("key", groups), ("value", groups))
     ]
-    put("block1.attention", Attention(heads, groups), *reads)
+    put("block1.attention", Attention(heads, groups, **options), *reads)
     trunk = put("block1.add1", Add(), trunk, put("block1.attention.out", Linear(width, bias)))
     norm = put("block1.norm2", RMSNorm(), trunk)
     put("block1.mlp.in", Linear(features, bias))
@@ -126,7 +149,7 @@ def standard(form: str) -> Graph:
         inside = put("block1.mlp.product", Product(), inside, put("block1.mlp.gate", Linear(features), norm))
     put("block1.add2", Add(), trunk, put("block1.mlp.out", Linear(width, bias), inside))
     put("norm", RMSNorm())
-    put("symbols", Linear(SYMBOLS))
+    put("symbols", Linear(SYMBOLS, tied=tied))
     return draft.graph(POSITIONS, head=NextSymbol())
 
 
@@ -174,7 +197,7 @@ def randomised(graph: Graph, seed: int, scale: float = 1.0) -> dict[str, Array]:
 def _of_images(found: dict[str, Array], graph: Graph, rng: np.random.Generator) -> dict[str, Array]:
     for name, values in found.items():
         node, tensor = name.rsplit(".", 1)
-        if isinstance(graph.node[node].layer, BatchNorm):
+        if isinstance(graph.node[node].layer, (BatchNorm, GroupNorm, ChannelNorm)):
             drawn = {
                 "weight": rng.uniform(0.5, 1.5, values.shape) * rng.choice([1, 1, 1, -1], values.shape),
                 "bias": rng.normal(0, 0.3, values.shape),
@@ -192,7 +215,7 @@ def _of_text(graph: Graph, rng: np.random.Generator, scale: float) -> dict[str, 
     found = {}
     for name, shape in graph.weights.items():
         node, tensor = graph.node[name.rsplit(".", 1)[0]], name.rsplit(".", 1)[1]
-        if isinstance(node.layer, RMSNorm):
+        if isinstance(node.layer, RMSNorm) or tensor in ("query_norm", "key_norm"):
             values = rng.uniform(0.5, 1.5, shape) * rng.choice([1, 1, 1, -1], shape)
         elif tensor == "bias":
             values = rng.normal(0, 0.3, shape)
@@ -269,6 +292,7 @@ PARENTS: Mapping[str, Callable[[], Graph]] = {
     "plain": cache(plain),
     "biased": cache(biased),
     "joined": cache(joined),
+    "modern": cache(modern),
     "grown": cache(lambda: grown(1)),
 }
 TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {
@@ -278,5 +302,7 @@ TEXT_PARENTS: Mapping[str, Callable[[], Graph]] = {
     "grown plain": cache(lambda: grown(3, 6, standard("plain"))),
     "grown gated": cache(lambda: grown(2, 6, standard("gated"))),
     "mixed": cache(mixed),
+    "tied": cache(lambda: standard("plain", tied=True)),
+    "windowed": cache(lambda: standard("gated", window=3, head_norm=True)),
     "llama": cache(lambda: TEXT_SEEDS["llama-2x64"]((POSITIONS,), SYMBOLS)),
 }

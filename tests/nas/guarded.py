@@ -65,10 +65,12 @@ def strided_pixels() -> Iterator[Case]:
 
 
 def few() -> Iterator[Case]:
-    """A few cases of both known faults, which take about a second; the other one needs strides wider than the
-    image."""
+    """What a second computes of both known faults, of which the other is of strides wider than the image, and
+    some kernels with gaps."""
     for kernel, stride, side, format in itertools.product((3, 7), (2, 3), (1, 2), ("fp32", "bf16")):
         yield Case(3, Conv2d(8, kernel, stride), side, 2, format, 1)
+    for side, stride, format in itertools.product((5, 32), (1, 2), ("fp32", "bf16")):
+        yield Case(5, Conv2d(8, 3, stride, dilation=2), side, 2, format, 1)
     for channels in (4, 12):
         yield Case(channels, Conv2d(8, 1, 2), LARGE, 4, "fp32", 1)
 
@@ -88,10 +90,11 @@ def strange() -> Iterator[Case]:
     for (kernel, padding), stride, side, format in itertools.product(
         shapes, (1, 2, 4, (2, 1)), SIDES, ("fp32", "bf16")
     ):
-        layer = Conv2d(8, kernel, stride, padding=padding, bias=True)
-        with suppress(ShapeError):  # a kernel larger than the image
-            layer.windows((side, side))
-            yield Case(5, layer, side, 2, format, 1)
+        for dilation in (1, 2):
+            layer = Conv2d(8, kernel, stride, padding=padding, bias=True, dilation=dilation)
+            with suppress(ShapeError):  # a kernel larger than the image
+                layer.windows((side, side))
+                yield Case(5, layer, side, 2, format, 1)
 
 
 CASES = {"known fault": strided_pixels, "strided pixels": strided_pixels, "few": few, "strange": strange}
@@ -112,7 +115,7 @@ def compute(case: Case, layer: Any) -> None:
     )
     bias = None if layer.bias is None else layer.bias.detach().double()
     padding, groups = case.layer.paddings, case.layer.groups
-    exact = conv2d(exact_images, exact_weight, bias, case.layer.stride, padding, 1, groups)
+    exact = conv2d(exact_images, exact_weight, bias, case.layer.stride, padding, case.layer.dilation, groups)
     exact.backward(towards.double())
     for name, found, right in (
         ("output", made, exact),

@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Dense, DepthwiseConv2d, Layer
+from nas.layers import Attention, Conv2d, Dense, DepthwiseConv2d, Layer
 from nas.modules import Network
 from nas.ops import TENSOR_OPS
 from nas.record import graph_to_json
@@ -187,10 +187,16 @@ def by_torch(graph: Graph, batch: int = 2) -> Counter[tuple[str, str]]:
 
 def by_us(graph: Graph) -> Counter[tuple[str, str]]:
     """As `by_torch`, with T² pairs."""
-    square = Fraction(2 * graph.input[0], graph.input[0] + 1)
     found: Counter[tuple[str, str]] = Counter()
     for name, row in graph.rows.items():
-        kind, times = ("attention", square) if name == "attention" else ("layers", Fraction(1))
-        for direction in ("forward", "backward"):
-            found[kind, direction] += getattr(row.cost, direction).price(TENSOR_OPS) * times
+        if name != "attention":
+            for direction in ("forward", "backward"):
+                found["layers", direction] += getattr(row.cost, direction).price(TENSOR_OPS)
+    for node in graph.nodes:
+        if isinstance(node.layer, Attention):
+            positions, counted = graph.input[0], node.layer.costs(*graph.reads(node))["attention"]
+            pairs = sum(min(place + 1, node.layer.window or positions) for place in range(positions))
+            for direction in ("forward", "backward"):
+                price = getattr(counted, direction).price(TENSOR_OPS)
+                found["attention", direction] += price * Fraction(positions**2, pairs)
     return found

@@ -164,6 +164,9 @@ def test_refused_in_one_line(nodes: tuple[Node, ...], message: str) -> None:
 EMBEDDED = Node("embedding", Embedding(7, 12), (INPUT,))
 OF_TEXT = (EMBEDDED, Node("symbols", Linear(7), ("embedding",)))
 RELU = Node("relu", ReLU(), (INPUT,))
+TIED = Node("tied", Linear(7, tied=True), ("embedding",))
+NO_TABLE, TABLES = "tied: it is tied to the embedding of ", " symbols and 12 features; the graph has "
+ONE = "these, and needs one"
 NUMBERS = "reads numbers; embed the symbols of 'input'"
 
 
@@ -198,6 +201,27 @@ NUMBERS = "reads numbers; embed the symbols of 'input'"
             ),
             NextSymbol(),
             f"relu: ReLU: {NUMBERS}",
+        ),
+        (
+            (5,),
+            (EMBEDDED, TIED, Node("more", Linear(7), ("tied",))),
+            NextSymbol(),
+            "tied: it is tied to an embedding; only the output can be",
+        ),
+        (
+            (5,),
+            (EMBEDDED, replace(TIED, layer=Linear(8, tied=True))),
+            NextSymbol(),
+            f"{NO_TABLE}8{TABLES}0 of {ONE}",
+        ),
+        (
+            (5,),
+            (
+                *(EMBEDDED, replace(EMBEDDED, name="again")),
+                *(Node("add", Add(), ("embedding", "again")), replace(TIED, inputs=("add",))),
+            ),
+            NextSymbol(),
+            f"{NO_TABLE}7{TABLES}2 of {ONE}",
         ),
     ],
 )

@@ -18,6 +18,8 @@ from nas.layers import (
     Attention,
     AveragePool,
     BatchNorm,
+    ChannelNorm,
+    ChannelShuffle,
     Concat,
     Conv2d,
     Dense,
@@ -28,16 +30,19 @@ from nas.layers import (
     Flatten,
     Gate,
     GlobalPool,
+    GroupNorm,
     Layer,
     LayerNorm,
     Linear,
     MaxPool,
+    MissingReading,
     Positions,
     Product,
     ReLU,
     RMSNorm,
     Shape,
     ShapeError,
+    Upsample,
     Windows,
     softmax_cross_entropy,
 )
@@ -86,6 +91,10 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "conv, rectangular": ((8, 3, 7), alike("conv", Ops(mac=2_016))),
     # 2·2 taps of 4 channels for each of 8·6
     "conv, even": ((8, 3, 2), alike("conv", Ops(mac=768))),
+    # 3·3 taps of 2 channels for each of 8·9: they reach over 5 pixels, with a padding of 2
+    "conv, dilated": ((8, 3, 3), alike("conv", Ops(mac=1_296))),
+    # 3·3 taps of 1 channel for each of 4·20: they reach over (5, 3) pixels
+    "conv, depthwise, dilated": ((4, 4, 5), alike("conv", Ops(mac=720))),
     # 3·3 taps of 1 channel for each of 4·4
     "conv, depthwise, bias": ((4, 2, 2), {**alike("conv", Ops(mac=144)), **sums("bias", 16)}),
     "dense": ((10,), {**alike("dense", Ops(mac=160)), **sums("bias", 10)}),
@@ -98,9 +107,32 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
             )
         },
     ),
+    # 2 groups of 60 elements, as 2 positions of 60 features: "LayerNorm"
+    "group norm": (
+        IMAGE,
+        of(
+            "group_norm",
+            Ops(mul=360, add=478, div=6, sqrt=2),
+            Ops(mul=480, add=476, div=4),
+            Ops(mul=120, add=240),
+        ),
+    ),
+    # 30 pixels of 4 channels, as 30 positions of 4 features
+    "channel norm": (
+        IMAGE,
+        of(
+            "channel_norm",
+            Ops(mul=360, add=450, div=90, sqrt=30),
+            Ops(mul=480, add=420, div=60),
+            Ops(mul=120, add=240),
+        ),
+    ),
     "ReLU": (IMAGE, of("relu", Ops(cmp=120), Ops(cmp=120))),
     # with 0 and with 6
     "ReLU6": (IMAGE, of("relu6", Ops(cmp=240), Ops(cmp=240))),
+    # + 3, with 0 and with 6, by 6, times x; dy·(x/3 + 1/2) between −3 and 3
+    "hard-swish": (IMAGE, of("hard_swish", Ops(add=120, cmp=240, mul=240), Ops(add=120, cmp=240, mul=240))),
+    "hard-sigmoid": (IMAGE, of("hard_sigmoid", Ops(add=120, cmp=240, mul=120), Ops(cmp=240, mul=120))),
     # 8 comparisons for each of 4·9
     "max-pool": ((4, 3, 3), of("maxpool", Ops(cmp=288), Ops(add=36))),
     # 3 comparisons for each of 4·6
@@ -126,6 +158,9 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "concat": ((7, 6, 5), {"concat": Cost()}),
     "concat of vectors": ((7,), {"concat": Cost()}),
     "flatten": ((120,), {"flatten": Cost()}),
+    "shuffle": ((6, 6, 5), {"shuffle": Cost()}),
+    # 6 copies of each of 120: 5 sums of gradients
+    "upsample": ((4, 12, 15), {"upsample": Cost(input_grad=Ops(add=600))}),
     "dropout": (IMAGE, {"dropout": Cost(Ops(mul=120), Ops(mul=120))}),
     # dx: mul 2·120 + 3·4; add 29·4 + 4
     "gate": (IMAGE, of("gate", Ops(exp=4, add=4, div=4, mul=124), Ops(mul=252, add=120))),
@@ -173,6 +208,36 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
             **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
         },
     ),
+    # 1 + 2 + 2 + 2 + 2 pairs in each of 3 heads: 27 in 15 rows; the rest as before
+    "attention, windowed": (
+        TEXT,
+        {
+            **of(
+                "attention",
+                Ops(mac=216, mul=27, cmp=12, add=39, exp=27, div=27),
+                Ops(mac=432, mul=81, add=119),
+            ),
+            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
+        },
+    ),
+    # 4 heads at 5 positions are 20 rows of 4 features: "RMSNorm"
+    "attention, head norm": (
+        TEXT,
+        {
+            **of(
+                "attention",
+                Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45),
+                Ops(mac=720, mul=135, add=155),
+            ),
+            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
+            **of(
+                "head_norm",
+                Ops(mul=240, add=80, div=40, sqrt=20),
+                Ops(mul=320, add=140, div=20),
+                Ops(mul=80, add=80),
+            ),
+        },
+    ),
     # Router of 60: 5 + 3 add, 4 + 3 cmp, 2 exp, 2 div; 4 mul, 3 add. Experts of 3 · 6 · 12: 24 mul, 12 add;
     # 48 mul, 22 + 48 add; SiLU and product of 12: 12 exp, 12 add, 12 div, 24 mul; 60 mul, 24 add.
     "experts": (
@@ -215,8 +280,19 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
 
 
 def test_every_layer_has_a_sample_and_figures_by_hand() -> None:
-    assert {type(layer) for layer, _ in ALL.values()} == LAYERS
+    assert {type(layer).__name__ for layer, _ in ALL.values()} == {kind.__name__ for kind in LAYERS}
     assert BY_HAND.keys() == ALL.keys()
+
+
+@pytest.mark.parametrize("reading", ["shape", "costs", "footprint", "torch_line", "onnx"])
+def test_every_layer_states_every_reading(reading: str) -> None:
+    """Its module is held by test_modules, its starting values by test_weights. What is not stated is an error
+    when it is asked for, and never a default."""
+    nothing: Any = getattr(Layer, reading)
+    assert [kind.__name__ for kind in LAYERS if getattr(kind, reading) is nothing] == []
+    method = rf"^Layer does not state its .+; its class needs the method '{reading}'$"
+    with pytest.raises(MissingReading, match=method):
+        nothing(Layer(), 4)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -250,10 +326,12 @@ def test_weights_and_statistics() -> None:
     assert Experts(3, 2, 8, gated=False).weights(TEXT) == experts
     assert Experts(3, 2, 8).weights(TEXT) == {**experts, "gate": (3, 8, 12)}
     assert Experts(3, 2, 8).statistics(TEXT) == {"balance": (3,)}
-    trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear, RMSNorm, LayerNorm)
+    trained = (Conv2d, DepthwiseConv2d, Dense, BatchNorm, Embedding, Positions, Linear)
+    norms = (RMSNorm, LayerNorm, GroupNorm, ChannelNorm)
     for layer, inputs in ALL.values():
         weights, statistics = layer.weights(*inputs), layer.statistics(*inputs)
-        assert bool(weights) == isinstance(layer, (*trained, Experts))
+        normed = isinstance(layer, Attention) and layer.head_norm
+        assert bool(weights) == (normed or isinstance(layer, (*trained, *norms, Experts)))
         assert bool(statistics) == isinstance(layer, (BatchNorm, Experts))
         for tensor in (*weights, *statistics):  # torch.compile writes it into a program
             assert tensor.isidentifier()
@@ -270,10 +348,22 @@ def test_weights_and_statistics() -> None:
             "Conv2d(channels=8, kernel=(1, 3), stride=1, groups=1, padding=0, bias=True)",
         ),
         (DepthwiseConv2d(5, 2), "DepthwiseConv2d(kernel=5, stride=2)"),
+        (Conv2d(8, (1, 1), dilation=(3, 3)), "Conv2d(channels=8, kernel=1, stride=1, groups=1)"),
+        (
+            Conv2d(8, (3, 1), padding=(2, 0), dilation=2),
+            "Conv2d(channels=8, kernel=(3, 1), stride=1, groups=1, dilation=(2, 1))",
+        ),
+        (DepthwiseConv2d(3, dilation=(2, 2)), "DepthwiseConv2d(kernel=3, stride=1, dilation=2)"),
         (MaxPool(3, 2), "MaxPool(kernel=3, stride=2)"),
         (MaxPool(2, 2, padding=0), "MaxPool(kernel=2, stride=2)"),
         (Attention(4, 2, 10000), "Attention(heads=4, groups=2, rotary=10000.0)"),
         (Attention(4, 2), "Attention(heads=4, groups=2, rotary=10000.0)"),
+        (Linear(8), "Linear(features=8, bias=False)"),
+        (Linear(8, tied=True), "Linear(features=8, bias=False, tied=True)"),
+        (
+            Attention(4, 2, window=8, head_norm=True),
+            "Attention(heads=4, groups=2, rotary=10000.0, window=8, head_norm=True)",
+        ),
     ],
 )
 def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was(layer: Layer, text: str) -> None:
@@ -299,15 +389,17 @@ def test_an_image_of_one_element_goes_through_every_window() -> None:
     ("kind", "fields"),
     [
         *((Conv2d, {"channels": value}) for value in (0, -8, True, 8.0, 2**31)),
-        *((Conv2d, {"channels": 8, field: 0}) for field in ("kernel", "stride", "groups")),
+        *((Conv2d, {"channels": 8, field: 0}) for field in ("kernel", "stride", "groups", "dilation")),
         *((Conv2d, {"channels": 8, "kernel": kernel}) for kernel in ((3, 0), (3, 3, 3))),
         *((kind, {"kernel": 2, "stride": 0}) for kind in (MaxPool, AveragePool)),
         *((kind, {"stride": 1, "kernel": 0}) for kind in (MaxPool, DepthwiseConv2d)),
         *((kind, {"features": 0}) for kind in (Dense, Linear)),
         (AdaptiveAveragePool, {"size": 0}),
+        (Upsample, {"factor": 0}),
         (Embedding, {"features": 4, "symbols": 0}),
         (Embedding, {"symbols": 4, "features": 2**31}),
         (Attention, {"heads": 0}),
+        *((kind, {"num_groups": 0}) for kind in (GroupNorm, ChannelShuffle)),
     ],
 )
 def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, Any]) -> None:
@@ -318,7 +410,10 @@ def test_what_is_no_size_is_named(kind: Callable[..., Layer], fields: dict[str, 
     assert str(raised.value) == f"{name}: {field} is {value}, not a whole number from 1 to 2^31 − 1"
 
 
-OF_IMAGES = (Conv2d(8), DepthwiseConv2d(), BatchNorm(), MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool())
+OF_IMAGES = (
+    *(Conv2d(8), DepthwiseConv2d(), BatchNorm(), GroupNorm(2), ChannelNorm(), ChannelShuffle(2), Upsample(2)),
+    *(MaxPool(1, 1), AdaptiveAveragePool(2), GlobalPool()),
+)
 OF_TEXT = (Linear(8), Positions(), RMSNorm(), LayerNorm(), Experts(4, 2, 8))
 
 
@@ -352,6 +447,11 @@ TWO_OR_MORE = "needs two or more inputs of one"
         (lambda: DepthwiseConv2d(4), f"DepthwiseConv2d: kernel 4 {EVEN}"),
         (lambda: Conv2d(8, padding=-1), "Conv2d: padding is -1, not a whole number from 0 to 2^31 − 1"),
         (lambda: Conv2d(8, padding=3), "Conv2d: with padding 3, a kernel of 3 would see padding only"),
+        (
+            lambda: Conv2d(8, padding=5, dilation=2),
+            "Conv2d: with padding 5, a kernel of 3 would see padding only",
+        ),
+        (lambda: Conv2d(8, padding=0, dilation=3).shape(IMAGE), "Conv2d: kernel 3 on an area of [6, 5]"),
         (lambda: Conv2d(8, 5, padding=0).shape((4, 4, 9)), "Conv2d: kernel 5 on an area of [4, 9]"),
         (lambda: Conv2d(8, groups=3), "Conv2d: 8 channels in 3 groups"),
         (lambda: Conv2d(9, groups=3).shape(IMAGE), "Conv2d: 4 channels in, 3 groups"),
@@ -382,10 +482,19 @@ TWO_OR_MORE = "needs two or more inputs of one"
             )
             for shapes in ((IMAGE, (5,)), ((4,), (4,)), (TEXT, (5,)))
         ),
+        (lambda: GroupNorm(3).shape(IMAGE), "GroupNorm: 4 channels in 3 groups"),
+        (lambda: GroupNorm(2, 1.0), "GroupNorm: epsilon 1.0 is not between 0 and 1"),
+        (lambda: ChannelNorm(0.0), "ChannelNorm: epsilon 0.0 is not between 0 and 1"),
+        (lambda: ChannelShuffle(3).shape(IMAGE), "ChannelShuffle: 4 channels in 3 groups"),
+        (
+            lambda: Upsample(2**30).shape(IMAGE),
+            "Upsample: [6, 5] by 1073741824 has a side of more than 2^31 − 1 pixels",
+        ),
         (lambda: RMSNorm(0.0), "RMSNorm: epsilon 0.0 is not between 0 and 1"),
         (lambda: LayerNorm(nan), "LayerNorm: epsilon nan is not between 0 and 1"),
         (lambda: LayerNorm(1), "LayerNorm: epsilon 1 is not between 0 and 1"),
         (lambda: Attention(4, 3), "Attention: 4 heads in 3 groups"),
+        (lambda: Attention(4, window=-1), "Attention: window is -1, not a whole number from 0 to 2^31 − 1"),
         (lambda: Attention(2, rotary=0.5), f"Attention: rotary 0.5 {ROTARY}"),
         (lambda: Attention(2, rotary=inf), f"Attention: rotary inf {ROTARY}"),
         (lambda: Attention(2, rotary=True), f"Attention: rotary True {ROTARY}"),
@@ -422,13 +531,15 @@ def test_refused_in_one_line(build: Callable[[], object], message: str) -> None:
 
 def test_windows_see_what_they_see_one_by_one() -> None:
     """Kernels, strides, padding and sides that a page of paper holds."""
-    for kernel, stride, side in product(range(1, 7), range(1, 7), range(1, 9)):
-        for padding in range(kernel):
-            windows = Windows(side, kernel, stride, padding)
-            if windows.padded < kernel:
+    sizes = product(range(1, 7), range(1, 7), range(1, 9), range(1, 4))
+    for kernel, stride, side, dilation in sizes:
+        taps = range(0, kernel * dilation, dilation)
+        for padding in range(taps[-1] + 1):
+            windows = Windows(side, kernel, stride, padding, dilation=dilation)
+            if windows.padded <= taps[-1]:
                 continue
-            starts = range(-padding, side + padding - kernel + 1, stride)
-            seen = [[0 <= start + tap < side for start in starts] for tap in range(kernel)]
+            starts = range(-padding, side + padding - taps[-1], stride)
+            seen = [[0 <= start + tap < side for start in starts] for tap in taps]
             assert windows.num == len(starts)
             assert windows.taps_on_image == sum(map(sum, seen))
             assert windows.all_taps_see == all(map(any, seen)), windows

@@ -19,22 +19,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.graph import INPUT, Graph
+from nas.graph import Graph
 from nas.layers import (
-    AdaptiveAveragePool,
     Add,
     AveragePool,
     BatchNorm,
-    Concat,
-    Conv2d,
     Dense,
-    DepthwiseConv2d,
     Dropout,
     Flatten,
-    Gate,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     Layer,
     MaxPool,
+    MissingReading,
     ReLU,
     ReLU6,
     Shape,
@@ -44,7 +42,9 @@ from nas.modules import Network, module_of
 from nas.seeds import residual
 from nas.text_seeds import llama_4x128
 from nas.weights import Array
+from tests.nas.formulas import by_hand
 from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped
+from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network, random_weights
 from tests.nas.text.naive import naive
 from tests.nas.text.samples import TEXT_SAMPLES, texts
@@ -61,81 +61,6 @@ def state(found: Network) -> dict[str, Array]:
     return {name: tensor.detach().clone().numpy() for name, tensor in found.tensors().items()}
 
 
-def both(size: Any) -> tuple[int, int]:
-    return size if isinstance(size, tuple) else (size, size)
-
-
-def margins(kernel: Any, padding: Any) -> tuple[int, ...]:
-    return tuple((side - 1) // 2 for side in both(kernel)) if padding is None else both(padding)
-
-
-def by_hand(graph: Graph, tensors: dict[str, Tensor], images: Tensor, training: bool) -> Tensor:
-    """The graph read a second time, from the formulas, with nothing in place."""
-    values = {INPUT: images}
-    for node in graph.nodes:
-        own = {name.removeprefix(f"{node.name}."): tensor for name, tensor in tensors.items()}
-        x, *others = [values[name] for name in node.inputs]
-        match node.layer:
-            case Conv2d(kernel=kernel, stride=stride, groups=groups, padding=padding):
-                y = F.conv2d(x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, groups)
-            case DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding):
-                y = F.conv2d(
-                    x, own["weight"], own.get("bias"), stride, margins(kernel, padding), 1, x.shape[1]
-                )
-            case Dense(bias=bias):
-                y = x @ own["weight"].T + (own["bias"] if bias else 0)
-            case BatchNorm():
-                mean, variance = own["running_mean"], own["running_var"]
-                if training:
-                    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
-                scale = own["weight"] / (variance + 1e-5).sqrt()
-                y = (x - mean[:, None, None]) * scale[:, None, None] + own["bias"][:, None, None]
-            case ReLU():
-                y = x.clamp(min=0)
-            case ReLU6():
-                y = x.clamp(0, 6)
-            case MaxPool(kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil):
-                y = F.max_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=ceil)
-            case AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
-                y = F.avg_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=True)
-            case AveragePool(kernel=kernel, stride=stride, padding=padding):
-                (down, right), (high, wide), (by, across) = (
-                    margins(kernel, padding),
-                    both(kernel),
-                    both(stride),
-                )
-                y = (
-                    F.pad(x, (right, right, down, down))
-                    .unfold(2, high, by)
-                    .unfold(3, wide, across)
-                    .mean((4, 5))
-                )
-            case AdaptiveAveragePool(size=size):
-                (rows, columns), (height, width) = (
-                    [
-                        [(i * side // num, -(-(i + 1) * side // num)) for i in range(num)]
-                        for side, num in zip(x.shape[2:], both(size))
-                    ],
-                    both(size),
-                )
-                means = [x[:, :, a:b, c:d].mean((2, 3)) for a, b in rows for c, d in columns]
-                y = torch.stack(means, 2).reshape(*x.shape[:2], height, width)
-            case GlobalPool():
-                y = x.mean((2, 3))
-            case Add():
-                y = sum(others, x)
-            case Concat():
-                y = torch.cat([x, *others], 1)
-            case Flatten():
-                y = x.reshape(len(x), -1)
-            case Dropout(rate=rate):
-                y = F.dropout(x, rate, training)
-            case Gate():
-                y = 2 / (1 + (-others[0]).exp())[:, :, None, None] * x
-        values[node.name] = y
-    return values[graph.output]
-
-
 def test_every_layer_has_a_module_and_a_formula() -> None:
     formulas = inspect.getsource(by_hand) + inspect.getsource(naive)
     assert [
@@ -143,7 +68,7 @@ def test_every_layer_has_a_module_and_a_formula() -> None:
     ] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
-    with pytest.raises(NotImplementedError, match="no module is written for the layer object"):
+    with pytest.raises(MissingReading, match=r"^object has no torch module"):
         module_of(object(), (4,))  # type: ignore[arg-type]
 
 
@@ -219,8 +144,11 @@ def test_logits_and_gradients_are_those_of_the_formulas(
         results.append(logits.detach())
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
     live = found.tensors()
+    # In the gradients of these, torch has a sixth as a number of fp32, whatever the format.
+    rounds = any(isinstance(node.layer, (HardSwish, HardSigmoid)) for node in graph.nodes)
+    noise = {"rtol": 1e-5, "atol": 1e-7} if rounds else {"rtol": 1e-7, "atol": 1e-9}
     for name in graph.weights:
-        torch.testing.assert_close(live[name].grad, tensors[name].grad, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(live[name].grad, tensors[name].grad, **noise)
 
 
 def test_statistics_follow_the_batch_by_a_tenth() -> None:
@@ -362,7 +290,7 @@ def test_a_sum_of_two_widths_is_not_rounded_to_the_narrow_one() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
-@pytest.mark.parametrize("graph", [residual(), llama_4x128((12,))])
+@pytest.mark.parametrize("graph", [residual(), llama_4x128((12,)), standard("gated", window=3)])
 def test_a_copy_computes_with_its_own_weights_and_can_be_trained(graph: Graph, duplicate: Any) -> None:
     """Also if a network was validated first: the table of angles is made by the first pass, whatever for."""
     found, read = network(graph).eval(), examples(graph)

@@ -20,7 +20,7 @@ from nas.products import all_pairs
 from nas.seeds import residual, resnet18, resnet50
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128, llama_4x128
 from tests.nas.graphs import Draft, graphs, grouped
-from tests.nas.grown import grown
+from tests.nas.grown import grown, standard
 from tests.nas.oracles import LIMIT_SECONDS, Executed, by_torch, by_us, calls, executed, operations
 from tests.nas.text.samples import texts
 
@@ -121,6 +121,7 @@ def test_counter_equals_what_mkl_executed(steps: dict[str, Executed], name: str)
         *TEXT_SEEDS.values(),
         *[lambda chosen=chosen: upcycled(chosen) for chosen in (2, 3)],
         mixture,
+        lambda: standard("gated", tied=True, window=2, head_norm=True),
     ],
 )
 def test_counter_equals_torch(build: Callable[[], Graph]) -> None:

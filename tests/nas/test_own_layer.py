@@ -17,24 +17,21 @@ from tests.nas.graphs import chain
 OWN = """
 from dataclasses import dataclass
 from math import prod
-import numpy as np
 import torch
 from nas.layers import Layer
 from nas.modules import module_of
+from nas.layers.start import Constant
 from nas.ops import Cost, Ops
-from nas.weights import starts
 
 @dataclass(frozen=True)
 class Scale(Layer):
-    start: float
+    scale: float
     def shape(self, *inputs): return inputs[0]
     def weights(self, *inputs): return {"factor": inputs[0][:1]}
     def costs(self, *inputs):
         product = Ops(mul=prod(inputs[0]))
         return {"scale": Cost(product, product, product, product)}
-
-@starts.register
-def _(layer: Scale, tensor, shape, reads, rng): return np.full(shape, layer.start, np.float32)
+    def start(self, tensor, *inputs): return Constant(self.scale)
 
 class Product(torch.nn.Module):
     def __init__(self, channels):
@@ -76,7 +73,7 @@ def test_it_is_known_by_its_entry_point(tmp_path: Path) -> None:
     (tmp_path / "own-1.dist-info/METADATA").write_text("Name: own\nVersion: 1\n")
     (tmp_path / "own-1.dist-info/entry_points.txt").write_text("[nas.layers]\nown = own\n")
     record = graph_to_json(chain(Conv2d(4), ReLU(), Conv2d(2), GlobalPool(), input=(1, 5, 5)))
-    record["nodes"][1]["layer"] = {"type": "Scale", "start": 0.5}
+    record["nodes"][1]["layer"] = {"type": "Scale", "scale": 0.5}
     found = subprocess.run(
         [sys.executable, "-c", USER, json.dumps(record)],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},

@@ -149,7 +149,7 @@ def test_an_unknown_layer_is_refused_with_the_known_ones(named: object) -> None:
         ({"channels": None}, "channels is None; it must be an integer"),
         ({"channels": True}, "channels is True; it must be an integer"),
         ({"channels": nan}, "channels is nan; it must be an integer"),
-        ({"dilation": 1}, "unknown key dilation; known: channels, kernel, stride, groups, padding, bias"),
+        ({"depth": 1}, "unknown key depth; known: channels, kernel, stride, groups, padding, bias, dilation"),
         ({"kernel": "3"}, "kernel is '3'; it must be an integer"),
         ({"kernel": [1]}, "kernel has 1 items; it must have 2"),
         ({"kernel": [1, 1.5]}, "kernel[1] is 1.5; it must be an integer"),

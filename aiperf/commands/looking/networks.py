@@ -17,6 +17,7 @@ from aiperf.errors import ConfigError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
+from nas.layers import MissingReading
 from nas.portable.names import PortableError
 from nas.portable.torch_file import torch_file, torch_state
 
@@ -83,7 +84,7 @@ def write_torch(trial: KeptTrial, path: Path) -> None:
     graph = trial.network.graph
     try:
         text = torch_file(graph, trial.told)
-    except PortableError as error:
+    except MissingReading as error:
         raise DataError(f"trial {trial.number}: {error}") from None
     weights = path.with_suffix(".safetensors")
     with writing(path):
@@ -101,7 +102,7 @@ def write_onnx(trial: KeptTrial, path: Path) -> None:
 
         try:
             content = onnx_file(trial.network.graph, trial.network.weights, trial.told)
-        except PortableError as error:
+        except (MissingReading, PortableError) as error:
             raise DataError(f"trial {trial.number}: {error}") from None
     with writing(path):
         path.write_bytes(content)

@@ -30,7 +30,7 @@ times as long."""
 def is_worth_folding(conv: nn.Conv2d, columns: int) -> bool:
     """Whether a convolution of images with `columns` pixels per row can be folded, and is faster so."""
     height, width = conv.kernel_size
-    plain = type(conv) is nn.Conv2d and conv.stride == (1, 1) and conv.groups == 1
+    plain = type(conv) is nn.Conv2d and conv.stride == conv.dilation == (1, 1) and conv.groups == 1
     centred = conv.padding == ((height - 1) // 2, (width - 1) // 2) and height % 2 and width % 2
     narrow = min(conv.in_channels, conv.out_channels) <= MOST_CHANNELS
     whole = columns % PIXELS == 0 and is_own(conv)

@@ -48,12 +48,12 @@ def _(layer: RMSNorm | LayerNorm) -> str:
 @words.register
 def _(layer: Conv2d) -> str:
     groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
-    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}"
+    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}{_dilation(layer)}"
 
 
 @words.register
 def _(layer: DepthwiseConv2d) -> str:
-    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}"
+    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
 
 
 @words.register(MaxPool)
@@ -71,7 +71,8 @@ def _(layer: AdaptiveAveragePool) -> str:
 @words.register(Dense)
 @words.register(Linear)
 def _(layer: Dense | Linear) -> str:
-    return f"{kind_of(layer)} {layer.features}"
+    tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
+    return f"{kind_of(layer)} {layer.features}{tied}"
 
 
 @words.register
@@ -82,7 +83,8 @@ def _(layer: Embedding) -> str:
 @words.register
 def _(layer: Attention) -> str:
     groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
-    return f"attention {layer.heads} heads{groups}"
+    window = f", window {layer.window}" if layer.window else ""
+    return f"attention {layer.heads} heads{groups}{window}{', head norm' if layer.head_norm else ''}"
 
 
 @words.register
@@ -92,6 +94,13 @@ def _(layer: Experts) -> str:
 
 def _sides(sides: tuple[int, int]) -> str:
     return f"{sides[0]}×{sides[1]}"
+
+
+def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
+    if layer.dilations == (1, 1):
+        return ""
+    down, right = layer.dilations
+    return f" dilated {down}" if down == right else f" dilated {_sides(layer.dilations)}"
 
 
 def _stride(strides: tuple[int, int]) -> str:

@@ -159,10 +159,11 @@ class Profile:
         ]
         rest = found.peak - sum(getattr(found, kind) for kind in kinds)
         foreseen = sum(amount for kind, amount in modelled.items() if kind not in kinds)
+        whole = sum(modelled.values())
         return [
             *rows,
-            MemoryRow("more at the peak", rest, foreseen, None),
-            MemoryRow("peak", found.peak, sum(modelled.values()), predicted.peak if predicted else None),
+            MemoryRow("more at the peak", rest, foreseen if modelled else None, None),
+            MemoryRow("peak", found.peak, whole if modelled else None, predicted.peak if predicted else None),
         ]
 
     def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> StepPart:

@@ -65,6 +65,7 @@ def hidden(graph: Graph) -> list[TextTie]:
         tie
         for tie in _ties(graph)
         if _all(tie.writers, Linear) and _all(tie.passing, *OF_HIDDEN) and _all(tie.readers, Linear)
+        if _widen_together(graph, tie)
     ]
 
 
@@ -78,7 +79,15 @@ def streams(graph: Graph) -> list[TextTie]:
         and _all(tie.passing, *OF_STREAM)
         and _all(tie.readers, Linear, Experts)
         and any(isinstance(node.layer, RMSNorm) for node in tie.passing)
+        and _widen_together(graph, tie)
     ]
+
+
+def _widen_together(graph: Graph, tie: TextTie) -> bool:
+    """Whether each reader that computes with the weight of an embedding finds that one among the writers, so
+    that both are widened by one edit."""
+    writers = {node.name for node in tie.writers}
+    return all(graph.tables.get(node.name, node.name) in {node.name, *writers} for node in tie.readers)
 
 
 def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
@@ -112,7 +121,7 @@ def heads_of(graph: Graph, name: str) -> Heads:
     if not own or any(len(graph.readers[read]) > 1 for read in node.inputs):
         raise MorphismError(f"{name} does not read three Linears of its own")
     readers = graph.readers[name]
-    if name == graph.output or not _all(readers, Linear):
+    if name == graph.output or not _all(readers, Linear) or graph.tables.keys() & {r.name for r in readers}:
         raise MorphismError(f"{name} is read by other layers than Linears")
     width = graph.shapes[name][1] // node.layer.heads
     query, key, value = node.inputs

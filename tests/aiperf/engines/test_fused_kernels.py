@@ -385,6 +385,7 @@ def test_it_is_the_convolution(
         nn.Conv2d(8, 8, 5, 2, padding=2),
         nn.Conv2d(8, 8, 5),
         nn.Conv2d(8, 8, 5, padding=2, groups=2),
+        nn.Conv2d(8, 8, 5, padding=2, dilation=2),
     ],
     ids=str,
 )

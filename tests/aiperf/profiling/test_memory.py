@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from aiperf.device import bind
+from aiperf.errors import WorldError
 from aiperf.profiling.memory import measure_memory, predict_memory
+from aiperf.profiling.work import of_seed, refuse_too_large
 from aiperf.proposing.memory import step_parts, training_bytes
 from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
-from nas.layers import Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
-from nas.memory.footprint import Read, footprint
+from nas.layers import Attention, Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
+from nas.morphisms.sites import replaced
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
 from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
+from tests.nas.grown import modern
 
 FP32 = 4
 EXAMPLES = 16
@@ -69,20 +74,32 @@ def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None
         assert predicted.peak == pytest.approx(measured.peak, rel=0.25)
 
 
+def windowed(graph: Graph) -> Graph:
+    """With a window and a norm in each attention, and its embedding and its output tied."""
+    attentions = [node for node in graph.nodes if isinstance(node.layer, Attention)]
+    layers = {node.name: replace(node.layer, window=16, head_norm=True) for node in attentions}
+    return replaced(graph, {**layers, "symbols": Linear(graph.classes, tied=True)})
+
+
 MODELLED = {
     "images": residual((3, 32, 32), widths=(8, 16)),
+    "modern images": modern(32),
     "weights": residual((3, 8, 8), widths=(64, 256)),
     "text": llama_2x64((64,)),
     "other text": gpt_4x128((32,)),
+    "windowed text": windowed(llama_2x64((64,))),
 }
+
+MORE = {"modern images": 4 * EXAMPLES}
+"""With fewer a step of it is at its fullest inside a convolution."""
 
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", MODELLED)
 def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) -> None:
-    graph = MODELLED[name]
-    measured = measure_memory(steps_of(graph, format, EXAMPLES))
-    modelled = step_parts(graph, work_of(graph, format).training, EXAMPLES, 1, "cpu")
+    graph, examples = MODELLED[name], MORE.get(name, EXAMPLES)
+    measured = measure_memory(steps_of(graph, format, examples))
+    modelled = step_parts(graph, work_of(graph, format).training, examples, 1, "cpu")
     for kind in ("weights", "statistics", "gradients", "examples"):
         assert modelled[kind] == getattr(measured, kind), kind
     steps = FP32 * len(graph.weights)  # AdamW counts the steps of each tensor
@@ -94,11 +111,12 @@ def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) ->
         assert sum(modelled.values()) == pytest.approx(measured.peak, rel=0.02)
 
 
-def test_a_layer_that_the_model_does_not_know_is_not_forgotten() -> None:
-    """What it reads and puts out is kept: as much as it can need without tensors of its own."""
-    reads = Read((4, 8, 8), 2)
-    found = footprint(Layer(), 2, reads)
-    assert (found.keeps, found.keeps_output, found.width) == ((0,), True, 2)
+def test_only_what_is_known_not_to_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = residual()
+    with pytest.raises(WorldError, match=r"use a smaller --batch$"):
+        refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
+    monkeypatch.setattr(ReLU, "footprint", Layer.footprint)
+    refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
 
 
 def test_experts_are_not_predicted() -> None:

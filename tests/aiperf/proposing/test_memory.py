@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import pytest
+
+from aiperf.proposing.forecast import forecast
+from aiperf.proposing.hyper import Memory, configured
 from aiperf.proposing.memory import step_parts, training_bytes
+from nas.layers import Layer, MissingReading, ReLU
 from nas.matrices import hidden_matrices
+from nas.memory import step_memory
 from nas.seeds import residual, resnet50
 from nas.text_seeds import llama_1x64
 from tests.aiperf.presets import resolved_preset
@@ -27,6 +33,21 @@ def test_terms_by_hand() -> None:
     assert "onednn" not in parts
     best = 2 * weights + statistics
     assert training_bytes(seed, TRAINING, 50, 1) == sum(parts.values()) + best
+
+
+def test_memory_is_unknown_where_a_layer_does_not_state_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no larger batch is tried, and the plan of a run says so."""
+    seed, twice = residual(), replace(configured(TRAINING), batch=2.0)
+    assert Memory().bounded(twice, seed, TRAINING, 1, 1e12).batch == 2
+    config = resolved_preset("digits")
+    assert forecast(config, seed, (100, 10), 1.0).memory_bytes is not None
+    monkeypatch.setattr(ReLU, "footprint", Layer.footprint)
+    message = "^ReLU does not state its memory; its class needs the method 'footprint'$"
+    with pytest.raises(MissingReading, match=message):
+        step_memory(seed, 4, 1)
+    assert step_parts(seed, TRAINING, 4, 1) is None
+    assert Memory().bounded(twice, seed, TRAINING, 1, 1e12).batch == 1
+    assert forecast(config, seed, (100, 10), 1.0).memory_bytes is None
 
 
 def test_examples_of_text_are_symbols_and_those_that_follow() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from nas.graph import Graph
-from nas.layers import GELU, Embedding, LayerNorm, Positions, RMSNorm, ShapeError
+from nas.layers import GELU, Conv2d, Embedding, LayerNorm, Positions, RMSNorm, ShapeError
 from nas.modules import Network
 from nas.morphisms import (
     MIX,
@@ -29,6 +29,7 @@ from nas.morphisms import (
     MorphismError,
     Skip,
     SqueezeExcite,
+    Widen,
     WidenByCopies,
     WidenTrunkByCopies,
 )
@@ -95,6 +96,18 @@ def test_the_function_is_kept(kind: type[Morphism]) -> None:
             where = (name, morphism, reading, scale)
             assert difference(before, found[reading]) <= allowed(kind, reading), where
             assert kind not in EXACT or torch.equal(before, found[reading]), where
+
+
+@pytest.mark.parametrize("kind", [Widen, WidenByCopies])
+def test_the_function_is_kept_where_channels_are_shuffled(kind: type[Widen | WidenByCopies]) -> None:
+    """The groups before and behind the shuffle need four runs of two channels, each of which grows."""
+    parent, weights = PARENTS["modern"](), weights_of(kind, "modern", 1.0)
+    (name,) = [node.name for node in parent.nodes if node.layer == Conv2d(8, 3, groups=2)]
+    morphism = kind(name, 16, 5)
+    carried = [morphism.carry(parent, single(weights)), morphism.carry(parent, weights)]
+    found = readings(morphism.apply(parent), *carried)
+    for reading, before in reference(False, "modern", 1.0).items():
+        assert difference(before, found[reading]) <= allowed(kind, reading), reading
 
 
 def allowed(kind: type[Morphism], reading: str) -> float:

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 from nas.graph import INPUT, Graph, Node
-from nas.layers import Add, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, GlobalPool, ReLU, ShapeError
+from nas.layers import (
+    Add,
+    ChannelNorm,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Dropout,
+    GlobalPool,
+    GroupNorm,
+    ReLU,
+    ShapeError,
+)
 from nas.morphisms import (
     BranchSplit,
     ConcatSkip,
@@ -110,6 +123,47 @@ def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
         "Conv2d.0",
         "DepthwiseConv2d.1",
     }
+
+
+def test_a_kernel_with_gaps_grows_by_as_much_padding_as_it_reaches_further() -> None:
+    graph = chain(
+        Conv2d(4, dilation=2),
+        Conv2d(4, padding=0, dilation=(3, 1)),
+        GlobalPool(),
+        Dense(2),
+        input=(4, 17, 17),
+    )
+    child = EnlargeKernel("Conv2d.0", 5).apply(EnlargeKernel("Conv2d.1", 5).apply(graph))
+    assert child.shapes == graph.shapes
+    assert child.node["Conv2d.0"].layer == Conv2d(4, 5, padding=4, dilation=2)
+    assert child.node["Conv2d.1"].layer == Conv2d(4, 5, padding=(3, 1), dilation=(3, 1))
+
+
+def test_what_a_norm_over_channels_reads_keeps_its_width() -> None:
+    """New channels would change the mean of the others. What only such a norm reads is fixed with it."""
+    for norm in (GroupNorm(2), ChannelNorm()):
+        graph = chain(Conv2d(4), ReLU(), norm, Conv2d(4), GlobalPool(), Dense(2))
+        assert [name for name in graph.node if applies(Widen(name, 8, 0), graph)] == ["Conv2d.3"]
+        assert not applies(ConcatSkip("Conv2d.0", "ReLU.1", 0), graph)
+        with pytest.raises(MorphismError, match=r"Norm\.2: it takes numbers over all of its channels$"):
+            follow(graph, graph, {"ReLU.1": Channels(np.arange(4)[::-1], np.ones(4))})
+
+
+def test_runs_that_are_shuffled_grow_so_that_groups_behind_them_see_the_same() -> None:
+    """Two groups behind a shuffle of three runs need six runs before it. What is added to channels that were
+    not shuffled cannot grow, nor can what has no such runs."""
+    graph = chain(Conv2d(12, 1), ChannelShuffle(3), Conv2d(6, 1, groups=2), GlobalPool(), Dense(2))
+    found = {width for width in range(13, 40) if applies(Widen("Conv2d.0", width, 0), graph)}
+    assert found == {18, 24, 30, 36}
+    for width in found:
+        given = Widen("Conv2d.0", width, 0).edit(graph)
+        assert follow(graph, given.child, given.channels)["ChannelShuffle.1"].source.max() == 11
+    few = chain(Conv2d(4, 1), ChannelShuffle(4), Conv2d(4, 1, groups=2), GlobalPool(), Dense(2))
+    assert not applies(Widen("Conv2d.0", 24, 0), few)
+    nodes = [Node("a", Conv2d(4, 1), (INPUT,)), Node("shuffle", ChannelShuffle(2), ("a",))]
+    nodes += [Node("add", Add(), ("a", "shuffle")), Node("pool", GlobalPool(), ("add",))]
+    nodes.append(Node("classifier", Dense(2), ("pool",)))
+    assert not applies(Widen("a", 8, 0), Graph((2, 4, 4), tuple(nodes)))
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:

@@ -30,18 +30,18 @@ from nas.layers import (
     GlobalPool,
     Layer,
     MaxPool,
+    MissingReading,
     ReLU,
     ReLU6,
 )
-from nas.portable.names import TAKEN, PortableError, identifiers
-from nas.portable.onnx_draft import write
+from nas.portable.names import TAKEN, identifiers
 from nas.portable.onnx_file import onnx_file
 from nas.portable.torch_file import torch_file, torch_state
-from nas.portable.torch_lines import line_of
 from nas.seeds import residual
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import Array
-from tests.nas.graphs import LAYERS, chain, graphs, grouped
+from tests.nas.graphs import chain, graphs, grouped
+from tests.nas.grown import standard
 from tests.nas.networks import examples, network, random_weights
 from tests.nas.text.samples import texts
 
@@ -106,7 +106,7 @@ def test_any_network(tmp_path_factory: pytest.TempPathFactory, by: By, noise: fl
     compared()
 
 
-# Shapes of which oneDNN's own gradients are wrong: see nas/modules/images.py.
+# Shapes of which oneDNN's own gradients are wrong: `nas.layers.convolutions.Executed`.
 WIDE_STRIDES = chain(
     *(
         Conv2d(4, 1, 2),
@@ -126,6 +126,7 @@ WIDE_STRIDES = chain(
     [
         grouped(5, 12),
         *(TEXT_SEEDS[name]((16,)) for name in ("gpt-4x128", "llama-4x128")),
+        standard("gated", tied=True),
         WIDE_STRIDES,
         # The last window may end beyond the padding. Its mean is over what lies before that end: torch
         # divides by fewer taps there.
@@ -202,27 +203,32 @@ def test_a_strangers_names_are_names_only() -> None:
     assert '"' not in re.sub(r'"""|"\.safetensors"|"__main__"', "", torch_file(graph, {"x": 'x"""\\'}))
 
 
-def test_no_name_of_a_module_is_taken_and_every_layer_is_known() -> None:
+def test_no_name_of_a_module_is_taken() -> None:
     assert {name for name in dir(torch.nn.Module()) if not name.startswith("_")} <= TAKEN
-    assert line_of.registry.keys() >= LAYERS
-    assert write.registry.keys() >= LAYERS
 
 
 @dataclass(frozen=True)
 class Unheard:
-    """Behaves as a ReLU. Not a subclass of Layer: of these all are known to whoever reads a graph, in every
-    test of this process."""
+    """A ReLU that does not state how others write it. Not a subclass of Layer: of these all are known to
+    whoever reads a graph, in every test of this process."""
+
+    onnx, torch_line, missing = Layer.onnx, Layer.torch_line, Layer.missing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ReLU(), name)
 
 
 @pytest.mark.parametrize(
-    ("form", "made"),
-    [("PyTorch", torch_file), ("ONNX", lambda graph, told: onnx_file(graph, random_weights(graph), told))],
+    ("what", "method", "made"),
+    [
+        ("line of PyTorch", "torch_line", torch_file),
+        ("operators of ONNX", "onnx", lambda graph, told: onnx_file(graph, random_weights(graph), told)),
+    ],
 )
-def test_a_layer_of_somebody_else_is_refused_by_name(form: str, made: Callable[..., object]) -> None:
+def test_a_layer_of_somebody_else_is_refused_by_name(
+    what: str, method: str, made: Callable[..., object]
+) -> None:
     graph = chain(Conv2d(2), Unheard(), GlobalPool(), input=(1, 4, 4))  # type: ignore[arg-type]
-    message = rf"^Unheard is not known to nas\.portable: it cannot be written for {form}$"
-    with pytest.raises(PortableError, match=message):
+    message = f"^Unheard does not state its {what}; its class needs the method '{method}'$"
+    with pytest.raises(MissingReading, match=message):
         made(graph, {})

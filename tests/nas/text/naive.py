@@ -149,7 +149,7 @@ def naive(layer: Layer, tallies: Tallies, own: Weights, sums: Weights, *x: Any) 
         case LayerNorm(epsilon=epsilon):
             return norm(tallies, own, sums, x[0], epsilon, centred=True)
         case Attention():
-            return attention(layer, tallies, *x)
+            return attention(layer, tallies, own, sums, *x)
         case Experts():
             return experts(layer, tallies, own, sums, x[0])
         case GELU() | SiLU() | SquaredReLU() | ReLU():
@@ -265,10 +265,17 @@ def turned(tally: Tally, rows: Rows, base: float, back: bool) -> Rows:
     return found
 
 
-def attention(layer: Attention, tallies: Tallies, *x: Rows) -> tuple[Rows, Backward]:
-    """A double loop over the pairs of each head: position i reads j of 0 … i."""
+def attention(
+    layer: Attention, tallies: Tallies, own: Weights, sums: Weights, *x: Rows
+) -> tuple[Rows, Backward]:
+    """A double loop over the pairs of each head: position i reads j of 0 … i, or the last of them."""
     f, b = tallies.forward, tallies.input_grad
     q, k, v = heads(x[0], layer.heads), heads(x[1], layer.groups), heads(x[2], layer.groups)
+    norms: dict[str, Backward] = {}
+    if layer.head_norm:
+        q, norms["query_norm"] = head_norms(tallies, own, sums, q, "query_norm")
+        k, norms["key_norm"] = head_norms(tallies, own, sums, k, "key_norm")
+    seen = [range(max(0, i + 1 - layer.window) if layer.window else 0, i + 1) for i in range(len(x[0]))]
     if layer.rotary:
         q = [turned(f, rows, layer.rotary, back=False) for rows in q]
         k = [turned(f, rows, layer.rotary, back=False) for rows in k]
@@ -280,13 +287,13 @@ def attention(layer: Attention, tallies: Tallies, *x: Rows) -> tuple[Rows, Backw
         y.append([])
         probabilities.append([])
         for i, query in enumerate(q[head]):
-            scores = [f.mul(f.dot(query, k[group[head]][j]), scale) for j in range(i + 1)]
+            scores = [f.mul(f.dot(query, k[group[head]][j]), scale) for j in seen[i]]
             greatest = f.greatest(scores)
             powers = [f.exp(f.sub(score, greatest)) for score in scores]
             total = f.sum(powers)
             row = [f.div(power, total) for power in powers]
             probabilities[-1].append(row)
-            y[-1].append([f.dot(row, column) for column in columns(v[group[head]][: i + 1])])
+            y[-1].append([f.dot(row, column) for column in columns([v[group[head]][j] for j in seen[i]])])
 
     def backward(dy: Rows) -> tuple[list[Rows], Weights]:
         positions = len(dy)
@@ -297,17 +304,22 @@ def attention(layer: Attention, tallies: Tallies, *x: Rows) -> tuple[Rows, Backw
             keys, values = k[group[head]], v[group[head]]
             scores: Rows = []
             for i, row in enumerate(probabilities[head]):
-                dp = [b.dot(g[i], values[j]) for j in range(i + 1)]
+                dp = [b.dot(g[i], values[j]) for j in seen[i]]
                 along = b.sum(list(map(b.mul, row, dp)))
                 ds = [b.mul(p, b.sub(value, along)) for p, value in zip(row, dp, strict=True)]
                 scores.append([b.mul(value, scale) for value in ds])
-            dq.append([[b.dot(row, c) for c in columns(keys[: len(row)])] for row in scores])
-            below = [range(j, positions) for j in range(positions)]
+            dq.append(
+                [[b.dot(row, c) for c in columns([keys[j] for j in seen[i]])] for i, row in enumerate(scores)]
+            )
+            below = [[i for i in range(positions) if j in seen[i]] for j in range(positions)]
             for found, weights, read in ((dk, scores, q[head]), (dv, probabilities[head], g)):
                 found[group[head]].append(
                     [
                         [
-                            b.dot([weights[i][j] for i in below[j]], [read[i][c] for i in below[j]])
+                            b.dot(
+                                [weights[i][j - seen[i].start] for i in below[j]],
+                                [read[i][c] for i in below[j]],
+                            )
                             for c in range(len(read[0]))
                         ]
                         for j in range(positions)
@@ -317,9 +329,34 @@ def attention(layer: Attention, tallies: Tallies, *x: Rows) -> tuple[Rows, Backw
         if layer.rotary:
             dq = [turned(b, rows, layer.rotary, back=True) for rows in dq]
             shared_k = [turned(b, rows, layer.rotary, back=True) for rows in shared_k]
-        return [together(dq), together(shared_k), together(shared_v)], {}
+        found: Weights = {}
+        if layer.head_norm:
+            dq, found["query_norm"] = undone(norms["query_norm"], dq)
+            shared_k, found["key_norm"] = undone(norms["key_norm"], shared_k)
+        return [together(dq), together(shared_k), together(shared_v)], found
 
     return together(y), backward
+
+
+def head_norms(
+    tallies: Tallies, own: Weights, sums: Weights, parts: list[Rows], name: str
+) -> tuple[list[Rows], Backward]:
+    """An RMSNorm of every row of every head, whose scale all heads share."""
+    rows = [row for part in parts for row in part]
+    before = {"weight": sums[name]} if name in sums else {}
+    y, backward = norm(tallies, {"weight": own[name]}, before, rows, 1e-6, centred=False)
+    return split(y, len(parts)), backward
+
+
+def undone(backward: Backward, parts: list[Rows]) -> tuple[list[Rows], list[float]]:
+    """The gradients of what the heads were, and of their scale."""
+    (rows,), found = backward([row for part in parts for row in part])
+    return split(rows, len(parts)), found["weight"]
+
+
+def split(rows: Rows, number: int) -> list[Rows]:
+    each = len(rows) // number
+    return [rows[part * each : (part + 1) * each] for part in range(number)]
 
 
 def experts(layer: Experts, tallies: Tallies, own: Weights, sums: Weights, x: Rows) -> tuple[Rows, Backward]:

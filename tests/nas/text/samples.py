@@ -37,6 +37,8 @@ TEXT_SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "attention": (Attention(3, 3, rotary=0.0), (TEXT, TEXT, TEXT)),
     "attention, grouped": (Attention(6, 2, rotary=0.0), (TEXT, (5, 4), (5, 4))),
     "attention, rotary": (Attention(3, 1), (TEXT, (5, 4), (5, 4))),
+    "attention, windowed": (Attention(3, 1, window=2), (TEXT, (5, 4), (5, 4))),
+    "attention, head norm": (Attention(3, 1, head_norm=True), (TEXT, (5, 4), (5, 4))),
     "experts": (Experts(5, 2, 6), (TEXT,)),
     "experts, plain": (Experts(4, 3, 8, gated=False), (TEXT,)),
     "GELU": (GELU(), (TEXT,)),
@@ -67,7 +69,13 @@ def texts(draw: st.DrawFn, dropout: bool = True) -> Graph:
             draw(st.integers(1, 3)),
             draw(st.sampled_from([1, 2, 4])),
         )
-        layer = Attention(groups * more, groups, draw(st.sampled_from([0.0, 100.0])) if width > 1 else 0.0)
+        layer = Attention(
+            groups * more,
+            groups,
+            draw(st.sampled_from([0.0, 100.0])) if width > 1 else 0.0,
+            window=draw(st.sampled_from([0, 1, 3])),
+            head_norm=draw(st.booleans()),
+        )
         parts = [put(Linear(heads * width), name) for heads in (groups * more, groups, groups)]
         return put(layer, *parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,18 @@ def made(layer: Layer, inputs: tuple[Shape, ...]) -> Cost:
 def test_as_many_operations_as_loops_make(name: str) -> None:
     layer, inputs = TEXT_SAMPLES[name]
     assert made(layer, inputs) == sum(layer.costs(*inputs).values(), Cost())
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 9])
+@pytest.mark.parametrize("positions", [1, 2, 5])
+def test_a_window_is_what_a_loop_over_pairs_makes(positions: int, window: int) -> None:
+    """One as long as the text makes what no window makes."""
+    layer, inputs = Attention(4, 2, window=window, head_norm=True), ((positions, 8), *[(positions, 4)] * 2)
+    assert made(layer, inputs) == sum(layer.costs(*inputs).values(), Cost())
+    counted, masked = layer.costs(*inputs)["attention"], layer.masked(*inputs)
+    assert counted.forward.mac + masked.forward.mac == 2 * 4 * positions**2 * 2
+    if window >= positions:
+        assert layer.costs(*inputs) == replace(layer, window=0).costs(*inputs)
 
 
 @pytest.mark.parametrize("rotary", [0.0, 100.0])

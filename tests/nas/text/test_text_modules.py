@@ -20,6 +20,7 @@ from nas.modules import Network, module_of
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128, llama_4x128
 from nas.weights import initial
 from tests.nas.graphs import Draft
+from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network
 from tests.nas.text.naive import Tallies, naive
 from tests.nas.text.samples import TEXT_SAMPLES, texts
@@ -99,6 +100,37 @@ def test_no_position_sees_what_follows(heads: int, rotary: float) -> None:
     after = module(q, k, v)
     assert torch.equal(before[:, :4], after[:, :4])
     assert not torch.equal(before[:, 4:], after[:, 4:])
+
+
+def test_a_window_hides_what_is_far_behind() -> None:
+    """And a text that is shorter than the network's is masked alike."""
+    layer, inputs = Attention(2, 2, rotary=0.0, window=3), ((7, 8),) * 3
+    q, k, v = [torch.randn(1, *shape) for shape in inputs]
+    module = module_of(layer, *inputs)
+    before = module(q, k, v)
+    torch.testing.assert_close(module(q[:, :5], k[:, :5], v[:, :5]), before[:, :5])
+    for tensor in (k, v):
+        tensor[:, 1] = 100.0
+    after = module(q, k, v)
+    changed = (before != after).flatten(2).any(2)[0].tolist()
+    assert changed == [False, True, True, True, False, False, False]
+
+
+def test_a_tied_network_is_the_other_with_one_weight_twice() -> None:
+    """The gradient of that weight is the sum of both."""
+    tied, apart = (standard("gated", tied=tied) for tied in (True, False))
+    assert apart.num_parameters - tied.num_parameters == apart.shapes["embedding"][1] * apart.classes
+    one, other = network(tied, torch.float64), Network(apart).double()
+    values = {name: tensor.detach().numpy() for name, tensor in one.tensors().items()}
+    other.load({**values, "symbols.weight": values["embedding.weight"]})
+    read = examples(tied)
+    torch.testing.assert_close(one(read), other(read))
+    for found in (one, other):
+        loss(found(read)).backward()
+    gradients = {name: tensor.grad for name, tensor in other.tensors().items()}
+    gradients["embedding.weight"] += gradients.pop("symbols.weight")
+    for name, tensor in one.tensors().items():
+        torch.testing.assert_close(tensor.grad, gradients[name])
 
 
 @pytest.mark.parametrize("build", [gpt_4x128, llama_4x128])

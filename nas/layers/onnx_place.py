@@ -1,4 +1,4 @@
-"""A network in the operators of ONNX, as plain values: what is written so far, and where a layer writes.
+"""A network in the operators of ONNX, as plain values: what is written so far, and where a layer writes it.
 
 Operator set 17: old enough for every program that reads ONNX today. What that set lacks (GELU, RMSNorm,
 attention, rotary positions, a mixture of experts) is written in its arithmetic. https://onnx.ai/onnx/operators
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nas.layers import Layer, Shape
-from nas.portable.names import refused
-from nas.weights import Array
+from nas.layers.shapes import Shape
+
+Array = NDArray[Any]
 
 OPERATOR_SET = 17
 
@@ -46,10 +46,13 @@ class LayerPlace:
     own: str
     """The name of the layer's output."""
     weights: Mapping[str, Array]
-    """Of the layer, by tensor."""
+    """The layer's tensors, by name."""
     reads: tuple[Shape, ...]
+    table: str = ""
+    """The name of the weight of the embedding that the layer computes with, if it does."""
 
     def weight(self, tensor: str) -> str:
+        """The name of one of the layer's tensors, which is written into the file."""
         return self.constant(tensor, self.weights[tensor])
 
     def constant(self, name: str, values: Any) -> str:
@@ -71,11 +74,5 @@ class LayerPlace:
         return outputs
 
     def last(self, kind: str, *inputs: str, **attributes: Any) -> None:
-        """What the layer puts out."""
+        """Writes the operator that puts out what the layer does."""
         self.draft.operators.append(Operator(kind, inputs, (self.own,), attributes))
-
-
-@singledispatch
-def write(layer: Layer, at: LayerPlace, *inputs: str) -> None:
-    """Writes the operators that compute the layer from `inputs`. Raises PortableError."""
-    raise refused(layer, "ONNX")

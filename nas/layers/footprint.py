@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import singledispatch
 from math import prod
 
-from nas.layers import Layer, Shape
+from nas.layers.shapes import Shape
 
 WIDE = 4
 """Bytes of a number in fp32, in which weights, their gradients and the stream of a text are."""
 INDEX = 8
-"""Bytes of an int64."""
+"""Bytes of a whole number of 64 bits (int64)."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,19 @@ class Output(Enum):
 
     NEW = 0
     OVER_FIRST = 1
-    """In place of the first input, if `nas.memory.in_place` allows it."""
+    """In place of the first input, if that input's own layer `frees_output` and nobody else reads it."""
     VIEW = 2
     """It is its input in another shape."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Of one layer in a training step. Bytes are of one example."""
+    """What one layer takes in a training step. Bytes are of one example.
+
+    It is what torch's own modules and autograd do in eager steps (derivatives.yaml of PyTorch states what an
+    operation saves). What a library takes inside one operation, as oneDNN's and cuDNN's workspaces, is not in
+    it.
+    """
 
     width: int
     """Bytes of a number of the output."""
@@ -53,6 +57,8 @@ class Footprint:
     """Whether the backward pass needs the output."""
     inside: int = 0
     """Bytes that it makes besides its output and keeps for the backward pass."""
+    once: int = 0
+    """Bytes that it makes and keeps for the backward pass, however many examples there are."""
     forward: int = 0
     """Bytes that it needs for a moment of the forward pass."""
     backward: int = 0
@@ -66,9 +72,14 @@ class Footprint:
     """Whether oneDNN, on a processor only, lays out its weights, or their gradient, anew for a moment."""
 
 
-@singledispatch
-def footprint(layer: Layer, narrow: int, *reads: Read) -> Footprint:
-    """`narrow`: bytes of a number in the format of training. Of a layer that is not known here, it is
-    assumed that it keeps all that it reads and its output."""
-    width = max((read.width for read in reads), default=narrow)
-    return Footprint(width, tuple(range(len(reads))), keeps_output=True)
+def of_product(narrow: int, read: Read) -> Footprint:
+    """A product with a matrix or a kernel. Autocast copies what it reads to its format, and each reader of a
+    tensor has its own copy."""
+    copy = 0 if read.width == narrow else read.num * narrow
+    keeps = () if copy else (0,)
+    return Footprint(narrow, keeps, inside=copy, backward=copy, narrow_weights=narrow < WIDE)
+
+
+def keeps_input(read: Read) -> Footprint:
+    """A layer of every element whose backward pass needs what it read."""
+    return Footprint(read.width, (0,))

@@ -28,12 +28,13 @@ import torch
 import aiperf.training.built_trial
 import aiperf.training.evaluation
 import aiperf.training.train
-from aiperf.config import Config, DataConfig, load_preset, with_overrides
+from aiperf.config import Config, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.pace import Pace
 from aiperf.run.run import starting_graph
+from aiperf.tasks.images.data import ImageData
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -55,7 +56,7 @@ TITLES = {
     "digits": "digits, 200 training images",
     "fashion": "Fashion-MNIST, 5,000 training images",
 }
-FASHION = DataConfig(
+FASHION = ImageData(
     name="idx",
     path="/usr/share/datasets/fashion-mnist",
     channels=1,

@@ -8,6 +8,9 @@ from typing import ClassVar
 from nas.layers import Shape, ShapeError, softmax_cross_entropy
 from nas.ops import Cost, Ops
 
+BYTES = 256
+"""Symbols of a text that is read byte by byte."""
+
 
 @dataclass(frozen=True)
 class Head:
@@ -31,6 +34,10 @@ class Head:
     def wording(self, input: Shape) -> str:
         """What one example is, in a few words."""
         raise NotImplementedError
+
+    def examples_text(self, input: Shape, classes: int) -> str:
+        """What examples of this shape with so many answers are, in a few words."""
+        return f"{classes} {self.answers} of {' x '.join(map(str, input))}"
 
 
 @dataclass(frozen=True)
@@ -83,3 +90,7 @@ class NextSymbol(Head):
 
     def wording(self, input: Shape) -> str:
         return f"example of {input[0]:,} positions"
+
+    def examples_text(self, input: Shape, classes: int) -> str:
+        symbols = "bytes" if classes == BYTES else f"{classes} symbols"
+        return f"windows of {input[0]:,} {symbols}"

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-from aiperf.config import DataConfig
 from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
 from aiperf.data.digits import load_digits_set
 from aiperf.data.found import Look, divided
@@ -21,6 +20,7 @@ from aiperf.data.synthetic import load_synthetic
 from aiperf.data.texts.generated import load_synthetic_text
 from aiperf.data.texts.loading import load_text
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 __all__ = ["Batch", "Data", "Split", "load", "look"]
 

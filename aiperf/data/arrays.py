@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from aiperf.config import DataConfig
 from aiperf.data.augment import augmentation
 from aiperf.data.found import Found, divided
 from aiperf.data.manifest import Counts, manifest
@@ -20,6 +19,7 @@ from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 AUGMENTATIONS = ("none", "shift", "crop-flip")
 """Of small images of one size."""

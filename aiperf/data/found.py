@@ -10,10 +10,10 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.data.decode import EVALUATED_SHARE
 from aiperf.data.stratify import Indices, take_validation
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import DataConfig
+from aiperf.tasks.data import DataConfig
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
 from nas.graph import Graph
 from nas.head import Classes, Head, NextSymbol
 

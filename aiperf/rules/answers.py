@@ -9,8 +9,10 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.data_sets import has_like_parts
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
-from aiperf.tally import Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.known import task_of
+from aiperf.tasks.language.tally import Predicted
 from aiperf.tasks.task import Task
 
 FIVE_SIGMA = 2.867e-7

@@ -23,11 +23,12 @@ LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Between two validations: validation is credited too, and a run must not consist of validations alone."""
+NO_LIMITS = Seen("the task has no limits of a ranked run", known=False)
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What prevents a ranking, however long the run is."""
-    data = list(_limits(config).data_faults(manifest))
+    data = _data(config, manifest)
     return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
 
 
@@ -82,20 +83,23 @@ def width(evidence: Evidence) -> Seen:
 
 
 def data(evidence: Evidence) -> Seen:
-    ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    limits = _limits(evidence.replay.opened.config)
-    wrong = list(limits.data_faults(evidence.replay.manifest)) if ranks else []
-    return looked(ranks, "no rank was ready", limits.data, wrong)
+    replay, config = evidence.replay, evidence.replay.opened.config
+    ranks = [event for leg in replay.legs for event in leg.ranks]
+    limits = _limits(config)
+    wrong = _data(config, replay.manifest) if ranks else []
+    return looked(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
 
 
 def error(evidence: Evidence) -> Seen:
     quality = evidence.score.quality
     if quality is None or quality.error is None:
         return Seen("no network was tested", known=False)
-    most = _limits(evidence.replay.opened.config).most_error
+    limits = _limits(evidence.replay.opened.config)
+    if limits is None:
+        return NO_LIMITS
     wrong = (
-        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(most, 0)}"]
-        if quality.error > most
+        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(limits.most_error, 0)}"]
+        if quality.error > limits.most_error
         else []
     )
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
@@ -120,18 +124,24 @@ def trials(evidence: Evidence) -> Seen:
 def architecture(evidence: Evidence) -> Seen:
     """The required seed, and the default bounds of candidates."""
     config = evidence.replay.opened.config
-    return Seen(f"{_limits(config).seed} within the default bounds", _architecture(config))
+    limits = _limits(config)
+    if limits is None:
+        return NO_LIMITS
+    return Seen(f"{limits.seed} within the default bounds", _architecture(config))
 
 
 def random_seed(evidence: Evidence) -> Seen:
     """The one that is pinned for the season, so that nobody chooses a lucky one."""
     config = evidence.replay.opened.config
-    return Seen(f"{_limits(config).random_seed}, this season's", _random_seed(config))
+    limits = _limits(config)
+    return NO_LIMITS if limits is None else Seen(f"{limits.random_seed}, this season's", _random_seed(config))
 
 
 def control(evidence: Evidence) -> Seen:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
     task = task_of(evidence.replay.opened.config.data)
+    if task.ranked is None:
+        return NO_LIMITS
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
@@ -203,9 +213,9 @@ def _width(config: Config) -> list[str]:
 
 
 def _architecture(config: Config) -> list[str]:
-    wrong = []
-    if config.seed_architecture != (seed := _limits(config).seed):
-        wrong.append(f"the seed is {config.seed_architecture}, not {seed}")
+    wrong, limits = [], _limits(config)
+    if limits is not None and config.seed_architecture != limits.seed:
+        wrong.append(f"the seed is {config.seed_architecture}, not {limits.seed}")
     if config.search.bounds != BoundsConfig():
         wrong.append("search.bounds are not the defaults")
     if config.search.omit:
@@ -216,8 +226,16 @@ def _architecture(config: Config) -> list[str]:
 
 
 def _random_seed(config: Config) -> list[str]:
-    return _limits(config).random_seed_faults(config.random_seed)
+    limits = _limits(config)
+    return [] if limits is None else limits.random_seed_faults(config.random_seed)
 
 
-def _limits(config: Config) -> RankedLimits:
+def _data(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    task = task_of(config.data)
+    if task.ranked is None:
+        return [f"the task {task.name} comes from another package"]
+    return list(task.ranked.data_faults(manifest))
+
+
+def _limits(config: Config) -> RankedLimits | None:
     return task_of(config.data).ranked

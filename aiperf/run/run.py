@@ -56,7 +56,7 @@ def starting_graph(config: Config) -> Graph:
         raise ConfigError(f"seed_architecture: {error}") from None
     except ShapeError as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
-    if (reads := Examples(graph.input, graph.classes)) != wanted:
+    if (reads := Examples.of(graph)) != wanted:
         raise ConfigError(
             f"seed_architecture {config.seed_architecture!r} is for {reads.text}; the data has {wanted.text}"
         )
@@ -75,7 +75,7 @@ def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> 
         config=config,
         seed_graph=graph_to_json(seed),
         libraries=libraries(config),
-        search=task_of(config.data).search_version(config.tuning),
+        search=task_of(config.data).search_version(config.tuning.name),
         origin=origin,
     )
 

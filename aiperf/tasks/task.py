@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import BYTES, DataConfig, TuningConfig
 from aiperf.tally import Tally
+from aiperf.tasks.data import DataConfig
 from aiperf.wording import figure
 from nas.graph import Graph
+from nas.head import Head
 from nas.layers import Shape
 from nas.morphisms import Morphism
 from nas.tuning import Point, Space
@@ -25,18 +26,20 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Examples:
-    """What a network reads, and out of how many answers it chooses."""
+    """What a network reads, what it is asked, and out of how many answers it chooses."""
 
     input: Shape
     classes: int
+    head: Head
+
+    @classmethod
+    def of(cls, graph: Graph) -> Examples:
+        """Those that an architecture is for."""
+        return cls(graph.input, graph.classes, graph.head)
 
     @property
     def text(self) -> str:
-        """Of one axis are texts only."""
-        if len(self.input) == 1:
-            symbols = "bytes" if self.classes == BYTES else f"{self.classes} symbols"
-            return f"windows of {self.input[0]:,} {symbols}"
-        return f"{self.classes} classes of {' x '.join(map(str, self.input))}"
+        return self.head.examples_text(self.input, self.classes)
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,19 @@ class Task:
     example: str
     """What one is called; several with an s."""
     amount: Amount
-    data_sets: tuple[str, ...]
-    """The values of `data.name` that are of this task."""
+    data_class: type[DataConfig]
+    """The configuration of its data, which has the values of `data.name` that are of this task."""
+    head: type[Head]
+    """What the output of its networks is asked."""
     examples: Callable[[DataConfig], Examples]
     data: DataFacts
+    reads: Callable[[DataConfig], str]
+    """What a network is given, in words, for who gives it more."""
+    generated: Callable[[Graph, tuple[int, int, int]], DataConfig]
+    """Generated examples for an architecture, as many for training, validation and test as stated. Raises
+    ConfigError for one that they do not fit."""
+    optimizer: str
+    """Of the task's presets: `training.optimizer`."""
     tally: Callable[[int, int, float], Tally]
     """What a network with an error makes of so many examples of a size."""
     error_text: Callable[[float], str]
@@ -163,8 +175,9 @@ class Task:
     in_aiperf1: bool
     """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
-    ranked: RankedLimits
+    ranked: RankedLimits | None = None
+    """None: runs of this task are never ranked, as all of a task from another package."""
 
-    def search_version(self, tuning: TuningConfig) -> int:
-        """Of a run that tunes so, with the tuner that "auto" came to."""
-        return self.untuned_version if tuning.name == "none" else self.tuned_version
+    def search_version(self, tuner: str) -> int:
+        """Of a run with this tuner, `tuning.name`, where "auto" is what it came to."""
+        return self.untuned_version if tuner == "none" else self.tuned_version

@@ -16,10 +16,14 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import Predicted
 from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
+TALLIES: tuple[type[Tally], ...] = (Classified, Predicted)
+"""Of this program's tasks: imported here, so that a message with any of them can be read."""
 
 
 @dataclass(frozen=True)

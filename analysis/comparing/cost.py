@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.rules.ending import Answer
-from aiperf.tally import Predicted
+from aiperf.tasks.language.tally import Predicted
 from aiperf.wording import figure, percent, plain
 from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
 from analysis.readings import facts

@@ -16,8 +16,8 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.known_sets import CIFAR_10, IMAGENET_1K, known_set
-from aiperf.tally import Classified
+from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
+from aiperf.tasks.images.tally import Classified
 from analysis.exports.result import answered
 from analysis.readings.facts import devices_and_hosts
 from analysis.readings.judged import Judged

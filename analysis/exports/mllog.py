@@ -14,7 +14,9 @@ from typing import Any
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.tally import Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import Predicted
 from analysis.exports.result import answered
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures, task_of_run

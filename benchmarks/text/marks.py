@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from aiperf.config import BYTES
 from aiperf.data.texts.bundled import bundled_text
 from aiperf.data.texts.reading import Text, text_at
-from aiperf.windows import TextWindows
+from aiperf.tasks.language.windows import TextWindows
 
 CHUNK = 1 << 24
 """Contexts that are counted at once."""

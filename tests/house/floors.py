@@ -15,8 +15,10 @@ from tests.house.tree import PACKAGES, ROOT, module_name
 # From the ground up. A package imports itself and what stands below its line.
 FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
-    {"aiperf": "tomli tomli_w", "nas.modules": "numpy torch", "nas.portable": "numpy"},
-    {"aiperf.wire": "", "aiperf.scenarios": "", "aiperf.tasks": "", "aiperf.data": "numpy torch PIL"},
+    {"aiperf": "tomli", "nas.modules": "numpy torch", "nas.portable": "numpy"},
+    {"aiperf.tasks": "", "aiperf.scenarios": ""},
+    {"aiperf.config": "tomli_w", "aiperf.data": "numpy torch PIL"},
+    {"aiperf.wire": ""},
     {"aiperf.journal": "numpy"},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
     {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.pretending": "tomli_w"},

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.config import BYTES, DataConfig
 from aiperf.data.manifest import text_manifest
 from aiperf.data.resident import to_device
 from aiperf.data.split import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
+from nas.head import BYTES
 
 SYMBOLS = 16
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)

@@ -17,6 +17,7 @@ from aiperf.data.found import Found, Look
 from aiperf.data.inferred import MOST_PASSES, inferred
 from aiperf.data.stratify import stratified, take_validation
 from aiperf.errors import DataError
+from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
@@ -145,7 +146,7 @@ def test_every_class_gets_its_share_within_one(a_class: list[int], part: float) 
 
 
 def of_parts(training: int, validation: int) -> DataConfig:
-    return DataConfig("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
+    return ImageData("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
 
 
 def test_without_a_limit_training_is_all_that_validation_leaves() -> None:

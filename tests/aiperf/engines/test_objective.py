@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from aiperf.engines.objective import Classification, NotFinite, Prediction, objective_of
-from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 

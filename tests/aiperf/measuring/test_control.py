@@ -14,8 +14,8 @@ import torch
 from aiperf.device import Device, bind
 from aiperf.measuring.control import RUNG_STEPS, measure_control
 from aiperf.measuring.training_step import placed
-from aiperf.tasks.images import IMAGES as IMAGES_TASK
-from aiperf.tasks.language import LANGUAGE
+from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
+from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
 from nas.graph import Graph
@@ -219,6 +219,7 @@ def test_the_control_climbs_sizes_that_it_may_have_to_the_one_that_is_ranked() -
     assert [control.named(name) for name in ("", "gpt-4x128", "other")] == [control, smaller, control]
     for one in (IMAGES_TASK.control, control, smaller):
         assert {size for size, _ in one.climb} <= set(one.sizes)
+    assert LANGUAGE.ranked is not None
     assert control.climb[-1][0] == LANGUAGE.ranked.control_size
     graphs = [control.graph(size) for size in control.sizes]
     assert {graph.num_parameters - 768 * graph.input[0] for graph in graphs} == {86_235_648 - 768 * 1024}

@@ -13,7 +13,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal import events
 from aiperf.journal.events import Origin
-from aiperf.known_sets import CIFAR_10
+from aiperf.tasks.images.known_sets import CIFAR_10
 from analysis.exports.dawnbench import dawnbench, write_entry
 from analysis.readings.judged import Judged, examine
 from launch.price import Price

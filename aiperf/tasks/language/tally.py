@@ -1,0 +1,59 @@
+"""What is counted of predicted text: how many bits its bytes would take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiperf.tally import TOLERATED_SHARE, Tally
+
+UNIT = 1 << 20
+"""Of a bit: what a byte's −log2 p is rounded to, once, so that sums are exact."""
+MOST_BITS = 64
+"""Of one byte: what a probability of 0 counts as."""
+BITS_OF_A_BYTE = 8
+
+
+@dataclass(frozen=True)
+class Predicted(Tally):
+    """Bytes of text, and how improbable each was: the error is the bits per byte, of eight."""
+
+    __slots__ = ("bytes", "units")
+    units: int
+    """Sum of −log2 p over all bytes, in 2^−20 bit."""
+    bytes: int
+    """Predicted, over all examples."""
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Of nothing, nothing is known."""
+        return self.units / UNIT / self.bytes if self.bytes else float(BITS_OF_A_BYTE)
+
+    @property
+    def error(self) -> float:
+        return min(1.0, self.unbounded)
+
+    @property
+    def unbounded(self) -> float:
+        return self.bits_per_byte / BITS_OF_A_BYTE
+
+    @property
+    def floor(self) -> float:
+        """Half a bit over all bytes."""
+        return 1 / (2 * BITS_OF_A_BYTE * max(1, self.bytes))
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        return self.of, self.bytes
+
+    @property
+    def is_possible(self) -> bool:
+        return 0 <= self.of <= self.bytes and 0 <= self.units <= MOST_BITS * UNIT * self.bytes
+
+    def agrees(self, recorded: Tally) -> bool:
+        """Bits may differ by 0.2 %: products in 16 bits round by more than that, and seldom to one side."""
+        if not isinstance(recorded, Predicted) or recorded.asked != self.asked:
+            return False
+        return abs(self.units - recorded.units) <= TOLERATED_SHARE * max(self.units, recorded.units)
+
+    def text(self) -> str:
+        return f"{self.bits_per_byte:.4f} bits per byte, of {self.bytes:,} bytes"

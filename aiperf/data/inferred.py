@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.data import look
 from aiperf.data.found import Look
+from aiperf.data.image_files import look
 from aiperf.errors import DataError
 
 LARGEST_SIDE = 64

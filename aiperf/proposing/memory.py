@@ -9,7 +9,6 @@ from aiperf.config import TrainingConfig
 from nas.graph import Graph
 from nas.matrices import hidden_matrices
 from nas.memory import step_memory
-from nas.memory.footprint import INDEX
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
@@ -39,7 +38,7 @@ def step_parts(
         "statistics": FP32_BYTES * _num_statistics(graph),
         "gradients": step.gradients,
         "optimizer_state": FP32_BYTES * numbers_kept(graph, training) - weights,
-        "examples": examples * _example_bytes(graph),
+        "examples": examples * graph.head.example_bytes(graph.input),
         "activations": step.kept,
         "temporary": highest - step.gradients - step.kept,
         **by_onednn,
@@ -54,12 +53,6 @@ def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
 
 def _num_statistics(graph: Graph) -> int:
     return sum(map(prod, graph.statistics.values()))
-
-
-def _example_bytes(graph: Graph) -> int:
-    """Of what is read and of the targets: pixels in fp32 and a label, or symbols and those that follow."""
-    numbers = prod(graph.input)
-    return 2 * INDEX * numbers if graph.head.symbols_in else FP32_BYTES * numbers + INDEX
 
 
 def _update_bytes(graph: Graph, training: TrainingConfig) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, cos, pi
+from math import ceil, cos, pi, prod
 
 from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
@@ -14,9 +14,11 @@ CLOSING_SHARE = 1.5
 """Times the last validation: what is left for the closing one before a deadline."""
 
 EXAMPLES_AT_ONCE = 400
-"""In a validation, over all ranks of a group; without gradients so many fit where a training batch does."""
+"""In a validation, over all ranks of a group, where each has one answer; without gradients so many fit where
+a training batch does."""
 POSITIONS_AT_ONCE = 16_384
-"""Of text, on each rank: in GPT-2-small size the inside of one MLP is then 200 MB."""
+"""On each rank, where each position of an example has an answer, as in text: in GPT-2-small size the inside
+of one MLP is then 200 MB."""
 
 SEGMENT_SECONDS = 540.0
 """Of training, after which a validation closes the segment: one is credited whole, so it must not grow
@@ -81,6 +83,5 @@ def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan
 
 def validated_at_once(graph: Graph, ranks: int) -> int:
     """Examples in a batch of a validation, over all `ranks` of a group."""
-    if not graph.head.symbols_in:
-        return EXAMPLES_AT_ONCE
-    return ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])
+    answers = graph.head.targets(graph.input)
+    return ranks * max(1, POSITIONS_AT_ONCE // prod(answers)) if answers else EXAMPLES_AT_ONCE

@@ -1,4 +1,4 @@
-"""A task as a value: all that depends on what a network learns, but how it is read and trained."""
+"""A task as a value: all that depends on what a network learns."""
 
 from __future__ import annotations
 
@@ -175,6 +175,9 @@ class Task:
     in_aiperf1: bool
     """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
+    training: Callable[[], object]
+    """Imports and returns what only those need who train: an `aiperf.data.training.Training`. It needs torch,
+    and all else here does not."""
     ranked: RankedLimits | None = None
     """None: runs of this task are never ranked, as all of a task from another package."""
 

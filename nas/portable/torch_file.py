@@ -23,9 +23,8 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
     layers = {type(node.layer) for node in graph.nodes}
     helpers = [text for kind, text in ((Attention, ATTENTION), (Experts, EXPERTS)) if kind in layers]
-    example = "torch.zeros(1, {}{})".format(
-        ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
-    )
+    number = "" if graph.head.input_type == "float32" else f", dtype=torch.{graph.head.input_type}"
+    example = f"torch.zeros(1, {', '.join(map(str, graph.input))}{number})"
     return FILE.format(
         told="\n".join(f"{name}: {_harmless(text)}" for name, text in told.items()),
         reads=names["input"],

@@ -91,6 +91,12 @@ def _unlike_imagenet(manifest: Manifest) -> list[str]:
     return wrong
 
 
+def _training() -> object:
+    from aiperf.tasks.images.training import TRAINING  # and with it torch
+
+    return TRAINING
+
+
 IMAGES = Task(
     name="images",
     example="image",
@@ -123,6 +129,7 @@ IMAGES = Task(
         batch_size=256,
         climb=CLIMB,
     ),
+    training=_training,
     ranked=RankedLimits(
         seed="resnet50",
         most_error=MOST_ERROR,

@@ -84,6 +84,12 @@ def _unlike_enwik9(manifest: Manifest) -> list[str]:
     ]
 
 
+def _training() -> object:
+    from aiperf.tasks.language.training import TRAINING  # and with it torch
+
+    return TRAINING
+
+
 LANGUAGE = Task(
     name="language",
     example="window",
@@ -127,6 +133,7 @@ LANGUAGE = Task(
             climb=SMALLER_CLIMB,
         ),
     ),
+    training=_training,
     ranked=RankedLimits(
         seed="llama-12x768",
         most_error=MOST_ERROR,

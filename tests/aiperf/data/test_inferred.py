@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from aiperf.config import DataConfig, load_preset, with_overrides
-from aiperf.data import load, look
+from aiperf.data import load
 from aiperf.data.found import Found, Look
+from aiperf.data.image_files import look
 from aiperf.data.inferred import MOST_PASSES, inferred
 from aiperf.data.stratify import stratified, take_validation
 from aiperf.errors import DataError

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from aiperf.config import DataConfig
-from aiperf.data import load, look
+from aiperf.data import load
+from aiperf.data.image_files import look
 from aiperf.data.texts import bundled, reading
 from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError

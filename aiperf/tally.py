@@ -41,6 +41,11 @@ class Tally:
         raise NotImplementedError
 
     @property
+    def logged_accuracy(self) -> float:
+        """What logs in the form of MLPerf have under "eval_accuracy"."""
+        return 1 - self.error
+
+    @property
     def asked(self) -> tuple[int, ...]:
         """How much was asked, whatever the answers are: the examples, and what is counted of each."""
         return (self.of,)

@@ -10,7 +10,8 @@ from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
 from aiperf.proposing.hyper import configured
-from aiperf.tasks.known import task_of
+from aiperf.tasks.installed import distribution_of
+from aiperf.tasks.known import TASKS, task_of
 from aiperf.wording import suggestion
 from nas.graph import Graph
 from nas.morphisms import Morphism
@@ -79,7 +80,8 @@ def resolved(config: Config) -> tuple[Config, str]:
 
 
 def libraries(config: Config) -> Mapping[str, str]:
-    """Versions of those that the proposals follow from, beside this program; of what is installed.
+    """Versions of those that the proposals follow from, beside this program; of what is installed. A task of
+    another package is one of them: its morphisms are drawn.
 
     Raises ConfigError for a search of another package that is not there.
     """
@@ -87,7 +89,8 @@ def libraries(config: Config) -> Mapping[str, str]:
         of_search = distributions_of_search(config.search.name)
     except SearchError as error:
         raise ConfigError(str(error)) from None
-    wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search) if name]
+    of_task = distribution_of(config.data.name) if task_of(config.data) not in TASKS else ""
+    wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search, of_task) if name]
     if not wanted:
         return {}
     from importlib.metadata import PackageNotFoundError, version  # and with it the parsers of email

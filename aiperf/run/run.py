@@ -49,9 +49,10 @@ def new_run_id(config: Config) -> str:
 
 def starting_graph(config: Config) -> Graph:
     """The seed of a configuration. Raises ConfigError when it does not fit the data."""
-    wanted = task_of(config.data).examples(config.data)
+    task = task_of(config.data)
+    wanted = task.examples(config.data)
     try:
-        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes)
+        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes, task.seeds)
     except SeedError as error:  # it names the seed or the file
         raise ConfigError(f"seed_architecture: {error}") from None
     except ShapeError as error:

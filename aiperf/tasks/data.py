@@ -5,7 +5,7 @@ A task has a class of its own, which derives from `DataConfig`, checks what is i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,10 @@ from aiperf.errors import ConfigError
 from aiperf.tasks.installed import installed, installed_names
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
+
+
+class NoSuchTask(ConfigError):
+    """A `data.name` that no task has, neither of this program nor of an installed package."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class DataConfig:
                 f"staged; omit it, or pack the images with `aiperf-hpc data pack`"
             )
         if self.path and self.name in self.without_files:
-            with_files = {name for kind in classes() for name in {*kind.names} - {*kind.without_files}}
+            with_files = {name for kind in own_classes() for name in {*kind.names} - {*kind.without_files}}
             raise ConfigError(
                 f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; set "
                 f"data.name to one of {', '.join(sorted(with_files))}; or give --data without --preset"
@@ -85,41 +89,38 @@ class DataConfig:
 
     @classmethod
     def member_of_record(cls, record: Mapping[str, Any]) -> type[DataConfig]:
-        """The class that a record is of, by its `name`. Raises ConfigError for a name that no task has."""
+        """The class that a record is of, by its `name`. Raises NoSuchTask."""
         name = record.get("name")
         return cls if cls.names or not isinstance(name, str) else data_class(name)
 
 
-def classes(of: type[DataConfig] = DataConfig) -> Iterator[type[DataConfig]]:
-    """The classes of all tasks that are imported: those of this program first."""
-    for kind in of.__subclasses__():
-        yield kind
-        yield from classes(kind)
+def own_classes() -> list[type[DataConfig]]:
+    """Those of this program's tasks, which `aiperf.config` imports. A class of another package is none of
+    them, whatever names it has."""
+    return [kind for kind in DataConfig.__subclasses__() if kind.__module__.startswith("aiperf.tasks.")]
 
 
 def data_names() -> list[str]:
     """Every `data.name` that there is here: those of this program's tasks, then those of installed ones."""
-    return list(dict.fromkeys([*(name for kind in classes() for name in kind.names), *installed_names()]))
+    return list(dict.fromkeys([*(name for kind in own_classes() for name in kind.names), *installed_names()]))
 
 
 def data_class(name: str) -> type[DataConfig]:
     """The class for this `data.name`, of a task of this program or else of an installed one. Raises
-    ConfigError for a name that no task has."""
-    found = _imported(name)
-    if found is None and installed(name) is not None:
-        found = _imported(name)
-        if found is None:
-            raise ConfigError(
-                f"the package with the task of data.name {name!r} has no class derived from "
-                "aiperf.tasks.data.DataConfig for it; correct or uninstall it"
-            )
-    if found is None:
-        raise ConfigError(_unknown("data.name", name, data_names()))
-    return found
-
-
-def _imported(name: str) -> type[DataConfig] | None:
-    return next((kind for kind in classes() if name in kind.names), None)
+    NoSuchTask; ConfigError for an installed package that is not as it should be."""
+    own = next((kind for kind in own_classes() if name in kind.names), None)
+    if own is not None:
+        return own
+    task = installed(name)
+    if task is None:
+        raise NoSuchTask(_unknown("data.name", name, data_names()))
+    kind = getattr(task, "data_class", None)
+    if not (isinstance(kind, type) and issubclass(kind, DataConfig) and name in kind.names):
+        raise ConfigError(
+            f"data.name {name!r} stands for {task!r:.80}, which is no task with a `data_class` of this name; "
+            "correct or uninstall its package"
+        )
+    return kind
 
 
 def one_of(key: str, value: str, known: Collection[str]) -> None:

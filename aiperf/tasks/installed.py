@@ -42,11 +42,13 @@ def installed(name: str) -> object:
         ) from error
 
 
-def distribution_of(name: str) -> tuple[str, str] | None:
-    """Name and version of the distribution that an installed task came with; None for a task that none has.
-    Raises ConfigError for two packages with one name."""
+def distribution_of(name: str) -> str:
+    """The distribution that an installed task came with. Raises ConfigError for a task that none has, and for
+    two packages with one name."""
     entry = _entry(name)
-    return None if entry is None or entry.dist is None else (str(entry.dist.name), str(entry.dist.version))
+    if entry is None or entry.dist is None:
+        raise ConfigError(f"the task of data.name {name!r} belongs to no distribution; install it with pip")
+    return str(entry.dist.name)
 
 
 def _entry(name: str) -> EntryPoint | None:

@@ -156,6 +156,8 @@ class Task:
     """What a network with an error makes of so many examples of a size."""
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
+    error_law: str
+    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`."""
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]

@@ -28,6 +28,10 @@ class Classified(Tally):
         return self.correct / self.of if self.of else 0.0
 
     @property
+    def logged_accuracy(self) -> float:
+        return self.accuracy
+
+    @property
     def floor(self) -> float:
         """Half an example."""
         return 1 / (2 * max(1, self.of))

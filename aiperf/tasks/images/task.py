@@ -110,6 +110,7 @@ IMAGES = Task(
     data=IMAGE_FACTS,
     tally=_tally,
     error_text=percent,
+    error_law="images",
     chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 from aiperf.tally import TOLERATED_SHARE, Tally
 
@@ -35,6 +36,11 @@ class Predicted(Tally):
     @property
     def unbounded(self) -> float:
         return self.bits_per_byte / BITS_OF_A_BYTE
+
+    @property
+    def logged_accuracy(self) -> float:
+        """Of language MLPerf gives the logarithm of the perplexity under this key, in nats."""
+        return self.bits_per_byte * log(2)
 
     @property
     def floor(self) -> float:

@@ -103,6 +103,7 @@ LANGUAGE = Task(
     data=TEXT_FACTS,
     tally=_tally,
     error_text=_error_text,
+    error_law="language",
     chance=lambda classes: 1.0,
     seeds=TEXT_SEEDS,
     morphisms=TEXT_MIX,

@@ -59,6 +59,17 @@ class Tally:
         """Whether another device or thread count, which adds in another order, may find what is recorded."""
         raise NotImplementedError
 
+    def too_good_after(self, validated: Tally) -> str:
+        """In which way a test with this tally shows that its examples were trained on, after such a best
+        validation; empty if it does not. A tally of another kind, which is a contradiction elsewhere, shows
+        nothing."""
+        raise NotImplementedError
+
+    @property
+    def can_convict(self) -> bool:
+        """Whether it has enough answers for `too_good_after` to be a proof, where the test is no easier."""
+        return True
+
     def text(self) -> str:
         """The sums in words."""
         raise NotImplementedError

@@ -41,7 +41,7 @@ BUNDLED_TEXT = KnownText(
     "the bundled text",
     "0e2963bc80638aef60b71d920a29b53e2b263c62b5ef809ac934ed86cf3bcec2",
     2_690_563,
-    like_parts=True,  # aiperf/rules/answers.py: LEAST_OF_VALIDATION
+    like_parts=True,  # LEAST_OF_VALIDATION in aiperf/tasks/language/tally.py
 )
 # The first 10^9 bytes of the English Wikipedia of March 3, 2006. Its maker's page, Mahoney's "About the Test
 # Data", states the size and two older checksums (MD5 e206c345…a12d, SHA-1 2996e86f…e581). The SHA-256 is the

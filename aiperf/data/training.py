@@ -42,6 +42,11 @@ class NotFinite(ArithmeticError):
 class Objective(Protocol):
     """Of a batch: what a network puts out, and the targets that belong to it."""
 
+    @property
+    def judges_probabilities(self) -> bool:
+        """Whether `judged` tells how probable an answer was: then the last product of an evaluation is not
+        narrowed, for such a probability is a difference of logits."""
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean over the batch, (): what training makes small."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ class Classification:
     """Logits (n, classes) against labels (n,): cross-entropy, and the right answers (top-1)."""
 
     label_smoothing: float = 0.0
+    judges_probabilities: ClassVar[bool] = False
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs, targets, label_smoothing=self.label_smoothing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class Prediction:
     """
 
     label_smoothing: float = 0.0
+    judges_probabilities: ClassVar[bool] = True
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing)

@@ -42,9 +42,9 @@ STEPS = (AUTO_STEP, *ENGINES)
 TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
 LEAST_BATCH = 2
-"""Of a rank: batch norm has no variance of one image."""
+"""The least examples of a rank in a step: batch norm has no variance of one image."""
 LARGEST = (1 << 31) - 1
-"""Of all numbers: no machine has that many of anything, and libraries in C stop here."""
+"""The largest number of any key: no machine has that many of anything, and libraries in C stop here."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class TrainingConfig:
     """How a trial is trained."""
 
     format: str
-    """Of the multiplications: fp32, tf32, bf16 or fp16; auto: the fastest of them that the devices have
-    natively, as measured when the run begins. Weights and statistics stay fp32."""
+    """Format of the multiplications: fp32, tf32, bf16 or fp16; auto: the fastest of them that the devices
+    have natively, as measured when the run begins. Weights and statistics stay fp32."""
     batch_size: int
     """Images a step, over all ranks of a group."""
     learning_rate: float
@@ -147,25 +147,25 @@ class TrainingConfig:
     optimizer: str = "sgd"
     """sgd, with momentum, adamw, or muon: of the matrices between embedding and logits, adamw of all else."""
     momentum: float = 0.9
-    """Of adamw and muon: of the mean gradient (beta 1)."""
+    """Momentum of sgd; for adamw and muon the decay of the mean gradient (beta 1)."""
     weight_decay: float = 5e-4
     gradient_clip: float = 0.0
     """The greatest norm of all gradients of a step together, to which larger ones are shortened; 0: none."""
     label_smoothing: float = 0.1
     dropout: float = 0.0
-    """Of what the last layer with weights reads."""
+    """Share of what the last layer with weights reads that is set to 0."""
     warmup: float = 0.1
     """Share of a trial's steps in which the learning rate rises from 0."""
     decay: str = "cosine"
-    """Of the rate after that, to zero at the end of the trial, or at the deadline if it comes first. cosine,
-    linear, or trapezoid: constant, then linear in the last fifth."""
+    """How the rate falls after that, to zero at the end of the trial, or at the deadline if it comes first:
+    cosine, linear, or trapezoid, which is constant, then linear in the last fifth."""
     patience: int = 0
     """Validations without a better error after which a trial ends; 0: never."""
     batch_norm: str = "local"
     """Statistics of batch norm in a group of several ranks. local: each step, of a rank's own images.
     synchronised: of all images of the step, and steps are eager."""
     compression: str = "none"
-    """Of gradients on their way between ranks: none or fp16."""
+    """Compression of gradients on their way between ranks: none or fp16."""
     step: str = "eager"
     """How a training step is made: eager, fused (a processor's batch norm, addition and ReLU in one pass),
     graphed (captured once, then replayed), or compiled; auto: the fastest of them, as measured before the

@@ -76,7 +76,7 @@ class Tally:
 
     @classmethod
     def nothing(cls: type[T]) -> T:
-        """Of no example."""
+        """The tally of no example, to which others are added."""
         return cls(*[0] * len(fields(cls)))
 
     @property

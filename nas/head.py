@@ -43,11 +43,11 @@ class Head:
         raise NotImplementedError
 
     def example_bytes(self, input: Shape) -> int:
-        """Of one example and its right answers, as a network is given them."""
+        """Bytes of one example and its right answers, as a network is given them."""
         return WIDTHS[self.input_type] * prod(input) + WIDTHS["int64"] * prod(self.targets(input))
 
     def loss(self, output: Shape) -> Cost:
-        """Of one example."""
+        """The cost of the loss for one example."""
         raise NotImplementedError
 
     def wording(self, input: Shape) -> str:

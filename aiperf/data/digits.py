@@ -26,7 +26,7 @@ from aiperf.tasks.images.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
 SHA256 = DIGITS.sha256
-"""Of `fingerprint`: the images as bytes 0 … 255 with their labels."""
+"""What `fingerprint` gives for the images, as bytes 0 … 255, with their labels."""
 
 
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:

@@ -63,7 +63,7 @@ def look_at_idx(folder: Path) -> Look:
 
 
 def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
-    """Of a part, with channels and side."""
+    """Reads the headers of a part's files: its labels, and the channels and side of its images."""
     images, labels = (_find(folder, words, what) for what in ("images", "labels"))
     try:
         with _opened(images) as file:

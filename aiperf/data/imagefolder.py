@@ -23,7 +23,7 @@ from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 
 LOOKED_AT = 200
-"""Of the images of training, evenly spread: enough for a median."""
+"""Training images that are looked at, evenly spread: enough for a median."""
 SIDES = 8
 """Images are shown at a multiple of it, so that a network can halve them three times."""
 

@@ -26,9 +26,9 @@ class Destination(NamedTuple):
 
     device: torch.device
     seed: int
-    """Of generated examples; real ones are split alike in every run."""
+    """The random seed of generated examples; real ones are split alike in every run."""
     local_ranks: int
-    """On this host, which share its cores for decoding, unless each is bound to cores of its own."""
+    """Ranks on this host, which share its cores for decoding, unless each is bound to cores of its own."""
 
 
 class NotFinite(ArithmeticError):
@@ -40,7 +40,8 @@ class NotFinite(ArithmeticError):
 
 
 class Objective(Protocol):
-    """Of a batch: what a network puts out, and the targets that belong to it."""
+    """What is made small, and what is counted, by what a network puts out for a batch and the targets of
+    it."""
 
     @property
     def judges_probabilities(self) -> bool:
@@ -57,7 +58,8 @@ class Objective(Protocol):
         """Exact sums over the batch, on its device: (numbers,), int64."""
 
     def tally(self, examples: int, *judged: int) -> Tally:
-        """Of so many examples, from the sums. Raises NotFinite where an answer among them was not finite."""
+        """Makes the tally of so many examples from the sums. Raises NotFinite where an answer was not
+        finite."""
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """What is logged of each example in a test of inference: (n, numbers), int64."""

@@ -52,7 +52,7 @@ class Amount:
     """How many an example of this size (`data.size`) is."""
 
     def rate(self, examples_per_second: float, size: int) -> float:
-        """Of them, a second."""
+        """Turns a rate of examples into a rate of what rates are stated in, per second."""
         return examples_per_second * self.of_example(size)
 
     def rate_text(self, examples_per_second: float, size: int) -> str:
@@ -64,7 +64,7 @@ class DataFacts:
     """What is known of data by who does not read it."""
 
     contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
-    """Of what a rank found: in itself, with the configuration, and with a set that everybody has."""
+    """Yields what a rank found that cannot be: it contradicts itself, the configuration or a known set."""
     is_known: Callable[[Manifest], bool]
     """Whether the number of examples is known here."""
     has_like_parts: Callable[[Manifest], bool]
@@ -82,9 +82,9 @@ class RankedLimits:
     seed: str
     """The starting architecture, by name; candidates stay within the default bounds around it."""
     most_error: float
-    """Of the best network, on the test part."""
+    """The largest error of the best network on the test part, 0 to 1."""
     control_size: int
-    """Of the control's examples: the largest of `ControlNetwork.sizes`."""
+    """The size of the control's examples: the largest of `ControlNetwork.sizes`."""
     data: str
     """The examples, in words."""
     data_faults: Callable[[Manifest], Sequence[str]]
@@ -105,7 +105,7 @@ class ControlNetwork:
     short: str
     """The name where there is little room."""
     sizes: tuple[int, ...]
-    """Of examples that a journal may have, from the smallest."""
+    """The sizes of examples that a journal may have, from the smallest."""
     size_text: str
     """How one is written, as "{}²"."""
     examples_text: str
@@ -151,7 +151,7 @@ class Task:
     """Generated examples for an architecture, as many for training, validation and test as stated. Raises
     ConfigError for one that they do not fit."""
     optimizer: str
-    """Of the task's presets: `training.optimizer`."""
+    """The optimizer of the task's presets, as `training.optimizer` names it."""
     tally: Callable[[int, int, float], Tally]
     """What a network with an error makes of so many examples of a size."""
     error_text: Callable[[float], str]
@@ -167,9 +167,9 @@ class Task:
     space: Callable[[Point], Space]
     """Which hyper-parameters may be tuned, around the configured ones."""
     untuned_version: int
-    """Of all that decides what is proposed without a tuner: searches, morphisms, epochs and hyper-parameters.
-    Raised only when a run would be proposed other trials than before, so that a journal written by older
-    code can still be checked against the search that it was made by."""
+    """The version of all that decides what is proposed without a tuner: searches, morphisms, epochs and
+    hyper-parameters. Raised only when a run would be proposed other trials than before, so that a journal
+    written by older code can still be checked against the search that it was made by."""
     tuned_version: int
     """The same of runs with a tuner: it is raised for the tuners and the space, too."""
     products: str
@@ -184,5 +184,5 @@ class Task:
     """None: runs of this task are never ranked, as all of a task from another package."""
 
     def search_version(self, tuner: str) -> int:
-        """Of a run with this tuner, `tuning.name`, where "auto" is what it came to."""
+        """The version that a run with this tuner has; `tuning.name`, where "auto" is what it came to."""
         return self.untuned_version if tuner == "none" else self.tuned_version

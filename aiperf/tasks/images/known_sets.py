@@ -20,7 +20,7 @@ class KnownSet:
     name: str
     """What `data.name` is."""
     sha256: str
-    """Of all images and labels; empty where nobody has reported it."""
+    """The fingerprint of all images and labels; empty where nobody has reported it."""
     channels: int | None
     """None where they may be shown in either number."""
     classes: int

@@ -24,7 +24,7 @@ class Classified(Tally):
 
     @property
     def error(self) -> float:
-        """Of nothing, nothing is right."""
+        """The share of wrong answers; without examples it is 1, for nothing is right."""
         return self.wrong / self.of if self.of else 1.0
 
     @property

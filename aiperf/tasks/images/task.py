@@ -32,11 +32,13 @@ IMAGENET: Mapping[str, Any] = {
     "test_examples_per_class": list(IMAGENET_1K.test_examples_per_class),
 }
 PACKED_SIDE = 256
-"""At least: of smaller ones a crop of 224 would be enlarged, and is less work to read."""
+"""The least side of packed images in pixels: from smaller ones a crop of 224 would be enlarged, and they are
+less work to read."""
 OF_IMAGENET = ("imagefolder", "packed")
 """Data sets whose images are normalised by ImageNet's mean and deviation: see aiperf/data/normalise.py."""
 VALIDATION_IMAGES = 50_000
-"""Of the official training images: with more, validation would be credited in place of training."""
+"""How many of the official training images validate: with more, validation would be credited in place of
+training."""
 MOST_ERROR = 0.30
 
 

@@ -53,7 +53,8 @@ def has_like_parts(manifest: Manifest) -> bool:
 
 
 def foreseen(data: DataConfig) -> dict[str, Any]:
-    """Of a text on the disk its name tells, where it is a known one's; else as the configuration says."""
+    """What a rank would find: a text on the disk is known by its name; else it is as the configuration
+    says."""
     known = _of_file(data)
     if data.name == SYNTHETIC:
         counts = _generated(data)

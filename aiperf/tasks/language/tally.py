@@ -8,12 +8,12 @@ from math import log
 from aiperf.tally import TOLERATED_SHARE, Tally
 
 UNIT = 1 << 20
-"""Of a bit: what a byte's −log2 p is rounded to, once, so that sums are exact."""
+"""Parts of a bit: a byte's −log2 p is rounded to a whole number of them, once, so that sums are exact."""
 MOST_BITS = 64
-"""Of one byte: what a probability of 0 counts as."""
+"""The bits that one byte counts at most, also where its probability was 0."""
 BITS_OF_A_BYTE = 8
 LEAST_OF_VALIDATION = 0.75
-"""Of the error in the best validation: an honest test of text with like parts has more.
+"""The least share of the error in the best validation that an honest test of text with like parts has.
 
 Measured on the bundled text: 0.91 to 0.96 for networks of 1.79 to 3.15 bits per byte, the better ones lower
 (the searches of docs/search.md), and 0.99 for one of 5.0. Counted models of orders 0 to 10 (the estimate of
@@ -23,7 +23,8 @@ there with so many bytes. Of 1,953 blocks of 4,096 bytes of generated text, the 
 bits of the hardest, by counts of order 1 or 2.
 """
 FEWEST_BYTES = 4_096
-"""Of validation and of test: the mean over fewer depends on which bytes they are."""
+"""The fewest bytes of validation and of test that can convict: the mean over fewer depends on which they
+are."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Predicted(Tally):
 
     @property
     def bits_per_byte(self) -> float:
-        """Of nothing, nothing is known."""
+        """The mean of −log2 p over all bytes; without bytes it is 8, for nothing is known."""
         return self.units / UNIT / self.bytes if self.bytes else float(BITS_OF_A_BYTE)
 
     @property
@@ -51,7 +52,7 @@ class Predicted(Tally):
 
     @property
     def logged_accuracy(self) -> float:
-        """Of language MLPerf gives the logarithm of the perplexity under this key, in nats."""
+        """The logarithm of the perplexity in nats, which MLPerf has under this key for language."""
         return self.bits_per_byte * log(2)
 
     @property

@@ -18,10 +18,10 @@ from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128
 from nas.tuning import text_space
 
 WINDOW = 1_024
-"""Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
+"""Bytes of a window in a ranked run and in the control on an accelerator: as long as GPT-2's context."""
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
 SMALLER_CLIMB = ((64, 12),)
-"""Of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that its rates compare."""
+"""The climb of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that rates compare."""
 WINDOWS = "windows of {:,} bytes"
 CONTROL_BATCH = 32
 """Windows a step: 32,768 bytes keep an accelerator of today busy."""

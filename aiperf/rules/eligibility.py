@@ -233,7 +233,7 @@ def _random_seed(config: Config) -> list[str]:
 def _data(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     task = task_of(config.data)
     if task.ranked is None:
-        return [f"the task {task.name} comes from another package"]
+        return [f"runs of the task {task.name} are never ranked"]
     return list(task.ranked.data_faults(manifest))
 
 

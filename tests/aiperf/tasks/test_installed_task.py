@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,21 +27,23 @@ from aiperf.tasks.known import task_of, task_of_graph
 from analysis.exports.counts import count_text
 from analysis.exports.summary import summary_text
 from analysis.readings.judged import examine
-from nas.record import encode
+from nas.head import Classes
+from nas.record import encode, graph_from_json
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
 from tests.house.tree import ROOT
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")
+CACHES = [each.cache_clear for each in (installed, known._installed_task, known._task_of_head)]
 OWN = "digits, idx, cifar10, imagefolder, packed, synthetic, text, synthetic-text"
 
 
 @pytest.fixture(autouse=True)
 def no_task_is_known_yet() -> Iterator[None]:
-    for forget in (installed.cache_clear, known._installed_task.cache_clear, known._INSTALLED.clear):
+    for forget in CACHES:
         forget()
     yield
-    for forget in (installed.cache_clear, known._installed_task.cache_clear, known._INSTALLED.clear):
+    for forget in CACHES:
         forget()
 
 
@@ -49,6 +52,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PLUGINS)
 
 
+@pytest.mark.contract
 def test_its_data_have_a_key_of_their_own_and_its_runs_are_never_ranked(plugins: None) -> None:
     config = with_overrides(load_preset(PRESET), dict([parse_setting("data.bins=40")]))
     assert data_names() == [*OWN.split(", "), "spectra"]
@@ -58,7 +62,7 @@ def test_its_data_have_a_key_of_their_own_and_its_runs_are_never_ranked(plugins:
     assert (graph.input, graph.classes) == ((1, 40, 32), 4)
     assert task_of_graph(graph) is task_of(config.data)
     assert foreseen(config, {}) == [
-        "the task spectra comes from another package",
+        "runs of the task spectra are never ranked",
         "limits.minutes is 0.5; at least 60 are required",
     ]
     with pytest.raises(ConfigError, match=r"^data.classes is 5; spectrograms have 4$"):
@@ -67,6 +71,7 @@ def test_its_data_have_a_key_of_their_own_and_its_runs_are_never_ranked(plugins:
         with_overrides(config, {"data.name": "synthetic"})
 
 
+@pytest.mark.contract
 def test_it_is_simulated_judged_shown_and_refused_without_its_package(
     plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +86,11 @@ def test_it_is_simulated_judged_shown_and_refused_without_its_package(
     assert "spectrograms/s (a residual network of 16 to 64 channels" in shown
     first = count_text(starting_graph(wanted)).splitlines()[0]
     assert first == "Operations for one spectrogram of 48 bins × 32 frames, 4 sounds"
+    for forget in CACHES:
+        forget()
+    seed = graph_from_json(run.replay.opened.seed_graph)
+    assert task_of_graph(seed).name == "spectra", "by its head, before a configuration has named its data"
+    assert task_of_graph(replace(seed, head=Classes())) is known.IMAGES
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(PLUGINS)])
     installed.cache_clear()
     gone = rf"of a task that is not installed: data.name is 'spectra'; it must be one of {OWN}; install its "
@@ -142,7 +152,7 @@ def test_it_is_trained_reported_counted_and_exported(tmp_path: Path) -> None:
     few = ["--max-trials", 3, "--device", "cpu", "--set", "training.epochs=[6]", "--set", "limits.minutes=0"]
     ran = typed("run", "--preset", PRESET, "--directory", run, *few)
     assert "VALID, class smoke" in ran
-    assert "· ranked data: the task spectra comes from another package" in ran
+    assert "· ranked data: runs of the task spectra are never ranked" in ran
     result = json.loads(typed("score", run, "--json"))
     assert result["quality"]["error"] < 0.65, "less than the chance of 0.75"
     assert "passed  search              3 of 3 proposals reproduced" in typed("validate", run)
